@@ -1,0 +1,1 @@
+"""delta-geo: active-active geo-replication for topics that live in Delta Lake tables."""

@@ -1,0 +1,451 @@
+"""The configuration: one YAML file, read into one frozen tree that cannot exist wrong.
+
+    version: 1                             required
+    clusters:                              required, at least one; the name is lower case, as in `names.py`
+      eu:                                  either `root`, or `catalog` and `schema`
+        root: /data/eu                     a path, relative to this file, or a URI; tables are folders below it
+        catalog: prod                      tables are of a catalog, Unity Catalog or another
+        schema: geo_eu
+        checkpoints: /Volumes/geo/eu       a path or URI; default <root>/checkpoints, required with a catalog
+        spark_conf:                        Spark settings by which the cluster is reached; secrets only as references
+          fs.s3a.bucket.eu.access.key: secret://env/EU_KEY    or secret://file/ABSOLUTE_PATH
+    links:                                 default none
+      - source: us                         required; the cluster that is read
+        target: eu                         required; the cluster that reads, runs the link and is written
+        topics: [persistent://*/*/*]       globs; default all
+        start: earliest                    or latest; default earliest
+        origins: [us]                      whose messages cross; default the source's. More: forwarding through a hub
+    topics:                                default none; the first match wins
+      - match: persistent://shop/*/*       required; a glob
+        message_ttl: 7 days                <int> seconds|minutes|hours|days|weeks; default none, messages do not expire
+
+An origin reaches a cluster by one link only, otherwise its messages would arrive twice. Only `load` and `Secret.reveal`
+read anything; the rest is pure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, cast, get_args
+
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from geo.config_yaml import (
+    MAX_CHARACTERS,
+    MAX_DURATION_S,
+    Reader,
+    check_location,
+    contains,
+    duration_s,
+    line_of,
+    resolve_location,
+    suggestion,
+)
+from geo.errors import ConfigError, UsageError
+from geo.log.names import ALL_TOPICS, Topic, check_cluster, check_topic_glob, show, topic_glob_matches
+
+VERSION = "1"
+
+Start = Literal["earliest", "latest"]
+
+# Unity Catalog and Hive take more when quoted; these never need more than quoting.
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
+_CONF_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
+
+_SECRET_FORMS = "secret://env/NAME or secret://file/ABSOLUTE_PATH"
+_SECRET = re.compile(r"secret://(?:env/[A-Za-z_][A-Za-z0-9_]*|file/{1,2}[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*)")
+_LOOKS_SECRET = re.compile(r"key|secret|passw|token|credential|(?<![a-z])sas(?![a-z])", re.IGNORECASE)
+# fs.s3a.aws.credentials.provider and its like name a class: how instance roles are used, with no secret at all.
+_NAMES_A_CLASS = re.compile(r"\.provider(\.type)?\Z")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Secret:
+    """Where a secret is. The secret itself is read by `reveal` and kept nowhere, so it is in no repr, log or pickle."""
+
+    reference: str
+
+    def __post_init__(self) -> None:
+        if not _SECRET.fullmatch(self.reference):
+            raise UsageError(f"not a reference to a secret (not shown); expected: {_SECRET_FORMS}")
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+    def reveal(self) -> str:
+        """The secret, read now. A newline at the end of a file is not part of it. UsageError when it is not there."""
+        kind, _, place = self.reference.removeprefix("secret://").partition("/")
+        if kind == "env":
+            if place in os.environ:
+                return os.environ[place]
+            raise UsageError(f"the environment variable {place} is not set, which {self.reference} refers to")
+        try:
+            return Path("/", place).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise UsageError(f"the file of {self.reference} cannot be read: {reason}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One region's storage: tables below `root`, or in `catalog`.`schema`; exactly one of the two. UsageError if not.
+
+    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end.
+    """
+
+    name: str
+    root: str | None = None
+    catalog: str | None = None
+    schema: str | None = None
+    checkpoints: str = ""
+    # Not in the repr: that a value does not look secret is a guess.
+    spark_conf: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        check_cluster(self.name)
+        if (self.root is None) == (self.catalog is None):
+            raise UsageError(f"cluster {self.name}: expected either root, or catalog and schema")
+        if (self.catalog is None) != (self.schema is None):
+            raise UsageError(f"cluster {self.name}: catalog and schema belong together")
+        for identifier in (self.catalog, self.schema):
+            if identifier is not None:
+                _check_identifier(identifier)
+        if not self.checkpoints:
+            if self.root is None:
+                raise UsageError(f"cluster {self.name}: checkpoints (a path or URI) is required with a catalog")
+            object.__setattr__(self, "checkpoints", f"{self.root}/checkpoints")
+        for location in self.locations:
+            check_location(location)
+        for tables in ("topics", "system"):
+            if self.root is not None and contains(f"{self.root}/{tables}", self.checkpoints):
+                raise UsageError(f"cluster {self.name}: checkpoints would lie among its tables, in <root>/{tables}")
+        for key, value in self.spark_conf.items():
+            _check_conf(key, value)
+        object.__setattr__(self, "spark_conf", MappingProxyType(dict(self.spark_conf)))
+
+    @property
+    def database(self) -> tuple[str, str] | None:
+        """Catalog and schema as the catalog compares them, with case folded."""
+        return (self.catalog.lower(), self.schema.lower()) if self.catalog and self.schema else None
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """The folders that are this cluster's alone."""
+        return (self.checkpoints,) if self.root is None else (self.root, self.checkpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Replication from `source` into `target`; `origins` left empty is the source alone. UsageError if impossible."""
+
+    source: str
+    target: str
+    topics: tuple[str, ...] = (ALL_TOPICS,)
+    start: Start = "earliest"
+    origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_cluster(self.source)
+        check_cluster(self.target)
+        if self.source == self.target:
+            raise UsageError(f"link {self.link_name}: a cluster needs no link to itself")
+        _check_start(self.start)
+        if not self.topics:
+            raise UsageError(f"link {self.link_name}: topics is empty; leave it out for all topics")
+        for glob in self.topics:
+            check_topic_glob(glob)
+        object.__setattr__(self, "origins", self.origins or (self.source,))
+        for origin in self.origins:
+            check_cluster(origin)
+        if len(set(self.origins)) < len(self.origins):
+            raise UsageError(f"link {self.link_name}: origins has a cluster twice")
+        if self.target in self.origins:
+            raise UsageError(f"link {self.link_name}: origins has the target, whose own messages would come back")
+
+    @property
+    def link_name(self) -> str:
+        """`source->target`, by which people and checkpoints call the link."""
+        return f"{self.source}->{self.target}"
+
+    def carries(self, topic: Topic) -> bool:
+        """Whether the link replicates the topic."""
+        return any(topic_glob_matches(glob, topic) for glob in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicy:
+    """What holds for the topics that match. `message_ttl_s` None: messages do not expire."""
+
+    match: str = ALL_TOPICS
+    message_ttl_s: int | None = None
+
+    def __post_init__(self) -> None:
+        check_topic_glob(self.match)
+        if self.message_ttl_s is not None and not 0 < self.message_ttl_s <= MAX_DURATION_S:
+            raise UsageError(f"message_ttl_s {self.message_ttl_s}; allowed: 1 to {MAX_DURATION_S}")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All clusters, links and policies. Raises ConfigError with everything in which they contradict each other."""
+
+    path: str
+    clusters: Mapping[str, Cluster]
+    links: tuple[Link, ...] = ()
+    policies: tuple[TopicPolicy, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clusters", MappingProxyType(dict(self.clusters)))
+        for name, cluster in self.clusters.items():
+            if name != cluster.name:
+                raise ConfigError([f"{self.path}: cluster {cluster.name} stands under the name {show(name)}"])
+        problems: list[tuple[object, str]] = [*_cluster_problems(list(self.clusters.values()))]
+        problems += [*_link_problems(self.links, self.clusters), *_gaps(self.links)]
+        if not self.clusters:
+            problems.append((self, "expected at least one cluster"))
+        if problems:
+            raise ConfigError([f"{self.path}: {message}" for _, message in problems])
+
+    def cluster(self, name: str) -> Cluster:
+        """The cluster of that name, or UsageError."""
+        return self.clusters[_known(name, self.clusters)]
+
+    def link(self, source: str, target: str) -> Link:
+        """The link from source to target, or UsageError."""
+        self.cluster(source), self.cluster(target)
+        for link in self.links:
+            if (link.source, link.target) == (source, target):
+                return link
+        known = ", ".join(link.link_name for link in self.links) or "none"
+        raise UsageError(f"{self.path} has no link {source}->{target}; links: {known}")
+
+    def inbound(self, target: str) -> tuple[Link, ...]:
+        """The links into a cluster: those that run there."""
+        self.cluster(target)
+        return tuple(link for link in self.links if link.target == target)
+
+    def policy(self, topic: Topic) -> TopicPolicy:
+        """The first policy that matches the topic; without one, nothing expires."""
+        return next((policy for policy in self.policies if topic_glob_matches(policy.match, topic)), TopicPolicy())
+
+    def hubs(self, origin: str, target: str, topic: Topic) -> tuple[str, ...] | None:
+        """The clusters a message of origin passes on its way to target, in order: () when it goes directly.
+
+        None when it does not get there; () also from a cluster to itself. There is at most one way.
+        """
+        self.cluster(origin), self.cluster(target)
+        return _way([link for link in self.links if link.carries(topic)], origin, target)
+
+
+def load(path: str | Path) -> Config:
+    """The configuration in the file. Raises ConfigError: every finding as `file:line: what, allowed, suggestion`."""
+    try:
+        # Bounded before it is read: a path to the wrong file should not fill the memory. UTF-8 has up to 4 bytes.
+        with open(path, "rb") as file:
+            text = file.read(4 * MAX_CHARACTERS + 1).decode("utf-8")
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{path}:{line}: not UTF-8; save the file in that encoding"]) from None
+    return parse(text, path=path)
+
+
+def parse(text: str, *, path: str | Path) -> Config:
+    """As `load`, of a text that is already read; `path` is for messages and as the start of relative paths."""
+    reader = Reader(str(path))
+    document = reader.document(text)
+    fields = reader.fields(document, "the configuration", ("version", "clusters"), ("links", "topics"))
+    if "version" in fields and reader.word(fields["version"], "version", _check_version) is None:
+        reader.finish()  # by another version every key may mean something else: nothing below is worth reading
+
+    base = os.path.dirname(os.path.abspath(path))
+    entries = reader.entries(fields.get("clusters"), "clusters")
+    clusters: dict[str, Cluster] = {}
+    lines: dict[int, int] = {}  # of each cluster and link, by id(): two equal links are still two findings
+    for name, (key, node) in entries.items():
+        cluster = _read_cluster(reader, name, line_of(key), node, base)
+        if cluster is not None:
+            clusters[name], lines[id(cluster)] = cluster, line_of(key)
+    if isinstance(group := fields.get("clusters"), MappingNode) and not group.value:
+        reader.refuse(group, "clusters is empty; expected: at least one cluster")
+
+    links: list[Link] = []
+    link_nodes = reader.items(fields.get("links"), "links")
+    for node in link_nodes:
+        link = _read_link(reader, node, entries)
+        if link is not None:
+            links.append(link)
+            lines[id(link)] = line_of(node)
+    policies = [_read_policy(reader, node) for node in reader.items(fields.get("topics"), "topics")]
+
+    problems: list[tuple[object, str]] = [*_cluster_problems(list(clusters.values())), *_link_problems(links, entries)]
+    if len(links) == len(link_nodes):  # otherwise the gap may be the link that could not be read
+        problems += _gaps(links)
+    for where, message in problems:
+        reader.refuse(lines[id(where)], message)
+    reader.finish()
+    return Config(str(path), clusters, tuple(links), tuple(policy for policy in policies if policy is not None))
+
+
+def _read_cluster(reader: Reader, name: str, line: int, node: Node, base: str) -> Cluster | None:
+    def resolve(text: str) -> str:
+        return resolve_location(text, base)
+
+    what = f"cluster {show(name)}"
+    fields = reader.fields(node, what, (), ("root", "catalog", "schema", "checkpoints", "spark_conf"))
+    conf = _read_spark_conf(reader, fields.get("spark_conf"), what)
+
+    before = reader.refused
+    reader.attempt(line, lambda: check_cluster(name))
+    root = reader.text(fields.get("root"), f"{what}: root", resolve)
+    catalog = reader.word(fields.get("catalog"), f"{what}: catalog", _check_identifier)
+    schema = reader.word(fields.get("schema"), f"{what}: schema", _check_identifier)
+    checkpoints = reader.text(fields.get("checkpoints"), f"{what}: checkpoints", resolve)
+    if reader.refused > before or not isinstance(node, MappingNode):
+        return None  # what is wrong is already said, and the rest would follow from it
+    return reader.attempt(line, lambda: Cluster(name, root, catalog, schema, checkpoints or "", conf))
+
+
+def _read_spark_conf(reader: Reader, node: Node | None, what: str) -> dict[str, str | Secret]:
+    conf: dict[str, str | Secret] = {}
+    for key, (_, value_node) in reader.entries(node, f"{what}: spark_conf").items():
+        value = reader.word(value_node, f"{what}: {show(key)}", partial(_conf_value, key))
+        if value is not None:
+            conf[key] = value
+    return conf
+
+
+def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | None:
+    def known(name: str) -> str:
+        return _known(name, clusters)
+
+    fields = reader.fields(node, "link", ("source", "target"), ("topics", "start", "origins"))
+    source = reader.word(fields.get("source"), "source", known)
+    target = reader.word(fields.get("target"), "target", known)
+    start = reader.word(fields.get("start"), "start", _check_start)
+    topics = _read_list(reader, fields.get("topics"), "topics", check_topic_glob)
+    origins = _read_list(reader, fields.get("origins"), "origins", known)
+    if source is None or target is None:
+        return None
+    topics = topics or (ALL_TOPICS,)
+    return reader.attempt(line_of(node), lambda: Link(source, target, topics, start or "earliest", origins))
+
+
+def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[str], str]) -> tuple[str, ...]:
+    items = reader.items(node, what)
+    if isinstance(node, SequenceNode) and not items:
+        reader.refuse(node, f"{what} is empty; leave it out for the default")
+    words = (reader.word(item, what, check) for item in items)
+    return tuple(word for word in words if word is not None)
+
+
+def _read_policy(reader: Reader, node: Node) -> TopicPolicy | None:
+    fields = reader.fields(node, "policy", ("match",), ("message_ttl",))
+    match = reader.word(fields.get("match"), "match", check_topic_glob)
+    message_ttl_s = reader.word(fields.get("message_ttl"), "message_ttl", duration_s)
+    return None if match is None else TopicPolicy(match, message_ttl_s)
+
+
+def _cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str]]:
+    """Clusters that would write into each other's storage."""
+    for at, cluster in enumerate(clusters):
+        for other in clusters[:at]:
+            if cluster.database is not None and cluster.database == other.database:
+                database = f"{cluster.catalog}.{cluster.schema}"
+                yield cluster, f"cluster {cluster.name} has the catalog and schema of {other.name}: {database}"
+            for mine, theirs in product(cluster.locations, other.locations):
+                if contains(mine, theirs) or contains(theirs, mine):
+                    yield cluster, f"cluster {cluster.name} shares storage with {other.name}: {mine} and {theirs}"
+                    break  # the roots; their checkpoints follow from them
+
+
+def _link_problems(links: Sequence[Link], clusters: Collection[str]) -> Iterator[tuple[Link, str]]:
+    """Links of clusters that do not exist, and messages that would arrive twice."""
+    for at, link in enumerate(links):
+        for name in dict.fromkeys((link.source, link.target, *link.origins)):
+            if name not in clusters:
+                yield link, f"link {link.link_name}: {_unknown(name, clusters)}"
+        for other in links[:at]:
+            if other.link_name == link.link_name:
+                yield link, f"link {link.link_name} is there twice; put the globs of both in one"
+            elif other.target == link.target:
+                for origin in sorted({*link.origins} & {*other.origins}):
+                    message = f"origin {origin} already reaches {link.target} by {other.link_name}"
+                    yield (
+                        link,
+                        f"link {link.link_name}: {message}; allowed: one link for an origin, whatever its topics",
+                    )
+
+
+def _gaps(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
+    """Links that forward what never reaches their source."""
+    for link in links:
+        for origin in link.origins:
+            if _way(links, origin, link.source) is None:
+                message = f"origin {origin} does not reach {link.source}, which is to forward it"
+                yield link, f"link {link.link_name}: {message}; expected: a link into {link.source} with that origin"
+
+
+def _way(links: Sequence[Link], origin: str, target: str) -> tuple[str, ...] | None:
+    """The clusters between origin and target, in order; None when no way leads there."""
+    way: list[str] = []
+    here = target
+    while here != origin:
+        link = next((link for link in links if link.target == here and origin in link.origins), None)
+        if link is None or link.source in way:  # the latter: a ring, on which the origin is not
+            return None
+        here = link.source
+        way.append(here)
+    return tuple(reversed(way[:-1]))
+
+
+def _known(name: str, clusters: Collection[str]) -> str:
+    if name not in clusters:
+        raise UsageError(_unknown(name, clusters))
+    return name
+
+
+def _unknown(name: str, clusters: Collection[str]) -> str:
+    return f"cluster {show(name)} is unknown; clusters: {', '.join(clusters)}{suggestion(name, clusters)}"
+
+
+def _check_version(text: str) -> str:
+    if text != VERSION:
+        raise UsageError(f"{show(text)} is unknown; this program reads version {VERSION}")
+    return text
+
+
+def _check_start(text: str) -> Start:
+    if text not in get_args(Start):
+        allowed = get_args(Start)
+        raise UsageError(f"{show(text)} is no start; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
+    return cast(Start, text)
+
+
+def _check_identifier(text: str) -> str:
+    if not _IDENTIFIER.fullmatch(text):
+        raise UsageError(f"{show(text)} is no identifier; allowed: ASCII letters, digits, _ and -, at most 255")
+    return text
+
+
+def _conf_value(key: str, text: str) -> str | Secret:
+    value = Secret(text) if text.lower().startswith("secret:") else text
+    _check_conf(key, value)
+    return value
+
+
+def _check_conf(key: str, value: str | Secret) -> None:
+    if not _CONF_KEY.fullmatch(key):
+        raise UsageError(f"{show(key)} is no Spark setting; allowed: ASCII letters, digits and . _ : / @ -")
+    if isinstance(value, str) and _LOOKS_SECRET.search(key) and not _NAMES_A_CLASS.search(key):
+        raise UsageError(f"{key} looks like a secret, its value (not shown) stands open; expected: {_SECRET_FORMS}")

@@ -1,0 +1,77 @@
+"""The named crash points: every window in which a process may die between two durable effects.
+
+One list for the code, which calls `reach` there, and for the tests, which enumerate it. Without the environment variable
+`GEO_CRASH` a point costs one attribute check. `GEO_CRASH=<point>:<action>[:<nth>]` acts the nth time (default 1st) that
+the point is reached: `raise` throws InjectedCrash, `kill` sends SIGKILL to the whole process group, `stop` sends SIGSTOP
+to it, so that a test can let another runner take over and then continue this one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from enum import Enum
+
+
+class CrashPoint(str, Enum):
+    """Named windows, in the order in which one run passes them."""
+
+    # publish: owners row -> ledgers row -> log commit -> recorded end -> checkpoint commit
+    PUBLISH_CLAIMED = "publish-claimed"
+    PUBLISH_LEDGERS_OPENED = "publish-ledgers-opened"
+    PUBLISH_BEFORE_APPEND = "publish-before-append"
+    PUBLISH_AFTER_APPEND = "publish-after-append"
+    PUBLISH_ENDS_RECORDED = "publish-ends-recorded"
+    # topic: log table -> registry row
+    TOPIC_TABLE_CREATED = "topic-table-created"
+    # link: owners row -> fence -> reconcile commit -> start recorded -> [batch commit -> checkpoint] -> state row
+    LINK_CLAIMED = "link-claimed"
+    LINK_FENCED = "link-fenced"
+    LINK_BEFORE_RECONCILE_APPEND = "link-before-reconcile-append"
+    LINK_AFTER_RECONCILE_APPEND = "link-after-reconcile-append"
+    LINK_START_RECORDED = "link-start-recorded"
+    LINK_BEFORE_APPEND = "link-before-append"
+    LINK_AFTER_APPEND = "link-after-append"
+    LINK_STATE_RECORDED = "link-state-recorded"
+
+
+class InjectedCrash(Exception):
+    """Thrown by `raise`. No GeoError and no error of Spark's, so that nothing of ours takes it for a fault to be retried."""
+
+
+class _Plan:
+    def __init__(self, spec: str) -> None:
+        point, _, rest = spec.partition(":")
+        action, _, nth = rest.partition(":")
+        self.point, self.action, self.nth = CrashPoint(point), action or "kill", int(nth or 1)
+        if self.action not in ("raise", "kill", "stop"):
+            raise ValueError(f"GEO_CRASH={spec}: the action is one of raise, kill, stop")
+
+
+_plan = _Plan(os.environ["GEO_CRASH"]) if os.environ.get("GEO_CRASH") else None
+_reached: Counter[CrashPoint] = Counter()
+_lock = threading.Lock()
+
+
+def arm(spec: str | None) -> None:
+    """Set or clear the plan of this process (what GEO_CRASH does at start-up) and forget what was reached."""
+    global _plan
+    with _lock:
+        _plan = _Plan(spec) if spec else None
+        _reached.clear()
+
+
+def reach(point: CrashPoint) -> None:
+    """Mark that the process is inside this window now."""
+    if _plan is None:
+        return
+    with _lock:
+        _reached[point] += 1
+        due = point is _plan.point and _reached[point] == _plan.nth
+    if not due:
+        return
+    if _plan.action == "raise":
+        raise InjectedCrash(point.value)
+    os.killpg(os.getpgrp(), signal.SIGKILL if _plan.action == "kill" else signal.SIGSTOP)

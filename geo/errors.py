@@ -1,0 +1,63 @@
+"""The errors a caller can meet. One base; the type says whose fault it is and whether trying again helps.
+
+Only exception classes live here, and how one is told in a line. A message says what happened, on which topic, cluster or position, the stored and the
+given value, and what the operator should do. `exit_code` is what the command line ends with: 1 failure, 2 usage or
+configuration, 3 refused as unsafe.
+"""
+
+from __future__ import annotations
+
+
+class GeoError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(GeoError):
+    """The caller asked for something that cannot be done: a bad name, a bad DataFrame, an unknown cluster."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """The configuration file is wrong. Carries every finding at once, each with file and line."""
+
+    def __init__(self, findings: list[str]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(findings))
+
+
+class InvalidNameError(UsageError):
+    """A topic, cluster or producer name outside the grammar."""
+
+
+class UnsafeError(GeoError):
+    """Refused because going on could lose, double or skip messages. Nothing was written."""
+
+    exit_code = 3
+
+
+class AlreadyOwnedError(UnsafeError):
+    """Another living runner owns this link or producer."""
+
+
+class FencedError(UnsafeError):
+    """This runner was replaced: another one took its link or producer over. It must stop and not come back."""
+
+
+class SchemaError(UnsafeError):
+    """A table's schema is newer than this program, is not ours, or would change in a way that is not additive."""
+
+
+class SourceChangedError(UnsafeError):
+    """What was already published or replicated has been changed at its source: a position no longer means the same."""
+
+
+class RetryableError(GeoError):
+    """A fault that may pass by itself: the caller may try again, nothing was lost."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says without the traces that Spark's carry after it; its type if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

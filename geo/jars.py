@@ -1,0 +1,194 @@
+"""The Delta jars: which ones, where they lie, and that they are the ones we tested.
+
+`geo/jars.lock` names each jar with its SHA-256. Jars that lie in the folder are used without network; missing ones are
+resolved once by the Ivy that Spark itself ships. Nothing about sessions here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+from geo.errors import GeoError
+
+RESOLVE_TIMEOUT_S = 600  # 10 MB: ten minutes is a link of 17 kB/s, beyond that something hangs
+
+
+class SetupError(GeoError):
+    """This machine or session is not ready to run: no Java, a missing or wrong jar, a session without Delta."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One line of the lock file."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def coordinates(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+
+def parse_lock(text: str) -> tuple[Jar, ...]:
+    """The jars of a lock file: `group:artifact:version sha256` a line, `#` comments. Raises SetupError."""
+    jars = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#", 1)[0].split()
+        if not words:
+            continue
+        coordinates = words[0].split(":")
+        if len(words) != 2 or len(coordinates) != 3 or len(words[1]) != 64:
+            raise SetupError(f"jars.lock line {number}: expected 'group:artifact:version sha256', found {line!r}.")
+        group, artifact, version = coordinates
+        jars.append(Jar(group, artifact, version, words[1].lower()))
+    return tuple(jars)
+
+
+def locked_jars() -> tuple[Jar, ...]:
+    """The jars this version of the program runs with."""
+    return parse_lock(files("geo").joinpath("jars.lock").read_text(encoding="utf-8"))
+
+
+def default_folder() -> Path:
+    """`$GEO_JARS`, else `delta-geo/jars` in the user's cache folder."""
+    if configured := os.environ.get("GEO_JARS"):
+        return Path(configured)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delta-geo" / "jars"
+
+
+def ensure_jars(folder: Path | None = None) -> list[Path]:
+    """Absolute paths of the locked jars, each verified against its SHA-256, in the order of the lock file.
+
+    Uses no network and no Java when all jars are there. A jar is only ever put into the folder whole and verified (an
+    atomic rename), so any number of processes may run this at once. A jar that lies there with another sum is not ours
+    to delete: it is refused, never used and left as it is. Raises SetupError.
+    """
+    folder = (folder or default_folder()).expanduser().absolute()
+    jars = locked_jars()
+    missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
+    for jar in jars:
+        if jar not in missing:
+            _verify(jar, folder / jar.file_name, remedy="Delete the file and run again: it is then downloaded anew.")
+    if missing:
+        _install(missing, folder)
+    return [folder / jar.file_name for jar in jars]
+
+
+def find_java() -> str:
+    """The Java that Spark would start: `$JAVA_HOME/bin/java`, else `java` on the PATH. Raises SetupError."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    if java is None:
+        where = f"JAVA_HOME={home} has no bin/java" if home else "JAVA_HOME is not set and there is no java on the PATH"
+        raise SetupError(f"no Java: {where}. Spark needs Java 17 or newer: install it, or set JAVA_HOME.")
+    return java
+
+
+def _install(missing: Sequence[Jar], folder: Path) -> None:
+    """Download, verify, and only then show the jars in the folder, one rename each."""
+    java = find_java()
+    names = ", ".join(jar.coordinates for jar in missing)
+    print(f"delta-geo: downloading {names} to {folder} (once)", file=sys.stderr, flush=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Inside the folder, because a rename is atomic only within one file system.
+        with tempfile.TemporaryDirectory(prefix=".resolve-", dir=folder) as scratch:
+            _resolve(java, missing, Path(scratch))
+            for jar in missing:
+                _verify(
+                    jar,
+                    Path(scratch, jar.file_name),
+                    remedy="It was thrown away. Something between here and the repository altered it: do not use it, "
+                    f"and put the right jar into {folder} by hand if running again does not help.",
+                )
+            for jar in missing:
+                os.replace(Path(scratch, jar.file_name), folder / jar.file_name)
+    except OSError as error:
+        raise SetupError(
+            f"cannot write the jar folder {folder}: {error}. Set GEO_JARS to a folder that can be written."
+        ) from error
+
+
+def _resolve(java: str, jars: Sequence[Jar], target: Path) -> None:
+    """Let Ivy put exactly these jars, without what they depend on, into `target`."""
+    ivy_file = target / "ivy.xml"
+    ivy_file.write_text(_ivy_module(jars), encoding="utf-8")
+    command = [java, "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-ivy", str(ivy_file), "-types", "jar"]
+    command += ["-retrieve", f"{target}/[artifact]-[revision].[ext]", "-cache", str(target / "cache")]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S)
+        output = done.stdout + done.stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        output = str(error)
+    # Ivy's exit code is not enough: it can end well without the file we asked for.
+    if absent := [jar.coordinates for jar in jars if not (target / jar.file_name).exists()]:
+        raise SetupError(
+            f"could not download {', '.join(absent)}. Check the network (a proxy goes into JAVA_TOOL_OPTIONS), or put "
+            f"the jars into {target.parent} by hand. Ivy said:\n" + "\n".join(output.strip().splitlines()[-8:])
+        )
+
+
+def _ivy_module(jars: Sequence[Jar]) -> str:
+    """An Ivy module that depends on these jars and on nothing they depend on: Spark ships the rest."""
+    dependencies = "".join(
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" conf="default->master" transitive="false"/>'
+        for jar in jars
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="delta-geo" module="jars"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+    )
+
+
+def _ivy_jar() -> Path:
+    """Ivy out of Spark's own jars: those of `$SPARK_HOME`, else of the installed pyspark."""
+    homes = [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
+    if (pyspark := find_spec("pyspark")) is not None and pyspark.origin:
+        homes.append(Path(pyspark.origin).parent)
+    for home in homes:
+        for ivy in sorted(home.glob("jars/ivy-*.jar")):
+            return ivy
+    looked = ", ".join(str(home / "jars") for home in homes) or "neither SPARK_HOME nor pyspark was found"
+    raise SetupError(f"no Spark to download the jars with: no ivy-*.jar in {looked}. Install pyspark or set SPARK_HOME.")
+
+
+def _verify(jar: Jar, path: Path, *, remedy: str) -> None:
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise SetupError(f"cannot read {path}: {error}. {remedy}") from error
+    if found != jar.sha256:
+        raise SetupError(f"{path} is not {jar.coordinates}: expected SHA-256 {jar.sha256}, found {found}. {remedy}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m geo.jars [FOLDER]`: print the paths joined by commas, as spark-submit's --jars wants them."""
+    try:
+        print(",".join(map(str, ensure_jars(Path(arguments[0]) if arguments else None))))
+    except GeoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,115 @@
+"""What identifies a row that is being published, so that a replay publishes it once: its source partition and its offset.
+
+Columns only; nothing is read or written here. Within a producer each source partition has an end; rows at or below it
+were published. Four kinds of source, one rule:
+
+| source | partition | offset |
+|---|---|---|
+| JSON lines | the file | line number |
+| DataFrame with order columns | the `partition_by` column, or one | the order columns |
+| DataFrame with a `publish_id` | the id | constant: all of it in one commit, once |
+| any other stream | its checkpoint | the micro-batch's number |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    IntegralType,
+    LongType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from geo.errors import UsageError
+from geo.log.frames import rows_frame
+from geo.log.ledgers import SourceEnd
+
+_ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampNTZType, TimestampType)
+"""Types whose cast to STRING and back is exact; floating point is not, and nothing else has an order users would expect."""
+
+SOURCE, OFFSET = "_geo_source", "_geo_offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How the rows of one DataFrame are identified.
+
+    `gapless`: below an end nothing may ever be added (order columns), so the rows found there are counted and compared
+    with what was published. `unique`: offsets are distinct and order the entries.
+    """
+
+    source: Column
+    offsets: tuple[Column, ...]
+    types: tuple[DataType, ...]
+    unique: bool
+    gapless: bool = False
+
+    def tag(self, rows: DataFrame) -> DataFrame:
+        """`rows` with the columns SOURCE (string) and OFFSET (struct)."""
+        offset = F.struct(*(c.alias(f"o{i}") for i, c in enumerate(self.offsets)))
+        return rows.withColumn(SOURCE, self.source).withColumn(OFFSET, offset)
+
+    def encode(self, offset: Row) -> str:
+        """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string."""
+        return json.dumps(list(offset), separators=(",", ":"))
+
+    def as_text(self, offset: Column) -> Column:
+        """The struct of strings that `encode` takes."""
+        return F.struct(*(offset.getField(f"o{i}").cast("string").alias(f"o{i}") for i in range(len(self.types))))
+
+    def _decoded(self, text: Column) -> Column:
+        parts = F.from_json(text, "array<string>")
+        return F.struct(*(parts[i].cast(t).alias(f"o{i}") for i, t in enumerate(self.types)))
+
+    def published(self, spark: SparkSession, rows: DataFrame, ends: Mapping[str, SourceEnd], column: str) -> DataFrame:
+        """`rows` (tagged) with the boolean `column`: at or below the end of its source partition."""
+        if not ends:
+            return rows.withColumn(column, F.lit(False))
+        published = [{"_end_source": name, "_end": end.offset} for name, end in ends.items()]
+        known = rows_frame(spark, {"_end_source": "STRING", "_end": "STRING"}, published)
+        joined = rows.join(F.broadcast(known), F.col(SOURCE) == F.col("_end_source"), "left")
+        below = F.coalesce(F.col(OFFSET) <= self._decoded(F.col("_end")), F.lit(False))
+        return joined.withColumn(column, below).drop("_end_source", "_end")
+
+
+def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None) -> Identity:
+    """Identity by unique order columns. Raises UsageError for a column that is missing or has no exact order."""
+    for name in (*order_by, *([partition_by] if partition_by else [])):
+        if name not in rows.columns:
+            raise UsageError(f"order column {name!r} is not in the DataFrame; it has {', '.join(rows.columns)}.")
+    types = tuple(rows.schema[name].dataType for name in order_by)
+    for name, kind in zip(order_by, types, strict=True):
+        if not isinstance(kind, _ORDERABLE):
+            raise UsageError(
+                f"order column {name!r} is {kind.simpleString()}; it must be an integer, decimal, string, date or timestamp, "
+                "whose order and text are exact."
+            )
+    source = F.coalesce(F.col(partition_by).cast("string"), F.lit("")) if partition_by else F.lit("")
+    return Identity(source, tuple(F.col(name) for name in order_by), types, unique=True, gapless=True)
+
+
+def by_id(publish_id: str) -> Identity:
+    """Identity by a name for all the rows: one commit, once."""
+    return Identity(F.lit(f"id:{publish_id}"), (F.lit(0),), (IntegerType(),), unique=False)
+
+
+def by_batch(batch_id: int) -> Identity:
+    """Identity of a stream's micro-batch: its number in the stream's checkpoint."""
+    return Identity(F.lit("stream"), (F.lit(batch_id).cast("bigint"),), (LongType(),), unique=False)
+
+
+def by_columns(source: str, offset: str) -> Identity:
+    """Identity that a source of ours gives: a string column and a bigint column."""
+    return Identity(F.col(source), (F.col(offset),), (LongType(),), unique=True)

@@ -1,0 +1,110 @@
+"""What a producer may hand in: which columns a DataFrame must have, and which rows are refused and why. Columns only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from geo.config import Config
+from geo.errors import UsageError
+from geo.log.names import Topic
+from geo.log.tables import user_columns
+from schemas import ENVELOPE
+from schemas.topic_log import MESSAGE_INPUT
+
+MAX_PAYLOAD_BYTES = 5 * 1024 * 1024
+"""As Pulsar's maxMessageSize. A larger payload belongs in a file whose name is published."""
+
+MAX_HEADER_BYTES = 1024 * 1024
+"""Key and properties together, as text. They are read by every consumer and link; a megabyte of them is a payload."""
+
+ERROR = "_geo_error"
+"""Column of a reason not to publish a row; NULL for a good one."""
+
+_TYPES = {c.name: c.type.lower().replace(" ", "") for c in ENVELOPE if c.name in MESSAGE_INPUT}
+_OURS = {c.name for c in ENVELOPE} - set(MESSAGE_INPUT)
+
+
+def new_topic_columns(frame: DataFrame, dropped: Collection[str]) -> list[StructField]:
+    """The user's own columns a topic gets when `frame` is the first published to it; none: a bytes topic.
+
+    Columns that only give the order (`dropped`) make a topic typed only if there is no payload.
+    """
+    extra = [f for f in frame.schema if f.name not in _TYPES and f.name not in _OURS and not f.name.startswith("_geo_")]
+    only_order = all(f.name in dropped for f in extra)
+    return [] if only_order and "payload" in frame.columns else extra
+
+
+def check_columns(frame: DataFrame, columns: StructType, dropped: Collection[str], topic: Topic) -> None:
+    """Raises UsageError naming every column of `frame` that the topic cannot take, and why."""
+    own = {field.name: field.dataType.simpleString() for field in user_columns(columns)}
+    findings = []
+    for field in frame.schema:
+        name, kind = field.name, field.dataType.simpleString()
+        if name.startswith("_geo_") or (name in dropped and name not in own and name not in _TYPES):
+            continue
+        if name in _OURS:
+            findings.append(f"column {name!r} is filled by delta-geo; rename yours")
+        elif name in _TYPES and kind != _TYPES[name] and kind != "void":
+            findings.append(f"column {name!r} is {kind}, the envelope's is {_TYPES[name]}; cast it or rename yours")
+        elif name not in _TYPES and name not in own:
+            kinds = f"has the columns {', '.join(own)}" if own else "is a bytes topic (key, payload, properties, …)"
+            findings.append(f"column {name!r} is not in the topic, which {kinds}; drop it or publish to another topic")
+        elif name in own and kind != own[name]:
+            findings.append(f"column {name!r} is {kind}, the topic's is {own[name]}; cast it")
+    if findings:
+        raise UsageError(f"{topic}: nothing was published:\n" + "\n".join(f"- {finding}" for finding in findings))
+
+
+def prepared(rows: DataFrame, columns: StructType, cluster: str) -> DataFrame:
+    """`rows` with every column the log takes from the producer; what is not given is NULL.
+
+    `replicate_to` is sorted, without repeats and without the own cluster, so that equal aims share a ledger (L4, L5).
+    """
+    wanted = [f for f in columns if f.name in _TYPES] + user_columns(columns)
+    rows = rows.withColumns({f.name: F.lit(None).cast(f.dataType) for f in wanted if f.name not in rows.columns})
+    rows = rows.withColumns({name: F.col(name).cast(kind) for name, kind in _TYPES.items()})
+    return rows.withColumn("replicate_to", F.array_sort(F.array_remove(F.array_distinct("replicate_to"), cluster)))
+
+
+def row_error(config: Config, cluster: str, topic: Topic) -> Column:
+    """Why a prepared row is refused, or NULL: payload or header too large, or a `replicate_to` that cannot be reached."""
+    to = F.col("replicate_to")
+    routes = {name: config.hubs(cluster, name, topic) for name in config.clusters if name != cluster}
+    reachable = [name for name, hubs in routes.items() if hubs is not None]
+    unknown = F.array_except(to, F.array(*(F.lit(name) for name in reachable)).cast("array<string>"))
+    header = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length(F.to_json("properties")), F.lit(0))
+    checks = [
+        (
+            F.octet_length("payload") > MAX_PAYLOAD_BYTES,
+            F.format_string(f"payload has %d bytes, the limit is {MAX_PAYLOAD_BYTES}", F.octet_length("payload")),
+        ),
+        (
+            header > MAX_HEADER_BYTES,
+            F.format_string(f"key and properties have %d bytes, the limit is {MAX_HEADER_BYTES}", header),
+        ),
+        (
+            F.exists(to, lambda name: name.isNull()),
+            F.lit("replicate_to has a null in it; name clusters, or leave it out for all"),
+        ),
+        (
+            F.size(unknown) > 0,
+            F.concat(
+                F.lit("replicate_to names "),
+                F.array_join(unknown, ", "),
+                F.lit(f": from {cluster} this topic reaches {', '.join(reachable) or 'no other cluster'}"),
+            ),
+        ),
+    ]
+    for name, hubs in routes.items():
+        for hub in hubs or ():
+            checks.append(
+                (
+                    F.array_contains(to, name) & ~F.array_contains(to, hub),
+                    F.lit(f"replicate_to names {name} without {hub}, through which it is reached; name both"),
+                )
+            )
+    return F.coalesce(*(F.when(bad, reason) for bad, reason in checks))

@@ -1,0 +1,230 @@
+"""Publishing as users call it: a DataFrame, a stream, or JSON lines. Decides identity, rejects and trigger; no ids."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+
+from pyarrow import fs
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from geo.config import Config
+from geo.errors import UnsafeError, UsageError
+from geo.log import jsonl
+from geo.log.checkpoints import checkpoint_id, last_planned_batch
+from geo.log.identity import Identity, by_batch, by_columns, by_id, by_order
+from geo.log.names import Topic
+from geo.log.publisher import Published, Publisher
+from geo.log.tables import ClusterTables
+from geo.session import require_delta
+from geo.streams import stop_between_batches
+from geo.trigger import AVAILABLE_NOW, parse_trigger
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PRODUCER = "default"
+
+
+def publish(
+    df: DataFrame,
+    topic: str | Topic,
+    *,
+    config: Config,
+    cluster: str,
+    producer: str = DEFAULT_PRODUCER,
+    order_by: str | Sequence[str] = (),
+    partition_by: str | None = None,
+    publish_id: str | None = None,
+    trigger: str = AVAILABLE_NOW,
+    take_over: bool = False,
+) -> Published | PublishStream:
+    """Publish a DataFrame to a topic of `cluster`, each row exactly once however often this is repeated.
+
+    Columns of `df`: `key` STRING, `payload` BINARY, `properties` MAP<STRING, STRING>, `replicate_to` ARRAY<STRING>,
+    `event_time` TIMESTAMP, all optional; any others make the topic typed when it is created and must be its columns later.
+
+    A batch DataFrame needs an identity, because a repeated call must know what it has published: `order_by`, columns
+    that order the rows without ties (then only rows after the last published one are added; `partition_by` gives one
+    ledger per value, numbered in parallel), or `publish_id`, a name under which all rows are published in one commit,
+    once. A stream has its checkpoint, kept under the producer's name.
+
+    Returns what was published, or for a streaming `df` a running PublishStream.
+    Raises UsageError (columns, rows, no identity; nothing was published), SourceChangedError, AlreadyOwnedError, FencedError.
+    """
+    spark = df.sparkSession
+    require_delta(spark)
+    topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
+    order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    publisher = Publisher(ClusterTables(spark, config.cluster(cluster)), config, topic, producer)
+    if df.isStreaming:
+        if order or partition_by or publish_id:
+            raise UsageError("a stream is identified by its checkpoint: leave order_by, partition_by and publish_id out.")
+        return PublishStream(publisher, df, trigger, take_over=take_over)
+    identity = _batch_identity(df, order, partition_by, publish_id)
+    publisher.open(df, {*order, *([partition_by] if partition_by else [])}, take_over=take_over)
+    try:
+        result = publisher.publish(df, identity)
+    except BaseException:
+        publisher.close(clean=False)
+        raise
+    publisher.close()
+    return result
+
+
+def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | None, publish_id: str | None) -> Identity:
+    if publish_id and order:
+        raise UsageError("give order_by or publish_id, not both: each alone says what is already published.")
+    if publish_id:
+        return by_id(publish_id)
+    if order:
+        return by_order(df, order, partition_by)
+    raise UsageError(
+        "these rows have no identity: if the call is repeated after a crash, nobody can tell which of them were published. "
+        "Give order_by=[columns that order them without ties], or publish_id='a name for exactly these rows', or a stream."
+    )
+
+
+def publish_json_lines(
+    spark: SparkSession,
+    path: str,
+    topic: str | Topic,
+    *,
+    config: Config,
+    cluster: str,
+    producer: str = DEFAULT_PRODUCER,
+    trigger: str = AVAILABLE_NOW,
+    rejects: str | None = None,
+    batch_bytes: int = jsonl.BATCH_BYTES,
+    take_over: bool = False,
+) -> PublishStream:
+    """Publish a JSON lines file, or all of a directory (`.jsonl`, `.json`, `.ndjson`), each line exactly once.
+
+    One ledger per file and `replicate_to`, entries in line order. Lines that cannot be published go to a file below
+    `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`) as `{"file", "line", "reason"}`; the rest is published.
+    Errors as `publish`.
+    """
+    jsonl.open_path(path)
+    require_delta(spark)
+    spark.dataSource.register(jsonl.JsonLinesSource)
+    topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
+    tables = ClusterTables(spark, config.cluster(cluster))
+    publisher = Publisher(tables, config, topic, producer)
+    frame = spark.readStream.format(jsonl.FORMAT).option("path", path).option("batchBytes", batch_bytes).load()
+    folder = rejects or tables.checkpoint("rejects", topic.path, producer)
+    identity = by_columns("_geo_file", "_geo_line")
+    return PublishStream(publisher, frame, trigger, identity=identity, rejects=folder, take_over=take_over)
+
+
+class PublishStream:
+    """A stream that publishes, started by its construction. Stop it with `stop`, or wait with `await_termination`."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        frame: DataFrame,
+        trigger: str,
+        *,
+        identity: Identity | None = None,
+        rejects: str | None = None,
+        take_over: bool = False,
+    ) -> None:
+        options = parse_trigger(trigger)
+        self._publisher, self._identity, self._rejects = publisher, identity, rejects
+        self._failure: Exception | None = None
+        self.rejects_file: str | None = None
+        publisher.open(frame, take_over=take_over)
+        self.resumed_from = publisher.sources
+        """How far each source partition was published when this stream started."""
+        try:
+            self._checkpoint = publisher.tables.checkpoint("publish", publisher.topic.path, publisher.producer)
+            self._check_checkpoint(frame.sparkSession)
+            writer = frame.writeStream.queryName(
+                f"geo publish {publisher.topic} in {publisher.tables.cluster.name} by {publisher.producer}"
+            )
+            self.query: StreamingQuery = (
+                writer.foreachBatch(self._on_batch).option("checkpointLocation", self._checkpoint).trigger(**options).start()
+            )
+        except BaseException:
+            publisher.close(clean=False)
+            raise
+
+    @property
+    def published(self) -> Published:
+        """What this run has done so far."""
+        return self._publisher.total
+
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """Wait until the stream ends (always, with the available-now trigger) or the time is over; True if it ended.
+
+        Raises what ended it, as it was raised in the batch.
+        """
+        waited = 0.0
+        while timeout_s is None or waited < timeout_s:
+            step = 1.0 if timeout_s is None else min(1.0, timeout_s - waited)
+            try:
+                ended = self.query.awaitTermination(step)  # type: ignore[arg-type]
+            except StreamingQueryException:
+                self._publisher.close(clean=False)
+                if self._failure is not None:
+                    raise self._failure from None
+                raise
+            if ended:
+                self._publisher.close()
+                return True
+            waited += step
+        return False
+
+    def stop(self) -> None:
+        """Let the running batch end, then stop."""
+        stop_between_batches(self.query)
+        self.await_termination()
+
+    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+        try:
+            if self._identity is None and self._publisher.checkpoint_id is None:
+                self._publisher.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
+            identity = self._identity or by_batch(batch_id)
+            self._publisher.publish(
+                rows, identity, None if self._rejects is None else lambda bad: self._write_rejects(bad, batch_id)
+            )
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _write_rejects(self, bad: list[Row], batch_id: int) -> None:
+        """A file per batch, so that a replay writes the same file again and no reject is told twice."""
+        assert self._rejects is not None
+        lines = [
+            json.dumps({"file": row["source"], "line": int(row["offset"][0]), "reason": row["reason"]}, ensure_ascii=False)
+            for row in sorted(bad, key=lambda row: (row["source"], int(row["offset"][0])))
+        ]
+        system, folder = _writable(self._rejects)
+        name = f"{folder}/batch-{batch_id:06d}.jsonl"
+        with system.open_output_stream(name) as stream:
+            stream.write(("\n".join(lines) + "\n").encode())
+        self.rejects_file = f"{self._rejects}/batch-{batch_id:06d}.jsonl"
+        log.warning("%s: %d lines were rejected, see %s", self._publisher.topic, len(bad), self.rejects_file)
+
+    def _check_checkpoint(self, spark: SparkSession) -> None:
+        """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it:
+        a batch planned anew under an old number would hold other rows than those published under it."""
+        published = self._publisher.sources
+        if self._identity is not None or not published:
+            return
+        last = max(int(json.loads(end.offset)[0]) for end in published.values())
+        stored = checkpoint_id(spark, self._checkpoint)
+        if stored is None or stored != self._publisher.checkpoint_id or last_planned_batch(spark, self._checkpoint) < last:
+            raise UnsafeError(
+                f"producer {self._publisher.producer} of {self._publisher.topic} has published batch {last} of a checkpoint that is "
+                f"no longer at {self._checkpoint}, or only an older copy of it is. What was published cannot be told from what is new; "
+                "nothing was published. Put the checkpoint back, or publish under a new producer name and accept repeats."
+            )
+
+
+def _writable(folder: str) -> tuple[fs.FileSystem, str]:
+    system, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
+    system.create_dir(path, recursive=True)
+    return system, path

@@ -1,0 +1,266 @@
+"""The publisher: writes one producer's batches to one topic's log, each in one commit, each once (ledger rules L1-L5).
+
+What a batch is and where its rows come from is decided in geo.log.publish; which entries they get in geo.log.ledgers.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from geo.config import Config
+from geo.crash import CrashPoint, reach
+from geo.errors import SourceChangedError, UsageError
+from geo.log.frames import rows_frame
+from geo.log.identity import OFFSET, SOURCE, Identity
+from geo.log.intake import ERROR, check_columns, new_topic_columns, prepared, row_error
+from geo.log.ledger_table import LedgerTable
+from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, plan
+from geo.log.names import Topic, check_producer
+from geo.log.ownership import Ownership, Runner, claim
+from geo.log.tables import ClusterTables, open_log
+from geo.log.topics import ensure_topic
+from schemas import TOPIC_LOG
+
+log = logging.getLogger(__name__)
+
+RECORD_INTERVAL_S = 10.0
+"""How often the ledgers' ends are recorded. A start after a crash reads the commits since the last record: at one commit
+a second that is ten."""
+
+_PUBLISHED = "_geo_published"
+_REPEATED = "GEO_REPEATED_ORDER"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a batch, or a whole run, did."""
+
+    rows: int = 0
+    rejected: int = 0
+    already_published: int = 0
+    commits: int = 0
+
+    def __add__(self, other: Published) -> Published:
+        return Published(
+            self.rows + other.rows,
+            self.rejected + other.rejected,
+            self.already_published + other.already_published,
+            self.commits + other.commits,
+        )
+
+
+class Publisher:
+    """One producer of one topic in one cluster, owned by this process from `open` to `close`.
+
+    Each batch is committed in this order, and each arrow is a named crash point:
+    1. new ledgers are recorded in `system/ledgers` with end -1; 2. rows and the batch's record are appended to the log in
+    one commit; 3. every RECORD_INTERVAL_S the ends are recorded in `system/ledgers`; 4. the caller's stream commits its
+    checkpoint. A start folds the batches committed since the newest record, so a death anywhere repeats and skips nothing.
+    """
+
+    def __init__(self, tables: ClusterTables, config: Config, topic: Topic, producer: str) -> None:
+        self.tables, self.config, self.topic, self.producer = tables, config, topic, check_producer(producer)
+        self.total = Published()
+        self._progress = Progress()
+        self._changed: set[LedgerKey] = set()
+        self._sequence = 0
+        self._recorded_at = time.monotonic()
+        self.checkpoint_id: str | None = None
+
+    # -- start and stop ------------------------------------------------------------------------------------------
+
+    def open(self, frame: DataFrame, dropped: Collection[str] = (), *, take_over: bool = False) -> Publisher:
+        """Take ownership, create the topic if it is missing, find out what is already published.
+
+        `frame` has the columns that will be published, `dropped` those of them that only give the order.
+        Raises UsageError for columns the topic cannot take, AlreadyOwnedError, UnsafeError.
+        """
+        own = new_topic_columns(frame, dropped)
+        if self.tables.log(self.topic).exists():
+            planned = open_log(self.tables, self.topic)[1]
+        else:
+            planned = StructType(cast(StructType, StructType.fromDDL(TOPIC_LOG.ddl)).fields + own)
+        check_columns(frame, planned, dropped, self.topic)
+        self.log, self.columns = ensure_topic(self.tables, self.topic, own)
+        name = f"producer {self.producer} of {self.topic} in {self.tables.cluster.name}"
+        runner = Runner(name, f"publish/{self.topic.path}/{self.producer}", f"producer.{self.producer}")
+        self._ownership: Ownership = claim(self.tables, [runner], take_over=take_over, point=CrashPoint.PUBLISH_CLAIMED)[0]
+        try:
+            self._ownership.fence(self.log)
+            self._table_id = self.log.table_id()
+            self._ledgers = LedgerTable(self.tables, self.config, self.topic, self.producer)
+            recorded = self._ledgers.read()
+            if recorded is not None:
+                self._progress = self._ledgers.resume(recorded, self.log, self._table_id)
+                self._sequence, self.checkpoint_id = recorded.sequence, recorded.checkpoint_id
+        except BaseException:
+            self._ownership.abandon()
+            raise
+        return self
+
+    def close(self, *, clean: bool = True) -> None:
+        """Record the ends and give the ownership back; after an error (`clean=False`) leave both to the next start."""
+        if not clean:
+            self._ownership.abandon()
+            return
+        if self._changed:
+            self.record()
+        self._ownership.release()
+
+    def record(self) -> None:
+        """Record the ends of the ledgers that changed (step 3)."""
+        self._append_record(self._progress, self._changed)
+        self._changed, self._recorded_at = set(), time.monotonic()
+        reach(CrashPoint.PUBLISH_ENDS_RECORDED)
+
+    def record_if_due(self) -> None:
+        if self._changed and time.monotonic() - self._recorded_at >= RECORD_INTERVAL_S:
+            self.record()
+
+    @property
+    def sources(self) -> dict[str, SourceEnd]:
+        """How far each source partition is published."""
+        return dict(self._progress.sources)
+
+    # -- one batch -----------------------------------------------------------------------------------------------
+
+    def publish(self, rows: DataFrame, identity: Identity, on_rejected: Callable[[list[Row]], None] | None = None) -> Published:
+        """Publish the rows that are not yet published, in one commit.
+
+        `rows` may bring a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected` as
+        (source, offset, reason); without it one bad row refuses the whole batch.
+        Raises UsageError for bad rows, SourceChangedError if rows appeared below what was published, FencedError.
+        """
+        own = row_error(self.config, self.tables.cluster.name, self.topic)
+        error = F.coalesce(F.col(ERROR), own) if ERROR in rows.columns else own
+        ready = prepared(rows, self.columns, self.tables.cluster.name).withColumn(ERROR, error)
+        tagged = identity.published(self.tables.spark, identity.tag(ready), self._progress.sources, _PUBLISHED).persist()
+        try:
+            groups = (
+                tagged.groupBy(SOURCE, "replicate_to", F.col(ERROR).isNotNull().alias("bad"), _PUBLISHED)
+                .agg(F.count("*").alias("rows"), F.max(OFFSET).alias("last"))
+                .withColumn("last", identity.as_text(F.max("last").over(Window.partitionBy(SOURCE, _PUBLISHED))))
+                .collect()
+            )
+            self._check_below(groups, identity)
+            fresh = [g for g in groups if not g[_PUBLISHED]]
+            rejected = sum(g["rows"] for g in fresh if g["bad"])
+            if rejected:
+                self._reject(tagged, identity, rejected, on_rejected)
+            result = Published(
+                sum(g["rows"] for g in fresh if not g["bad"]),
+                rejected,
+                sum(g["rows"] for g in groups if g[_PUBLISHED]),
+            )
+            if result.rows:
+                self._commit(tagged, identity, fresh)
+                result += Published(commits=1)
+        finally:
+            tagged.unpersist()
+        self.total += result
+        self.record_if_due()
+        return result
+
+    def _commit(self, tagged: DataFrame, identity: Identity, fresh: list[Row]) -> None:
+        counted = [Counted(_key(g), g["rows"]) for g in fresh if not g["bad"]]
+        ends = {g[SOURCE]: identity.encode(g["last"]) for g in fresh}
+        batch = plan(self._progress, self.producer, counted, ends, time.time_ns() // 1000, self._new_ledger_id)
+        opened = {s.key: Ledger(s.ledger_id, -1) for s in batch.spans if s.first == 0}
+        if opened:
+            self._append_record(replace(self._progress, ledgers=opened), opened)
+        reach(CrashPoint.PUBLISH_LEDGERS_OPENED)
+        reach(CrashPoint.PUBLISH_BEFORE_APPEND)
+        good = tagged.where(F.col(ERROR).isNull() & ~F.col(_PUBLISHED))
+        try:
+            self._ownership.append(self.log, self._entries(good, identity, batch), batch.encode())
+        except PySparkException as error:
+            if _REPEATED in str(error):
+                raise UsageError(
+                    f"{self.topic}: two rows have the same order columns, so their order, and with it their identity, is open. "
+                    "Nothing of this DataFrame was published. Add a column that tells them apart to order_by."
+                ) from None
+            raise
+        reach(CrashPoint.PUBLISH_AFTER_APPEND)
+        self._progress = self._progress.after(batch)
+        self._changed |= {span.key for span in batch.spans}
+
+    def _entries(self, good: DataFrame, identity: Identity, batch: Batch) -> DataFrame:
+        """The rows as they stand in the log: numbered within each ledger in offset order."""
+        spans = rows_frame(
+            self.tables.spark,
+            {"_source": "STRING", "_to": "ARRAY<STRING>", "ledger_id": "BIGINT", "_first": "BIGINT"},
+            [{"_source": s.key.source, "_to": s.key.listed, "ledger_id": s.ledger_id, "_first": s.first} for s in batch.spans],
+        )
+        order = Window.partitionBy(SOURCE, "replicate_to").orderBy(OFFSET)
+        entry: Column = F.col("_first") + F.row_number().over(order) - 1
+        if identity.unique:
+            repeated = F.col(OFFSET) == F.lag(OFFSET).over(order)
+            entry = F.when(repeated, F.raise_error(F.lit(_REPEATED)).cast("bigint")).otherwise(entry)
+        keyed = good.join(
+            F.broadcast(spans), (F.col(SOURCE) == F.col("_source")) & F.col("replicate_to").eqNullSafe(F.col("_to")), "inner"
+        )
+        publish_time = F.timestamp_micros(F.lit(batch.publish_time_us))
+        filled = {
+            "origin": F.lit(self.tables.cluster.name),
+            "entry_id": entry,
+            "publish_time": publish_time,
+            "producer": F.lit(self.producer),
+            "marker": F.lit(None).cast("string"),
+            "publish_date": F.to_date(publish_time),
+        }
+        return keyed.select(*(filled.get(c, F.col(c)).alias(c) for c in self.columns.names))
+
+    def _append_record(self, progress: Progress, keys: Collection[LedgerKey]) -> None:
+        self._sequence += 1
+        self._ledgers.append(
+            progress,
+            keys,
+            table_id=self._table_id,
+            version=self.log.latest_version(),
+            sequence=self._sequence,
+            checkpoint_id=self.checkpoint_id,
+        )
+
+    def _new_ledger_id(self) -> int:
+        known = self._ledgers.known_ids()
+        while (drawn := ledger_id(int(time.time()), secrets.randbits(LEDGER_RANDOM_BITS))) in known:
+            pass
+        return drawn
+
+    def _check_below(self, groups: list[Row], identity: Identity) -> None:
+        """A gapless source has below its ends exactly the rows that were published."""
+        if not identity.gapless:
+            return
+        for source, end in self._progress.sources.items():
+            here = [g for g in groups if g[SOURCE] == source]
+            below = sum(g["rows"] for g in here if g[_PUBLISHED])
+            if here and below != end.count:
+                raise SourceChangedError(
+                    f"{self.topic}: producer {self.producer} published {end.count} rows up to order {end.offset}, the DataFrame "
+                    f"now has {below} rows up to there. Nothing was published. Rows may only be added after the end: "
+                    "publish the changed ones under another producer name or publish_id."
+                )
+
+    def _reject(self, tagged: DataFrame, identity: Identity, count: int, on_rejected: Callable[[list[Row]], None] | None) -> None:
+        bad = tagged.where(F.col(ERROR).isNotNull() & ~F.col(_PUBLISHED)).select(
+            F.col(SOURCE).alias("source"), identity.as_text(F.col(OFFSET)).alias("offset"), F.col(ERROR).alias("reason")
+        )
+        if on_rejected is not None:
+            on_rejected(bad.orderBy("source").collect())
+            return
+        examples = [f"- row {', '.join(map(str, row['offset']))}: {row['reason']}" for row in bad.limit(3).collect()]
+        raise UsageError(f"{self.topic}: nothing was published, {count} rows cannot be:\n" + "\n".join(examples))
+
+
+def _key(group: Row) -> LedgerKey:
+    return LedgerKey.of(group[SOURCE], group["replicate_to"])

@@ -1,0 +1,1 @@
+"""Operating a mesh: verify what the clusters hold, and check an installation."""

@@ -1,0 +1,182 @@
+"""`geo doctor`: what is wrong or risky in the installation, the session, the tables, the locks and the links. Read only.
+
+Each finding says what was found, where, and the fix.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from geo.config import Config
+from geo.errors import GeoError, first_line
+from geo.log.ownership import owned_now
+from geo.log.process import Process
+from geo.log.tables import ClusterTables, Table
+from geo.log.topics import registered_topics
+from geo.replication.link_table import read_links
+from geo.replication.state import State
+from geo.session import SPARK_DEFAULTS, require_delta
+from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
+
+Level = Literal["ok", "warn", "error"]
+
+_DAYS = re.compile(r"interval (\d+) days?")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result. `fix` is empty where there is nothing to do."""
+
+    level: Level
+    where: str
+    what: str
+    fix: str = ""
+
+
+def examine(spark: SparkSession, config: Config) -> list[Finding]:
+    """All findings, the good ones too, so that one sees what was looked at."""
+    findings = [*_versions(spark), *_session(spark)]
+    for name, cluster in config.clusters.items():
+        tables = ClusterTables(spark, cluster)
+        try:
+            findings += [*_storage(tables), *_tables(tables), *_owners(tables), *_links(tables, config)]
+        except (GeoError, PySparkException) as error:
+            what = first_line(error)
+            findings.append(
+                Finding("error", f"cluster {name}", f"cannot be read: {what}", "check the path, the credentials, spark_conf")
+            )
+    return findings
+
+
+def _versions(spark: SparkSession) -> Iterator[Finding]:
+    java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").collect()[0][0]
+    level: Level = "ok" if int(java.split(".")[0]) >= 17 else "error"
+    yield Finding(
+        level, "versions", f"Python {platform.python_version()}, Java {java}", "" if level == "ok" else "use Java 17 or newer"
+    )
+    try:
+        pinned = dict(
+            line.split(";")[0].strip().split("==") for line in requires("delta-geo") or () if "==" in line.split(";")[0]
+        )
+    except PackageNotFoundError:
+        pinned = {}
+    for package in ("pyspark", "delta-spark"):
+        try:
+            found = version(package)
+        except PackageNotFoundError:
+            found = "of the cluster (no Python package)"
+        wanted = pinned.get(package)
+        if wanted and found != wanted:
+            yield Finding("warn", "versions", f"{package} {found}; tested with {wanted}", f"pip install {package}=={wanted}")
+        else:
+            yield Finding("ok", "versions", f"{package} {found}")
+
+
+def _session(spark: SparkSession) -> Iterator[Finding]:
+    try:
+        require_delta(spark)
+    except GeoError as error:
+        yield Finding("error", "session", str(error), "start with ./spark-submit.sh, or with conf/spark-defaults.conf")
+    else:
+        yield Finding("ok", "session", "Delta's extension and catalog are active, times are UTC")
+    for key in ("spark.sql.streaming.checkpointFileManagerClass",):
+        wanted = SPARK_DEFAULTS[key]
+        if spark.conf.get(key, "") != wanted:
+            yield Finding(
+                "warn", "session", f"{key} is not set: each micro-batch takes 45 to 90 ms longer", f"--conf {key}={wanted}"
+            )
+
+
+def _storage(tables: ClusterTables) -> Iterator[Finding]:
+    cluster = tables.cluster
+    where = f"cluster {cluster.name}"
+    place = cluster.root or f"{cluster.catalog}.{cluster.schema}"
+    folder = tables.lock_folder
+    if folder is not None:
+        yield Finding("ok", where, f"{place} is a local disk: commits of all processes of this host are serialised by file locks")
+        yield from _locks(where, folder)
+    elif place.startswith(("s3:", "s3a:")):
+        yield Finding(
+            "warn",
+            where,
+            f"{place}: plain S3 lets one driver write a table, two lose commits",
+            "configure Delta's S3DynamoDBLogStore, or run all jobs that write this cluster in one driver",
+        )
+    else:
+        yield Finding("ok", where, f"{place}: commits are put-if-absent by the storage")
+
+
+def _locks(where: str, folder: Path) -> Iterator[Finding]:
+    for lock in sorted(folder.rglob("*.lock")):
+        holder = Process.decode(lock.read_text(errors="replace"))
+        if holder is not None and holder.is_here and not holder.lives:
+            yield Finding(
+                "warn",
+                where,
+                f"{lock}: {holder} died while it committed",
+                "none needed: the next commit waits for its JVM to end",
+            )
+
+
+def _tables(tables: ClusterTables) -> Iterator[Finding]:
+    where = f"cluster {tables.cluster.name}"
+    found: list[tuple[str, Table]] = []
+    for schema in (TOPICS, LEDGERS, OWNERS, LINKS):
+        table = tables.system(schema)
+        if table.exists():
+            try:
+                table.check(schema)
+            except GeoError as error:
+                yield Finding("error", where, str(error), "move that table away, or upgrade delta-geo")
+    for registered in registered_topics(tables):
+        found.append((str(registered.topic), tables.log(registered.topic)))
+    for name, table in found:
+        try:
+            table.check(TOPIC_LOG)
+        except (GeoError, PySparkException) as error:
+            yield Finding("error", where, first_line(error), "restore the table, or remove its row from system/topics")
+            continue
+        properties = table.properties()
+        for key, wanted in TOPIC_LOG.properties.items():
+            have = properties.get(key)
+            if have == wanted or (_days(have) or 0) > (_days(wanted) or 10**9):
+                continue
+            alter = f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{key}' = '{wanted}')"
+            yield Finding("warn", f"{where}, {name}", f"{key} is {have!r}, this program creates topics with {wanted!r}", alter)
+    yield Finding("ok", where, f"{len(found)} topics, their tables are delta-geo's")
+
+
+def _owners(tables: ClusterTables) -> Iterator[Finding]:
+    for row in owned_now(tables):
+        holder = Process.decode(row["holder"])
+        if holder is not None and holder.is_here and not holder.lives:
+            yield Finding(
+                "warn", row["runner"], f"{holder} did not stop cleanly", "start it again: the next start fences and heals"
+            )
+        else:
+            yield Finding("ok", row["runner"], f"owned by {holder} since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _links(tables: ClusterTables, config: Config) -> Iterator[Finding]:
+    for (source, topic), state in sorted(read_links(tables).items()):
+        where = f"link {source}->{tables.cluster.name}, {topic}"
+        if state.state is State.FAILED:
+            yield Finding("error", where, state.reason or "FAILED", "the verb named in the reason")
+        elif state.state is State.DELAYED:
+            yield Finding("warn", where, state.reason or "DELAYED", "it is tried again by itself; look at the reason if it lasts")
+        if source not in config.clusters:
+            yield Finding("warn", where, f"cluster {source} is no longer in the configuration", "none, if that was meant")
+
+
+def _days(text: str | None) -> int | None:
+    match = _DAYS.fullmatch(text or "")
+    return int(match[1]) if match else None

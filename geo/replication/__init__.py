@@ -1,0 +1,1 @@
+"""Replication of topic logs from a source cluster into a target cluster."""

@@ -1,0 +1,331 @@
+"""All inbound links of a cluster in one process: finds topics, runs a stream for each, records their states, tries again.
+
+Which topic is in which state is decided per topic; one bad topic never stops another.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from geo.config import Config, Link
+from geo.crash import CrashPoint, reach
+from geo.errors import FencedError, GeoError, RetryableError, UsageError, first_line
+from geo.log.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.log.ownership import Ownership, claim
+from geo.log.tables import ClusterTables
+from geo.log.topics import registered_topics
+from geo.replication.link import TopicLink
+from geo.replication.link_table import append_links, read_links
+from geo.replication.state import LinkState, State, backoff_s
+from geo.session import require_delta
+from geo.streams import stop_between_batches
+from geo.trigger import AVAILABLE_NOW, parse_trigger
+
+log = logging.getLogger(__name__)
+
+FLUSH_INTERVAL_S = 5.0
+"""How often positions are recorded. It bounds what `verify` calls in flight, and what a lost checkpoint compares anew."""
+
+DISCOVERY_INTERVAL_S = 10.0
+"""How often the sources' registries are read for new topics: a small table each, 0.1 s."""
+
+AT_ONCE = 4
+"""Streams of an available-now run that work side by side; more only queue up for the cores."""
+
+_TICK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """What one link did for one topic in this run."""
+
+    link: str
+    topic: str
+    state: State
+    reason: str | None
+    replicated: int
+    source_version: int | None
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One topic of one link and its fate in this process."""
+
+    work: TopicLink
+    ownership: Ownership | None = None
+    state: State = State.STOPPED
+    reason: str | None = None
+    tries: int = 0
+    again_at: float = 0.0
+
+    @property
+    def report(self) -> LinkReport:
+        position = self.work.position() if self.work.state is not None else None
+        return LinkReport(self.work.link.link_name, str(self.work.topic), self.state, self.reason, self.work.replicated, position)
+
+
+class Replicator:
+    """Runs every matching topic of every inbound link of `target`; `run` until done or stopped."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        target: str,
+        *,
+        source: str | None = None,
+        topics: str = ALL_TOPICS,
+        trigger: str = AVAILABLE_NOW,
+        take_over: bool = False,
+        on_event: Callable[[LinkReport], None] | None = None,
+    ) -> None:
+        require_delta(spark)
+        self._spark, self._config, self._glob, self._take_over = spark, config, topics, take_over
+        self._trigger = parse_trigger(trigger)
+        self._once = trigger == AVAILABLE_NOW
+        self._on_event = on_event or (lambda report: None)
+        self._links = [link for link in config.inbound(target) if source in (None, link.source)]
+        if not self._links:
+            config.cluster(target)
+            named = f" from {source}" if source else ""
+            raise UsageError(
+                f"no link{named} leads to {target}; the links are {', '.join(k.link_name for k in config.links) or 'none'}."
+            )
+        self._target = ClusterTables(spark, config.cluster(target))
+        self._sources = {link.source: ClusterTables(spark, config.cluster(link.source)) for link in self._links}
+        self._slots: dict[tuple[str, str], _Slot] = {}
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Let running batches end, then stop; callable from a signal handler."""
+        self._stop.set()
+
+    def run(self) -> list[LinkReport]:
+        """Replicate until stopped, or with the available-now trigger until everything there is has crossed.
+
+        Raises AlreadyOwnedError if another runner has one of the links at the start. Afterwards a topic that cannot go
+        on is reported as FAILED, and the others go on.
+        """
+        try:
+            self._discover(first=True)
+            if self._once:
+                self._run_once()
+            else:
+                self._run_on()
+        except BaseException:
+            self._shut_down(clean=False)
+            raise
+        self._shut_down(clean=True)
+        return [slot.report for _, slot in sorted(self._slots.items())]
+
+    # -- which topics ------------------------------------------------------------------------------------------------
+
+    def _discover(self, *, first: bool = False) -> None:
+        fresh: list[_Slot] = []
+        for link in self._links:
+            for found in registered_topics(self._sources[link.source]):
+                key = (link.source, str(found.topic))
+                if key not in self._slots and self._carries(link, found.topic):
+                    self._slots[key] = _Slot(TopicLink(self._target, self._sources[link.source], self._config, link, found.topic))
+                    fresh.append(self._slots[key])
+        try:
+            self._claim(fresh, take_over=self._take_over)
+        except GeoError as error:
+            if first:
+                raise
+            for slot in fresh:
+                self._set(slot, State.FAILED, str(error))
+
+    def _carries(self, link: Link, topic: Topic) -> bool:
+        return topic_glob_matches(self._glob, topic) and link.carries(topic)
+
+    def _claim(self, slots: list[_Slot], *, take_over: bool) -> None:
+        if slots:
+            runners = [slot.work.runner for slot in slots]
+            owned = claim(self._target, runners, take_over=take_over, point=CrashPoint.LINK_CLAIMED)
+            for slot, ownership in zip(slots, owned, strict=True):
+                slot.ownership = ownership
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        waiting = list(self._slots.values())
+        running: list[_Slot] = []
+        while (waiting or running) and not self._stop.is_set():
+            while waiting and len(running) < AT_ONCE:
+                slot = waiting.pop(0)
+                if slot.state is not State.FAILED and self._start(slot):
+                    running.append(slot)
+            for slot in list(running):
+                if self._ended(slot):
+                    running.remove(slot)
+                    if slot.state is State.DELAYED and slot.tries < 3:
+                        waiting.append(slot)
+                        self._stop.wait(backoff_s(slot.tries))
+            self._stop.wait(_TICK_S / 4)
+
+    def _run_on(self) -> None:
+        flushed = discovered = time.monotonic()
+        for slot in self._slots.values():
+            self._start(slot)
+        while not self._stop.wait(_TICK_S):
+            now = time.monotonic()
+            for slot in list(self._slots.values()):
+                if slot.state is State.RUNNING:
+                    self._ended(slot)
+                elif slot.state in (State.STOPPED, State.DELAYED) and now >= slot.again_at:
+                    self._start(slot)
+            if now - flushed >= FLUSH_INTERVAL_S:
+                self._flush()
+                flushed = now
+            if now - discovered >= DISCOVERY_INTERVAL_S:
+                try:
+                    self._discover()
+                except PySparkException as error:
+                    log.warning("topics cannot be listed, trying again: %s", first_line(error))
+                discovered = now
+
+    def _start(self, slot: _Slot) -> bool:
+        """Start a topic's stream; False if it failed or has to wait."""
+        work = slot.work
+        try:
+            if slot.ownership is None:
+                self._claim([slot], take_over=False)
+            assert slot.ownership is not None
+            recorded = read_links(self._target).get((work.link.source, str(work.topic)))
+            work.prepare(slot.ownership, recorded)
+            work.start(self._trigger)
+        except (GeoError, PySparkException) as error:
+            self._failed(slot, error)
+            return False
+        self._set(slot, State.RUNNING, None)
+        return True
+
+    def _ended(self, slot: _Slot) -> bool:
+        """Whether the topic's stream has ended; an error is turned into FAILED or DELAYED."""
+        query = slot.work.query
+        assert query is not None
+        if query.isActive:
+            return False
+        failure, slot.work.failure = slot.work.failure, None
+        error = query.exception()
+        if error is None:
+            self._set(slot, State.STOPPED, None)
+        elif isinstance(failure, GeoError):
+            self._failed(slot, failure)
+        elif failure is not None and not isinstance(failure, PySparkException):
+            raise failure  # a fault of this program: not to be tried again, and nothing to be tidied up after it
+        else:
+            try:
+                slot.work.check_source()
+                self._failed(slot, error)
+            except (GeoError, PySparkException) as diagnosed:
+                self._failed(slot, diagnosed)
+        return True
+
+    def _failed(self, slot: _Slot, error: Exception) -> None:
+        """FAILED if a person is needed, else DELAYED: tried again after a while."""
+        slot.tries += 1
+        transient = isinstance(error, RetryableError) or not isinstance(error, GeoError)
+        if transient:
+            slot.again_at = time.monotonic() + backoff_s(slot.tries)
+            self._set(slot, State.DELAYED, first_line(error))
+        else:
+            self._set(slot, State.FAILED, str(error))
+        if isinstance(error, FencedError) and slot.ownership is not None:
+            slot.ownership.abandon()
+            return
+        if slot.work.state is not None and slot.ownership is not None:
+            slot.work.flush(slot.state, slot.reason)
+
+    def _set(self, slot: _Slot, state: State, reason: str | None) -> None:
+        changed = (state, reason) != (slot.state, slot.reason)
+        slot.state, slot.reason = state, reason
+        if changed or state is State.STOPPED:
+            self._on_event(slot.report)
+
+    def _flush(self) -> None:
+        """Record the positions of all topics in one commit."""
+        moved: list[tuple[_Slot, LinkState]] = []
+        for slot in self._slots.values():
+            if slot.state is State.RUNNING and (state := slot.work.progressed(State.RUNNING)):
+                moved.append((slot, state))
+                slot.tries = 0
+        append_links(self._target, [state for _, state in moved])
+        for slot, state in moved:
+            slot.work.note(state)
+        if moved:
+            reach(CrashPoint.LINK_STATE_RECORDED)
+
+    def _shut_down(self, *, clean: bool) -> None:
+        """Let running batches end. What stopped cleanly is recorded and released, anything else left to the next start."""
+        for slot in self._slots.values():
+            query = slot.work.query
+            if query is not None and query.isActive:
+                stop_between_batches(query)
+                slot.state = State.STOPPED if slot.state is State.RUNNING else slot.state
+            if slot.ownership is None:
+                continue
+            if clean and slot.state is State.STOPPED:
+                if slot.work.state is not None:
+                    slot.work.flush(State.STOPPED)
+                slot.ownership.release()
+            else:
+                slot.ownership.abandon()
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What a reconcile of one topic found and did."""
+
+    link: str
+    topic: str
+    missing: int
+    appended: int
+    source_version: int
+
+
+def reconcile_links(
+    spark: SparkSession,
+    config: Config,
+    source: str,
+    target: str,
+    *,
+    topics: str = ALL_TOPICS,
+    dry_run: bool = False,
+    take_over: bool = False,
+) -> list[Reconciled]:
+    """Bring each matching topic of one link up to the source as it is now, and let the link go on from there.
+
+    This is the verb that resolves a FAILED link: it takes the source as right. Idempotent; `dry_run` counts and writes nothing.
+    Raises UsageError for a link or topic that is not there, AlreadyOwnedError if the link runs.
+    """
+    require_delta(spark)
+    link = config.link(source, target)
+    tables = {name: ClusterTables(spark, config.cluster(name)) for name in (source, target)}
+    found = [r.topic for r in registered_topics(tables[source]) if topic_glob_matches(topics, r.topic)]
+    if not found:
+        raise UsageError(f"{source} has no topic that matches {topics}.")
+    done = []
+    for topic in found:
+        work = TopicLink(tables[target], tables[source], config, link, topic)
+        if dry_run:
+            missing, version = work.preview(read_links(tables[target]).get((source, str(topic))))
+            done.append(Reconciled(link.link_name, str(topic), missing, 0, version))
+            continue
+        ownership = claim(tables[target], [work.runner], take_over=take_over, point=CrashPoint.LINK_CLAIMED)[0]
+        try:
+            work.prepare(ownership, read_links(tables[target]).get((source, str(topic))), accept_source=True)
+        except BaseException:
+            ownership.abandon()
+            raise
+        ownership.release()
+        done.append(Reconciled(link.link_name, str(topic), work.replicated, work.replicated, work.position()))
+    return done

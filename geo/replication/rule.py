@@ -1,0 +1,91 @@
+"""The routing rule: which rows of a source's topic log cross a link to its target.
+
+Pure, and the definition; `routing_column.py` is the same rule for Spark, and a test holds the two equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from geo.errors import UsageError
+from geo.log.names import check_cluster, show
+
+# Markers that other clusters must see. SNAPSHOT is a note of a cluster to itself, and a kind this program does not know
+# is one whose meaning in another cluster it cannot vouch for (PIP-33; Pulsar's Markers).
+CROSSING_MARKERS = frozenset({"SNAPSHOT_REQUEST", "SNAPSHOT_RESPONSE", "SUBSCRIPTION_UPDATE"})
+
+MICROSECONDS = 1_000_000
+
+
+class Verdict(str, Enum):
+    """What becomes of a row at a link: the first filter that refuses it, in this order, or REPLICATE."""
+
+    MARKER = "MARKER"
+    FOREIGN_ORIGIN = "FOREIGN_ORIGIN"
+    NOT_ADDRESSED = "NOT_ADDRESSED"
+    EXPIRED = "EXPIRED"
+    REPLICATE = "REPLICATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The part of a link and of a topic's policy that decides about a row.
+
+    `origins` are the clusters whose messages cross; never the target's own, which would bring them back doubled.
+    `message_ttl_s` is the age in seconds beyond which a message is not sent; None sends all. Raises UsageError.
+    """
+
+    source: str
+    target: str
+    origins: frozenset[str]
+    message_ttl_s: int | None = None
+
+    def __post_init__(self) -> None:
+        for cluster in (self.source, self.target, *self.origins):
+            check_cluster(cluster)
+        name = f"rule {self.source}->{self.target}"
+        if self.source == self.target:
+            raise UsageError(f"{name}: a cluster needs no rule to itself")
+        if not self.origins or self.target in self.origins:
+            raise UsageError(
+                f"{name}: origins {show(sorted(self.origins))}; expected: at least one cluster, and not {self.target}"
+            )
+        if self.message_ttl_s is not None and self.message_ttl_s <= 0:
+            raise UsageError(f"{name}: message_ttl_s {self.message_ttl_s}; expected: above 0")
+
+    def expired_before_us(self, now_us: int) -> int | None:
+        """The publish time, in microseconds since the epoch, before which a row has expired; None when none does."""
+        return None if self.message_ttl_s is None else now_us - self.message_ttl_s * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedRow:
+    """The columns of a topic log that the rule reads. Any may be NULL: a table does not enforce what we meant."""
+
+    origin: str | None
+    replicate_to: Collection[str | None] | None
+    marker: str | None
+    publish_time_us: int | None
+
+
+def verdict(rule: Rule, row: RoutedRow, now_us: int) -> Verdict:
+    """What becomes of the row at the link, `now_us` microseconds after the epoch.
+
+    - A marker of a crossing kind is treated like a message.
+    - A row without an origin is of no origin the rule names.
+    - `replicate_to`: NULL is every cluster, an empty list none; a NULL in the list names nobody.
+    - A message as old as the TTL still crosses. One without a publish time is taken as not expired: nothing shows that
+      it is too old, and a message too many is seen while one too few is not.
+    """
+    expired_before_us = rule.expired_before_us(now_us)
+    if row.marker is not None and row.marker not in CROSSING_MARKERS:
+        return Verdict.MARKER
+    if row.origin not in rule.origins:
+        return Verdict.FOREIGN_ORIGIN
+    if row.replicate_to is not None and rule.target not in row.replicate_to:
+        return Verdict.NOT_ADDRESSED
+    if expired_before_us is not None and row.publish_time_us is not None and row.publish_time_us < expired_before_us:
+        return Verdict.EXPIRED
+    return Verdict.REPLICATE

@@ -1,0 +1,175 @@
+"""Spark sessions: the settings delta-geo relies on, how one is obtained, and the check that a given one is fit.
+
+A session that somebody else made (spark-submit, a notebook, Databricks) is used as it is; only one that we start gets
+our settings. `conf/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal. No
+`_jvm`: Spark Connect has none.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from geo.jars import SetupError, ensure_jars
+
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+SPARK_DEFAULTS: Mapping[str, str] = {
+    # Without both, Delta's SQL (MERGE, DESCRIBE HISTORY, generated columns) and tables by name do not work.
+    "spark.sql.extensions": DELTA_EXTENSION,
+    "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
+    # publish_date and every TTL are UTC: two regions must agree on what day a message belongs to.
+    "spark.sql.session.timeZone": "UTC",
+    # 45-90 ms less a batch. It relies on what is our rule anyway: a checkpoint has one driver at a time.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # Default 100. One link per topic, each with a checkpoint: fewer small files to list, still minutes to look back.
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    # Queries appear in the metrics system (Prometheus, Dropwizard), not only in the UI.
+    "spark.sql.streaming.metricsEnabled": "true",
+    # Queries of one session share its cores: first-in-first-out would let one bootstrap hold up every other topic.
+    "spark.scheduler.mode": "FAIR",
+    # Default 0, for ever. A stop that waits longer than a minute for its batch is reported instead of hanging.
+    "spark.sql.streaming.stopTimeout": "60s",
+    # Default 50 tasks to read a table's state; ours keep statistics and files few.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Spark's own pattern does not cover Azure account keys, SAS tokens and JAAS lines: they would show in the UI.
+    "spark.redaction.regex": (
+        r"(?i)secret|passw(or)?d|token|credential|access[.]?key|account[.]key|azure[.]sas|[?&]sig=|sasl[.]jaas"
+    ),
+    # State that does not fit the heap; transformWithState works with no other provider.
+    "spark.sql.streaming.stateStore.providerClass": ("org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"),
+}
+
+LOCAL_DEFAULTS: Mapping[str, str] = {
+    # 200 tasks a stateful batch cost seconds on one machine (6.7 s measured). Frozen into a checkpoint at its creation.
+    "spark.sql.shuffle.partitions": "2",
+    # It replans shuffles at run time: only overhead with two partitions, and streams do not support it.
+    "spark.sql.adaptive.enabled": "false",
+    # A web server and its history for a process that mostly lives for seconds.
+    "spark.ui.enabled": "false",
+    "spark.sql.streaming.ui.enabled": "false",
+    # The bar is drawn over what we print.
+    "spark.ui.showConsoleProgress": "false",
+    # An upper bound, taken only when needed. Spark's 1 GB is too little for a backfill of some hundred MB.
+    "spark.driver.memory": "4g",
+    # Never depends on the name or the network of a laptop, and never listens beyond this machine.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+# Set by whoever already made a session for this process: spark-submit, a Spark Connect client, Databricks.
+_GIVEN_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
+
+_UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
+# Open-source Unity Catalog's session catalog wraps Delta's.
+_CATALOGS = frozenset({DELTA_CATALOG, "io.unitycatalog.spark.UCSingleCatalog"})
+
+
+def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The session to work with: the one that is given, untouched, else one that we start with our settings.
+
+    Under spark-submit, in a notebook or with any session alive, none of the arguments changes its settings. Otherwise a
+    session starts on `master` (else `$MASTER`, else `local[*]`) with SPARK_DEFAULTS, on a local master LOCAL_DEFAULTS
+    too, and over them `conf`. Starts in 7 to 10 s; downloads the Delta jars when they are missing. Raises SetupError.
+    """
+    if (active := SparkSession.getActiveSession()) is not None:
+        return active
+    # A session of another thread is not active in this one, and a builder with settings would write them into it.
+    if SparkContext._active_spark_context is not None or any(name in os.environ for name in _GIVEN_BY):
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            _end_with_the_parent()
+        return SparkSession.builder.getOrCreate()
+
+    # Else the workers would be whatever python3 comes first on the PATH, without our dependencies.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    master = master or os.environ.get("MASTER") or "local[*]"
+    settings = {**SPARK_DEFAULTS, "spark.jars": ",".join(map(str, ensure_jars()))}
+    if master.startswith("local"):
+        settings |= {**LOCAL_DEFAULTS, **_local_paths()}
+    settings |= conf or {}
+
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def require_delta(spark: SparkSession) -> None:
+    """Returns if the session can read and write Delta tables in UTC; raises SetupError with every finding if not.
+
+    Reads settings only: no job, no table. Databricks has Delta built in and does not show it in these settings.
+    """
+    findings = []
+    if "DATABRICKS_RUNTIME_VERSION" not in os.environ:
+        extensions = spark.conf.get("spark.sql.extensions", None) or ""
+        if DELTA_EXTENSION not in [name.strip() for name in extensions.split(",")]:
+            findings.append(_finding("spark.sql.extensions", extensions, DELTA_EXTENSION))
+        catalog = spark.conf.get("spark.sql.catalog.spark_catalog", None) or ""
+        if catalog not in _CATALOGS:
+            findings.append(_finding("spark.sql.catalog.spark_catalog", catalog, DELTA_CATALOG))
+        if not findings and not _delta_is_loaded(spark):
+            findings.append("the settings name Delta, but its jars are not there: add `--jars $(python -m geo.jars)`")
+    zone = spark.conf.get("spark.sql.session.timeZone")  # unset, it is the JVM's own zone
+    if zone not in _UTC:
+        findings.append(_finding("spark.sql.session.timeZone", zone, "UTC"))
+    if findings:
+        raise SetupError(
+            "this Spark session cannot run delta-geo:\n"
+            + "\n".join(f"  - {finding}" for finding in findings)
+            + "\nStart it with ./spark-submit.sh or geo.session.session(), or with --properties-file"
+            " conf/spark-defaults.conf. The first two settings take effect only in a new session."
+        )
+
+
+def _finding(key: str, found: str | None, wanted: str) -> str:
+    return f"{key} is {repr(found) if found else 'not set'}, must be {wanted!r}"
+
+
+def _delta_is_loaded(spark: SparkSession) -> bool:
+    """Spark only warns when the extension's class is missing; asking for the format, without a path, tells."""
+    try:
+        spark.read.format("delta").load()
+    except Exception as error:  # classic Spark lets this one through as a bare Py4JJavaError, Connect does not
+        return "DATA_SOURCE_NOT_FOUND" not in str(error)  # with Delta, its complaint is that there is no path
+    return True
+
+
+def _end_with_the_parent() -> None:
+    """Pass the end of spark-submit on to this process, as SIGTERM, within a second.
+
+    A SIGTERM meant for the job ends spark-submit's JVM, which leaves its Python child running: a job between two calls
+    into Spark would live on as an orphan beside its successor.
+    """
+    name, parent = "geo-end-with-spark-submit", os.getppid()
+    if any(thread.name == name for thread in threading.enumerate()):
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name=name, daemon=True).start()
+
+
+def _local_paths() -> dict[str, str]:
+    """Settings that name where this package lies: its logging, and itself for the Python workers."""
+    here = Path(__file__).resolve().parent
+    return {
+        # `default` options come before a user's own spark.driver.extraJavaOptions instead of being replaced by them.
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}",
+        # Workers do not inherit sys.path, and the working folder need not be the checkout.
+        "spark.executorEnv.PYTHONPATH": str(here.parent),
+    }

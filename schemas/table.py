@@ -1,0 +1,47 @@
+"""What a table schema is: a value that can be compared, printed and turned into DDL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+VERSION_PROPERTY = "geo.schema.version"
+KIND_PROPERTY = "geo.table"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, its Spark SQL type, whether it may be NULL, and what it means."""
+
+    name: str
+    type: str
+    comment: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """One kind of table. `properties` are Delta table properties beside the two of ours."""
+
+    kind: str
+    version: int
+    columns: tuple[Column, ...]
+    partitioned_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def types(self) -> dict[str, str]:
+        return {column.name: column.type for column in self.columns}
+
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark reads them in `createDataFrame(rows, schema)`."""
+        return ", ".join(f"`{c.name}` {c.type}" for c in self.columns)
+
+    @property
+    def all_properties(self) -> dict[str, str]:
+        return {**self.properties, KIND_PROPERTY: self.kind, VERSION_PROPERTY: str(self.version)}

@@ -1,0 +1,97 @@
+"""`python -m tests.benchmarks [throughput|latency|age] [--quick]`: a link beside the plain Delta-to-Delta stream a user would write.
+
+Both are run in turn in one process on the same data; the ratios are printed, the seconds are this machine's. The plain
+stream is `readStream.format("delta")` into `writeStream.format("delta")`, exactly once by Delta's own transaction ids.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from geo.session import session
+from tests.benchmarks.bench import Bench
+
+
+def throughput(bench: Bench, rows: int, rounds: int) -> None:
+    """(a) one backlog of 1 KB rows in ten commits."""
+    bench.warm_up()
+    mb, ratios = rows * 1024 / 1e6, []
+    for number in range(rounds):
+        name = f"backlog{number}"
+        bench.backlog(name, rows)
+        plain, link = bench.copy_plain(name), bench.copy_link(name)
+        bench.drop(name)
+        ratios.append(plain / link)
+        print(
+            f"  round {number + 1}: plain stream {plain:6.2f} s {mb / plain:5.0f} MB/s   link {link:6.2f} s {mb / link:5.0f} MB/s"
+            f"   ratio {plain / link:.2f}",
+            flush=True,
+        )
+    print(f"(a) throughput, {rows:,} x 1 KB: link = {statistics.median(ratios):.2f} x the plain stream (wanted: at least 1.0)")
+
+
+def latency(bench: Bench, commits: int, rounds: int) -> None:
+    """(b) one topic, a 10-row commit each 500 ms: from source commit to replica commit."""
+    bench.warm_up()
+    found: dict[str, list[float]] = {"plain": [], "link": []}
+    for number in range(rounds):
+        for kind in found:
+            seconds = bench.follow(kind, f"latency{number}", commits)
+            found[kind] += seconds
+            print(f"  round {number + 1}: {_percentiles(kind, seconds)}", flush=True)
+    for kind, seconds in found.items():
+        print(f"    {_percentiles(kind, seconds)}")
+    ratio = {q: _at(found["plain"], q) / _at(found["link"], q) for q in (50, 95)}
+    print(f"(b) latency: link is {ratio[50]:.2f} x better at p50 (wanted: 1.5, and p50 under 0.5 s), {ratio[95]:.2f} x at p95")
+
+
+def age(bench: Bench, young: int, old: int) -> None:
+    """(c) time of a micro-batch by the number of commits in both logs."""
+    bench.warm_up()
+    times = {}
+    for commits in (young, old):
+        began = time.monotonic()
+        bench.age("age", commits)
+        print(f"  both logs aged to {commits:,} commits in {time.monotonic() - began:.0f} s", flush=True)
+        times[commits] = bench.batch_ms("age")
+        print(
+            f"  at {commits:,} commits: median batch {statistics.median(times[commits]):.0f} ms of {len(times[commits])}",
+            flush=True,
+        )
+    ratio = statistics.median(times[old]) / statistics.median(times[young])
+    print(f"(c) batch time at {old:,} commits = {ratio:.2f} x that at {young:,} (wanted: at most 1.2)")
+
+
+def _at(seconds: list[float], percentile: int) -> float:
+    return statistics.quantiles(seconds, n=100)[percentile - 1]
+
+
+def _percentiles(kind: str, seconds: list[float]) -> str:
+    return f"{kind:5} p50 {_at(seconds, 50):.2f} s  p95 {_at(seconds, 95):.2f} s  ({len(seconds)} commits)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("which", nargs="*", choices=("throughput", "latency", "age", []), help="default: all three")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size: does it run, not how fast")
+    args = parser.parse_args()
+    part = 10 if args.quick else 1
+    with tempfile.TemporaryDirectory(prefix="geo-bench-") as folder:
+        spark = session("delta-geo benchmarks", master="local[2]")
+        for which in args.which or ("throughput", "latency", "age"):
+            bench = Bench(spark, Path(folder) / which)
+            if which == "throughput":
+                throughput(bench, 500_000 // part, 5 if part == 1 else 1)
+            elif which == "latency":
+                latency(bench, 100 // part, 3 if part == 1 else 1)
+            else:
+                age(bench, 100 // part, 5_000 // part)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""What the benchmarks measure: the plain stream and the link on the same logs, and when each commit landed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from geo.log.names import Topic
+from geo.log.ownership import claim
+from geo.log.topics import ensure_topic
+from geo.replication.link import TopicLink
+from geo.replication.link_table import read_links
+from geo.streams import stop_between_batches
+from tests.world import World
+
+_TRIGGER = {"processingTime": "100 milliseconds"}
+"""The same for both. With 0 an idle query polls a hundred times a second."""
+
+_PACE_S = 0.5
+_ROWS = 10
+
+
+class Bench:
+    """Logs and copies below one folder; clusters us (source) and eu (target), and plain copies beside them."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.spark, self.folder, self._entry = spark, folder, 0
+        self.world = World(spark, folder, links=[("us", "eu")])
+        self._warm = False
+
+    # -- logs ------------------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        return Topic.parse(f"persistent://bench/{name}/topic")
+
+    def log(self, name: str) -> Path:
+        return Path(ensure_topic(self.world.tables("us"), self.topic(name))[0].name)
+
+    def rows(self, first: int, count: int) -> DataFrame:
+        """1 KB of hexadecimal hashes each: half as random as random bytes, as JSON payloads are."""
+        payload = F.concat(*(F.sha2(F.concat(F.col("id").cast("string"), F.lit(f"#{i}")), 256) for i in range(16)))
+        return self.spark.range(first, first + count, numPartitions=2).select(
+            F.lit("us").alias("origin"), F.lit(1).cast("bigint").alias("ledger_id"), F.col("id").alias("entry_id"),
+            F.current_timestamp().alias("publish_time"), F.lit(None).cast("timestamp").alias("event_time"),
+            F.lit("bench").alias("producer"), F.concat(F.lit("k"), F.col("id") % 1000).alias("key"),
+            F.lit(None).cast("map<string,string>").alias("properties"), F.lit(None).cast("array<string>").alias("replicate_to"),
+            payload.cast("binary").alias("payload"), F.lit(None).cast("string").alias("marker"), F.current_date().alias("publish_date"),
+        )  # fmt: skip
+
+    def fill(self, name: str, rows: int, commits: int) -> None:
+        log = str(self.log(name))
+        for number in range(commits):
+            self.rows(number * rows // commits, rows // commits).write.format("delta").mode("append").save(log)
+
+    def small_commit(self, log: Path) -> None:
+        """Ten rows, written by another engine so that its cost is small and the same for both."""
+        now, day = datetime.now(timezone.utc), datetime.now(timezone.utc).date()
+        first, self._entry = self._entry, self._entry + _ROWS
+        size = range(_ROWS)
+        table = pa.table(
+            {
+                "origin": ["us"] * _ROWS, "ledger_id": [1] * _ROWS, "entry_id": [first + i for i in size],
+                "publish_time": pa.array([now] * _ROWS, pa.timestamp("us", "UTC")),
+                "event_time": pa.nulls(_ROWS, pa.timestamp("us", "UTC")), "producer": ["bench"] * _ROWS,
+                "key": [f"k{i}" for i in size], "properties": pa.nulls(_ROWS, pa.map_(pa.string(), pa.string())),
+                "replicate_to": pa.nulls(_ROWS, pa.list_(pa.string())), "payload": pa.array([b"x" * 1024] * _ROWS, pa.binary()),
+                "marker": pa.nulls(_ROWS, pa.string()), "publish_date": pa.array([day] * _ROWS, pa.date32()),
+            }
+        )  # fmt: skip
+        write_deltalake(str(log), table, mode="append")
+
+    # -- the two ways ------------------------------------------------------------------------------------------------
+
+    def plain(self, log: Path, target: Path, trigger: dict[str, Any]) -> Any:
+        stream = self.spark.readStream.format("delta").load(str(log)).writeStream.format("delta")
+        return stream.option("checkpointLocation", f"{target}-checkpoint").trigger(**trigger).start(str(target))
+
+    def link(self, name: str, trigger: dict[str, Any] | None) -> TopicLink:
+        tables, topic = self.world.tables("eu"), self.topic(name)
+        link = TopicLink(tables, self.world.tables("us"), self.world.config, self.world.config.link("us", "eu"), topic)
+        (ownership,) = claim(tables, [link.runner])
+        link.prepare(ownership, read_links(tables).get(("us", str(topic))))
+        if trigger is not None:
+            link.start(trigger)
+        self._ownership = ownership
+        return link
+
+    def stop(self, link: TopicLink) -> None:
+        assert link.query is not None
+        stop_between_batches(link.query)
+        self._ownership.release()
+
+    def warm_up(self) -> None:
+        """Both once on small data, so that neither pays for the first time."""
+        if not self._warm:
+            self.backlog("warm", 2_000)
+            self.copy_plain("warm")
+            self.copy_link("warm")
+            self._warm = True
+
+    def copy_plain(self, name: str) -> float:
+        target = self.folder / f"plain-{name}"
+        began = time.monotonic()
+        self.plain(self.log(name), target, {"availableNow": True}).awaitTermination()
+        seconds = time.monotonic() - began
+        shutil.rmtree(target)
+        return seconds
+
+    def backlog(self, name: str, rows: int) -> None:
+        """A source with `rows` rows in ten commits, written after the link had read all there was: nothing."""
+        self.log(name)
+        link = self.link(name, {"availableNow": True})
+        assert link.query is not None
+        link.query.awaitTermination()
+        self._ownership.release()
+        self.fill(name, rows, commits=10)
+
+    def copy_link(self, name: str) -> float:
+        """The stream of a link over a backlog, from its start to its end."""
+        link = self.link(name, None)
+        began = time.monotonic()
+        link.start({"availableNow": True})
+        assert link.query is not None
+        link.query.awaitTermination()
+        seconds = time.monotonic() - began
+        self._ownership.release()
+        found, wanted = (self.world.log(c, self.topic(name)).read().count() for c in ("eu", "us"))
+        assert found == wanted, f"the link copied {found} of {wanted} rows"
+        return seconds
+
+    def drop(self, name: str) -> None:
+        for cluster in ("eu", "us"):
+            shutil.rmtree(self.world.log(cluster, self.topic(name)).name)
+
+    # -- latency and age -------------------------------------------------------------------------------------------
+
+    def follow(self, kind: str, name: str, commits: int) -> list[float]:
+        """Seconds from each source commit to the commit that brings its rows, by the files' times."""
+        name = f"{name}-{kind}"
+        log, target = self.log(name), self.folder / f"plain-{name}"
+        self.small_commit(log)
+        if kind == "plain":
+            query = self.plain(log, target, _TRIGGER)
+        else:
+            link = self.link(name, _TRIGGER)
+            query, target = link.query, Path(self.world.log("eu", self.topic(name)).name)
+        query.processAllAvailable()
+        first = _latest(log) + 1
+        for _ in range(commits):
+            began = time.monotonic()
+            self.small_commit(log)
+            time.sleep(max(0.0, _PACE_S - (time.monotonic() - began)))
+        query.processAllAvailable()
+        if kind == "plain":
+            query.stop()
+        else:
+            self.stop(link)
+        landed = {entry: at for at, entries in _commits(target, 0) for entry in entries}
+        return [landed[min(entries)] - at for at, entries in _commits(log, first)]
+
+    def age(self, name: str, commits: int) -> None:
+        """Bring source and target of a link to that many commits."""
+        log = self.log(name)
+        if not self.world.log("eu", self.topic(name)).exists():
+            self.stop(self.link(name, _TRIGGER))
+        target = Path(self.world.log("eu", self.topic(name)).name)
+        while _latest(log) < commits:
+            self.small_commit(log)
+        while _latest(target) < commits:
+            self._entry -= _ROWS  # the same entries: what the target holds beyond them does not matter here
+            self.small_commit(target)
+
+    def batch_ms(self, name: str, batches: int = 40) -> list[float]:
+        """Time of each batch that brings one small commit, in milliseconds, as Spark reports it."""
+        log, link = self.log(name), self.link(name, _TRIGGER)
+        query = link.query
+        assert query is not None
+        for _ in range(batches):
+            self.small_commit(log)
+            query.processAllAvailable()
+        progress = [p for p in query.recentProgress if p["numInputRows"] > 0]
+        self.stop(link)
+        return [p["durationMs"]["triggerExecution"] for p in progress][5:]
+
+
+def _latest(log: Path) -> int:
+    return max(int(path.stem) for path in (log / "_delta_log").glob("*.json"))
+
+
+def _commits(log: Path, first: int) -> list[tuple[float, list[int]]]:
+    """When each commit landed, and the entries it brought."""
+    found = []
+    for path in sorted((log / "_delta_log").glob("*.json")):
+        added = [json.loads(line)["add"]["path"] for line in path.read_text().splitlines() if line.startswith('{"add"')]
+        if int(path.stem) >= first and added:
+            entries = [e for file in added for e in pq.ParquetFile(log / file).read(["entry_id"])["entry_id"].to_pylist()]
+            found.append((path.stat().st_mtime, entries))
+    return found

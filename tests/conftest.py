@@ -1,0 +1,58 @@
+"""Fixtures shared by all tests: one Spark session for those that need one, and worlds on temporary folders."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.world import World
+
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+# The first example pays for imports and warm-up; a machine that is busy with Spark is no fault of the property.
+settings.register_profile("delta-geo", deadline=None)
+settings.load_profile("delta-geo")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session that all Spark tests share: what `geo` itself starts, on two cores, with the least of everything."""
+    from geo.session import session
+
+    least = {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        # Spark writes every plan out for a UI that is off; the shortest form.
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.maxPlanStringLength": "100",
+    }
+    started = session("delta-geo tests", master="local[2]", conf=least)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    """Two clusters, eu and us, linked both ways, empty."""
+    from tests.world import World
+
+    return World(spark, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    """No crash point stays armed from one test to the next."""
+    yield
+    from geo import crash
+
+    crash.arm(None)

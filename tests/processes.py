@@ -1,0 +1,74 @@
+"""Real `geo` processes for tests: started in a process group of their own, watched, and ended with real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from geo.crash import CrashPoint
+
+LIMIT_S = 180.0
+"""A process that takes longer hangs: starting Spark takes 10 s, on a busy machine 30."""
+
+
+class GeoProcess:
+    """One `geo` command line. Its log is kept in `log` and shown when a wait fails."""
+
+    def __init__(self, log: Path, *args: str, crash: str | None = None) -> None:
+        self.log = log
+        environment = {**os.environ, "MASTER": "local[2]", **({"GEO_CRASH": crash} if crash else {})}
+        with open(log, "wb") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "geo.cli", *args], stdout=out, stderr=out, env=environment, start_new_session=True
+            )
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the whole group: Python and its JVM."""
+        os.killpg(self._process.pid, number)
+
+    def wait(self) -> int:
+        """The exit code; minus the signal's number if one ended it."""
+        try:
+            return self._process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {LIMIT_S} s:\n{self.log.read_text()}") from None
+
+    def poll(self) -> int | None:
+        """The exit code, None while it runs."""
+        return self._process.poll()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether SIGSTOP has halted the Python process."""
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something this process does. Fails if it ends first."""
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert self._process.poll() is None, f"ended early:\n{self.log.read_text()}"
+            assert time.monotonic() < deadline, f"did not happen:\n{self.log.read_text()}"
+            time.sleep(0.002)
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self._process.wait()
+
+
+@contextmanager
+def geo(folder: Path, *args: str, crash: tuple[CrashPoint, str] | None = None) -> Iterator[GeoProcess]:
+    """A `geo` process that does not outlive the test."""
+    spec = f"{crash[0].value}:{crash[1]}" if crash else None
+    process = GeoProcess(folder / f"{args[0]}-{time.monotonic_ns()}.log", *args, crash=spec)
+    try:
+        yield process
+    finally:
+        process.end()

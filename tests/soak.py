@@ -1,0 +1,129 @@
+"""`python -m tests.soak [--minutes N] [--seed S]`: publishers and links of two regions, killed at random, then compared.
+
+Four real processes run side by side, a publisher and a link in each region. Every few seconds one of them gets SIGKILL,
+with its JVM, and is started again, while new lines keep arriving. At the end everything is let run dry and `geo verify`
+must be clean and every line published once. The seed is printed; the same seed kills in the same order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.processes import GeoProcess
+
+TOPIC = "persistent://soak/random/kills"
+_CONFIG = "version: 1\nclusters:\n  eu: {root: eu}\n  us: {root: us}\nlinks:\n  - {source: us, target: eu}\n  - {source: eu, target: us}\n"
+
+
+class Soak:
+    """The four processes, their input, and how often each was killed."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.random = folder, random.Random(seed)
+        self.config = folder / "geo.yaml"
+        self.config.write_text(_CONFIG)
+        self.lines = dict.fromkeys(("eu", "us"), 0)
+        self.kills: dict[str, int] = {}
+        for cluster in self.lines:
+            (folder / "in" / cluster).mkdir(parents=True)
+        self.processes = {name: self.start(name) for name in ("publish eu", "publish us", "replicate eu", "replicate us")}
+
+    def start(self, name: str, trigger: str = "500 ms") -> GeoProcess:
+        verb, cluster = name.split()
+        args = [verb, "--config", str(self.config), "--cluster", cluster, "--trigger", trigger]
+        if verb == "publish":
+            args += ["--topic", TOPIC, "--jsonl", str(self.folder / "in" / cluster)]
+        return GeoProcess(self.folder / f"{verb}-{cluster}-{self.kills.get(name, 0)}.log", *args)
+
+    def feed(self) -> None:
+        """Some more lines for both regions, in files that are complete when they appear."""
+        for cluster, written in self.lines.items():
+            count = self.random.randint(1, 200)
+            text = "".join(
+                json.dumps({"key": f"{cluster}-{written + i}", "replicate_to": self.random.choice([None, ["eu", "us"], []])})
+                + "\n"
+                for i in range(count)
+            )
+            path = self.folder / "in" / cluster / f"{written:09d}.jsonl"
+            path.with_suffix(".tmp").write_text(text)
+            path.with_suffix(".tmp").rename(path)
+            self.lines[cluster] = written + count
+
+    def kill_one(self) -> None:
+        name = self.random.choice(list(self.processes))
+        process = self.processes[name]
+        if (code := process.poll()) is not None:
+            raise AssertionError(f"{name} ended by itself with {code}:\n{process.log.read_text()[-3000:]}")
+        process.signal(signal.SIGKILL)
+        process.wait()
+        self.kills[name] = self.kills.get(name, 0) + 1
+        print(f"  SIGKILL {name} ({sum(self.kills.values())} so far), {sum(self.lines.values()):,} lines written", flush=True)
+        self.processes[name] = self.start(name)
+
+    def settle(self) -> None:
+        """Stop cleanly, publish and replicate what is left."""
+        for process in self.processes.values():
+            process.signal(signal.SIGTERM)
+        for process in self.processes.values():
+            process.wait()
+        self.kills = dict.fromkeys(self.processes, 1000)  # other log files
+        for name in self.processes:
+            process = self.start(name, "available-now")
+            if process.wait() != 0:
+                raise AssertionError(f"{name}:\n{process.log.read_text()[-3000:]}")
+
+    def check(self) -> bool:
+        """Whether verify is clean and every line is there once in its own region."""
+        from geo.config import load
+        from geo.log.names import Topic
+        from geo.log.tables import ClusterTables
+        from geo.ops.verify import verify
+        from geo.session import session
+
+        spark, config = session("delta-geo soak"), load(self.config)
+        report = verify(spark, config)
+        print("\n".join(report.lines()))
+        clean = report.clean
+        for cluster, written in self.lines.items():
+            own = ClusterTables(spark, config.cluster(cluster)).log(Topic.parse(TOPIC)).read().where(f"origin = '{cluster}'")
+            found, distinct = own.count(), own.select("key").distinct().count()
+            print(f"{cluster}: {written:,} lines written, {found:,} messages of {distinct:,} keys in the log")
+            clean = clean and written == found == distinct
+        return clean
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    args = parser.parse_args()
+    print(f"seed {args.seed}, {args.minutes} minutes")
+    with tempfile.TemporaryDirectory(prefix="geo-soak-") as folder:
+        soak = Soak(Path(folder), args.seed)
+        try:
+            ends = time.monotonic() + args.minutes * 60
+            next_kill = time.monotonic() + 40
+            while time.monotonic() < ends:
+                soak.feed()
+                time.sleep(soak.random.uniform(0.2, 2.0))
+                if time.monotonic() >= next_kill:
+                    soak.kill_one()
+                    next_kill = time.monotonic() + soak.random.uniform(2.0, 40.0)
+            soak.settle()
+            clean = soak.check()
+        finally:
+            for process in soak.processes.values():
+                process.end()
+    print("clean" if clean else "NOT CLEAN")
+    return 0 if clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

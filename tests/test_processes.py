@@ -1,0 +1,128 @@
+"""Real processes, really killed or stopped: what an injected stop in one process cannot show."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from geo.crash import CrashPoint
+from geo.replication.replicate import LinkReport
+from geo.replication.state import State
+from tests.processes import GeoProcess, geo
+from tests.world import TOPIC, World
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.long]
+
+
+def _replicate(world: World, target: str) -> list[str]:
+    return ["replicate", "--config", str(world.path), "--cluster", target]
+
+
+@pytest.mark.parametrize("point", [CrashPoint.LINK_AFTER_APPEND, CrashPoint.LINK_AFTER_RECONCILE_APPEND, CrashPoint.LINK_CLAIMED])
+def test_a_link_killed_here_replicates_everything_once_after_a_restart(world: World, point: CrashPoint) -> None:
+    world.publish("us", 20)
+    world.publish("eu", 10)
+    if point is CrashPoint.LINK_AFTER_APPEND:
+        world.replicate("eu")
+        world.publish("us", 40)
+    with geo(world.folder, *_replicate(world, "eu"), crash=(point, "kill")) as process:
+        assert process.wait() == -signal.SIGKILL
+    world.publish("us", 60)
+    world.replicate("eu")
+    world.replicate("us")
+    world.assert_clean()
+
+
+def test_a_publish_killed_between_commit_and_checkpoint_goes_on_where_it_was(world: World) -> None:
+    path = world.folder / "in.jsonl"
+    lines = [json.dumps({"key": f"k{i}", "payload": f"p{i}", "replicate_to": ["us"] if i % 3 == 0 else None}) for i in range(300)]
+    path.write_text("\n".join([*lines[:100], "{broken", *lines[100:]]) + "\n")
+    args = ["publish", "--config", str(world.path), "--cluster", "eu", "--topic", str(TOPIC), "--jsonl", str(path)]
+    with geo(world.folder, *args, crash=(CrashPoint.PUBLISH_AFTER_APPEND, "kill")) as process:
+        assert process.wait() == -signal.SIGKILL
+    assert world.log("eu").read().count() == 300, "the commit landed, the checkpoint does not know"
+    path.write_text(path.read_text() + json.dumps({"key": "k300", "payload": "p300"}) + "\n")
+    for _ in range(2):
+        with geo(world.folder, *args) as process:
+            assert process.wait() == 0, process.log.read_text()
+    rows = world.log("eu").read()
+    assert rows.count() == 301
+    assert rows.select("key").distinct().count() == 301
+    ledgers = {tuple(r["replicate_to"] or ()): (r["ledgers"], r["end"]) for r in rows.groupBy("replicate_to").agg(
+        F.countDistinct("ledger_id").alias("ledgers"), F.max("entry_id").alias("end")).collect()}  # fmt: skip
+    assert ledgers == {(): (1, 200), ("us",): (1, 99)}, "the same two ledgers go on, without holes"
+    ordered = rows.where("replicate_to IS NULL").orderBy("entry_id").collect()
+    assert [r["key"] for r in ordered] == [f"k{i}" for i in range(301) if i % 3 or i == 300], "in line order"
+
+
+def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(world: World) -> None:
+    """SIGSTOP between planning the append and starting it; takeover; SIGCONT."""
+    world.publish("us", 20)
+    world.replicate("eu")
+    world.publish("us", 40)
+    with geo(world.folder, *_replicate(world, "eu"), crash=(CrashPoint.LINK_BEFORE_APPEND, "stop")) as stale:
+        stale.until(lambda: stale.is_stopped)
+        (report,) = world.replicate("eu", take_over=True)
+        assert (report.state, report.replicated) == (State.STOPPED, 20)
+        before = world.log("eu").latest_version()
+        stale.signal(signal.SIGCONT)
+        assert stale.wait() == 1, stale.log.read_text()
+        assert "another runner took over" in stale.log.read_text()
+        assert world.log("eu").latest_version() == before
+    world.publish("us", 60)
+    world.replicate("eu")
+    world.assert_clean()
+
+
+def test_a_runner_stopped_inside_its_commit_is_waited_for_on_a_local_disk(world: World) -> None:
+    """SIGSTOP after the fence was checked and before the commit: the worst moment. Here the table's lock decides."""
+    world.publish("us", 20)
+    world.replicate("eu")
+    world.publish("us", 200_000)
+    log = Path(world.log("eu").name)
+    before = world.log("eu").latest_version()
+    files = set(log.rglob("*.parquet"))
+    with geo(world.folder, *_replicate(world, "eu")) as stale:
+        stale.until(lambda: bool(set(log.rglob("*.parquet")) - files))
+        stale.signal(signal.SIGSTOP)
+        assert world.log("eu").latest_version() == before, "stopped before its commit"
+        taken: list[LinkReport] = []
+        taker = threading.Thread(target=lambda: taken.extend(world.replicate("eu", take_over=True)))
+        taker.start()
+        stale_generation = world.link_state("eu", "us").generation
+        _until_owned_by_another(stale, world, stale_generation)
+        stale.signal(signal.SIGCONT)
+        taker.join()
+        stale.wait()
+    assert [report.state for report in taken] == [State.STOPPED]
+    assert world.log("eu").read().where("origin = 'us'").count() == 200_000
+    world.publish("us", 200_010)
+    world.replicate("eu")
+    assert world.verify().clean
+
+
+def _until_owned_by_another(stale: GeoProcess, world: World, generation: int) -> None:
+    """The taker has raised the generation: from here it needs the table's lock, which the stopped runner holds."""
+    from geo.log.ownership import owned_now
+
+    stale.until(lambda: any(row["generation"] > generation for row in owned_now(world.tables("eu"))))
+
+
+def test_many_processes_that_write_one_table_lose_no_commit(world: World) -> None:
+    """Three publishers in three processes, one topic, many commits each: on a local disk Delta alone loses some."""
+    processes = []
+    for name in ("a", "b", "c"):
+        folder = world.folder / name
+        folder.mkdir()
+        for number in range(12):
+            (folder / f"{number:02d}.jsonl").write_text(f'{{"key": "{name}{number}"}}\n')
+        args = ["publish", "--config", str(world.path), "--cluster", "eu", "--topic", str(TOPIC), "--producer", name]
+        processes.append(GeoProcess(world.folder / f"{name}.log", *args, "--jsonl", str(folder), "--batch-bytes", "1"))
+    assert [process.wait() for process in processes] == [0, 0, 0], "\n".join(p.log.read_text() for p in processes)
+    assert world.log("eu").read().count() == 36
+    assert world.log("eu").latest_version() == 36, "one commit per file and the table's creation"

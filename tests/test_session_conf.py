@@ -1,0 +1,56 @@
+"""conf/spark-defaults.conf and geo.session.SPARK_DEFAULTS are one list. Needs no Spark session."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from geo.session import LOCAL_DEFAULTS, SPARK_DEFAULTS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def properties(text: str) -> list[tuple[str, str]]:
+    """The settings of a Java properties file, as far as spark-submit files go: no continued lines, no escapes."""
+    lines = [line.strip() for line in text.splitlines()]
+    pairs = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    return [(key, value) for key, value in pairs]
+
+
+def test_spark_submit_gets_exactly_the_settings_of_our_own_sessions() -> None:
+    settings = properties((ROOT / "conf" / "spark-defaults.conf").read_text(encoding="utf-8"))
+    assert dict(settings) == dict(SPARK_DEFAULTS)
+    assert len(settings) == len(SPARK_DEFAULTS), "a setting stands twice: Spark takes the last one"
+
+
+def test_no_value_means_something_else_in_a_properties_file() -> None:
+    # Java would read a backslash as an escape; the file and the constant could then look equal and not be.
+    assert not [value for value in SPARK_DEFAULTS.values() if "\\" in value]
+
+
+def test_settings_of_a_single_machine_never_reach_a_cluster() -> None:
+    assert not SPARK_DEFAULTS.keys() & LOCAL_DEFAULTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("setting", "secret"),
+    [
+        ("fs.azure.account.key.acct.dfs.core.windows.net=c2VjcmV0", True),
+        ("spark.hadoop.fs.azure.sas.container.acct.blob.core.windows.net=sv=2024", True),
+        ("some.url=https://acct.blob/x?sv=2024&sig=abc", True),
+        ("fs.s3a.bucket.eu.secret.key=x", True),
+        ("fs.s3a.access.key=x", True),
+        ("kafka.sasl.jaas.config=x", True),
+        ("kafka.ssl.keystore.password=x", True),
+        ("fs.azure.account.auth.type=SharedKey", False),
+        ("spark.sql.session.timeZone=UTC", False),
+        ("spark.app.name=disaster recovery", False),
+    ],
+)
+def test_credentials_are_hidden_and_ordinary_settings_are_not(setting: str, secret: bool) -> None:
+    # Spark hides a setting when the pattern is found in its key or in its value.
+    key, _, value = setting.partition("=")
+    pattern = re.compile(SPARK_DEFAULTS["spark.redaction.regex"])
+    assert bool(pattern.search(key) or pattern.search(value)) is secret

@@ -1,0 +1,135 @@
+"""A small world for tests: clusters on a temporary folder, joined by links, driven through the public functions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from geo.config import Config, load
+from geo.log.identity import by_order
+from geo.log.names import Topic
+from geo.log.publish import publish
+from geo.log.publisher import Published, Publisher
+from geo.log.tables import ClusterTables, Table
+from geo.ops.verify import verify
+from geo.ops.verify_result import VerifyReport
+from geo.replication.link_table import read_links
+from geo.replication.replicate import LinkReport, Replicator
+from geo.replication.state import LinkState
+
+TOPIC = Topic.parse("persistent://shop/web/clicks")
+
+
+class World:
+    """Clusters below `folder`. Links are pairs (source, target); by default a full mesh."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        clusters: Sequence[str] = ("eu", "us"),
+        links: Iterable[tuple[str, str] | Mapping[str, object]] | None = None,
+        ttl: str | None = None,
+    ) -> None:
+        self.spark, self.folder = spark, folder
+        self.path = folder / "geo.yaml"
+        self._writers: dict[str, Publisher] = {}
+        self.rewrite(clusters, links, ttl)
+
+    def rewrite(
+        self,
+        clusters: Sequence[str],
+        links: Iterable[tuple[str, str] | Mapping[str, object]] | None = None,
+        ttl: str | None = None,
+    ) -> None:
+        """Another configuration for the same folder: how a cluster joins or a link is added."""
+        if links is None:
+            links = itertools.permutations(clusters, 2)
+        maps = [{"source": k[0], "target": k[1]} if isinstance(k, tuple) else dict(k) for k in links]
+        lines = ["version: 1", "clusters:", *(f"  {name}: {{root: {name}}}" for name in clusters), "links:"]
+        lines += ["  - {" + ", ".join(f"{key}: {value}" for key, value in link.items()) + "}" for link in maps]
+        if ttl:
+            lines += ["topics:", f'  - {{match: "persistent://*/*/*", message_ttl: {ttl}}}']
+        self.path.write_text("\n".join(lines) + "\n")
+        self.config: Config = load(self.path)
+
+    def tables(self, cluster: str) -> ClusterTables:
+        return ClusterTables(self.spark, self.config.cluster(cluster))
+
+    def log(self, cluster: str, topic: Topic = TOPIC) -> Table:
+        return self.tables(cluster).log(topic)
+
+    def rows(self, first: int, end: int) -> DataFrame:
+        """Messages numbered `first` to `end` - 1, with the number as order column."""
+        return self.spark.range(first, end, numPartitions=1).selectExpr(
+            "id AS number", "concat('k', id) AS key", "cast(concat('payload ', id) AS binary) AS payload"
+        )
+
+    def publish(self, cluster: str, end: int, *, first: int = 0, producer: str = "p") -> Published:
+        """Publish rows `first` to `end` - 1 as a user would; calling it again with a higher end adds the new ones."""
+        rows = self.rows(first, end)
+        done = publish(rows, TOPIC, config=self.config, cluster=cluster, producer=producer, order_by="number")
+        assert isinstance(done, Published)
+        return done
+
+    def write(self, cluster: str, end: int) -> None:
+        """As `publish`, by a producer that stays open: for tests that are about links and only need messages."""
+        if cluster not in self._writers:
+            self._writers[cluster] = Publisher(self.tables(cluster), self.config, TOPIC, "w").open(self.rows(0, 0), {"number"})
+        rows = self.rows(0, end)
+        self._writers[cluster].publish(rows, by_order(rows, ["number"], None))
+
+    def replicate(self, target: str, **options: object) -> list[LinkReport]:
+        return Replicator(self.spark, self.config, target, **options).run()  # type: ignore[arg-type]
+
+    def verify(self) -> VerifyReport:
+        return verify(self.spark, self.config)
+
+    def assert_clean(self) -> None:
+        """Everything that should be everywhere is there, once, column by column the same, without a hole.
+
+        A naive model of what `geo verify` proves on real sizes: the rows of all logs are held in memory and compared.
+        """
+        logs = {name: self._messages(name) for name in self.config.clusters}
+        for name, messages in logs.items():
+            ledgers: dict[tuple[str, int], list[int]] = {}
+            for origin, ledger_id, entry_id in messages:
+                ledgers.setdefault((origin, ledger_id), []).append(entry_id)
+            for ledger, entries in ledgers.items():
+                assert sorted(entries) == list(range(min(entries), max(entries) + 1)), f"{name}: holes in {ledger}"
+        for link in self.config.links:
+            source, target = logs[link.source], logs[link.target]
+            state = read_links(self.tables(link.target)).get((link.source, str(TOPIC)))
+            floors = (state.floors if state else None) or {}
+            due = {
+                key: row
+                for key, row in source.items()
+                if key[0] in link.origins
+                and (row["replicate_to"] is None or link.target in row["replicate_to"])
+                and key[2] >= floors.get(f"{key[0]}:{key[1]}", 0)
+            }
+            there = {key: row for key, row in target.items() if key[0] in link.origins}
+            assert there == due, f"{link.link_name}: {len(due)} messages due, {len(there)} there"
+
+    def _messages(self, cluster: str) -> dict[tuple[str, int, int], dict[str, Any]]:
+        if not self.log(cluster).exists():
+            return {}
+        rows = self.log(cluster).read().toArrow().to_pylist()
+        by_id = {(row["origin"], row["ledger_id"], row["entry_id"]): row for row in rows}
+        assert len(by_id) == len(rows), f"{cluster}: a message is there twice"
+        return by_id
+
+    def link_state(self, target: str, source: str) -> LinkState:
+        return read_links(self.tables(target))[source, str(TOPIC)]
+
+    def versions(self) -> dict[str, int]:
+        return {name: self.log(name).latest_version() for name in self.config.clusters}
+
+    def checkpoint_commits(self, cluster: str, kind: str) -> list[Path]:
+        """The commit files of all checkpoints of a kind ("publish", "replicate") in a cluster, oldest batch first."""
+        found = (Path(self.config.cluster(cluster).checkpoints) / kind).rglob("commits/*")
+        return sorted((path for path in found if path.name.isdigit()), key=lambda path: int(path.name))
