@@ -24,8 +24,8 @@ class CrashPoint(str, Enum):
     PUBLISH_BEFORE_APPEND = "publish-before-append"
     PUBLISH_AFTER_APPEND = "publish-after-append"
     PUBLISH_ENDS_RECORDED = "publish-ends-recorded"
-    # topic: log table -> registry row
-    TOPIC_TABLE_CREATED = "topic-table-created"
+    # topic: registry row -> log table
+    TOPIC_REGISTERED = "topic-registered"
     # link: owners row -> fence -> reconcile commit -> start recorded -> [batch commit -> checkpoint] -> state row
     LINK_CLAIMED = "link-claimed"
     LINK_FENCED = "link-fenced"

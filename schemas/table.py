@@ -21,13 +21,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """One kind of table. `properties` are Delta table properties beside the two of ours."""
+    """One kind of table. `properties` are Delta table properties beside the two of ours.
+
+    `subject`: of a journal, the columns that say what a row is about; of one subject the newest row counts.
+    """
 
     kind: str
     version: int
     columns: tuple[Column, ...]
     partitioned_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    subject: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -35,6 +35,10 @@ def spark() -> Iterator[SparkSession]:
         # Spark writes every plan out for a UI that is off; the shortest form.
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.maxPlanStringLength": "100",
+        # Compiling a class for each of thousands of tiny plans is a quarter of the time. The processes, the notebook and the
+        # demo that tests start have it on, as users do.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     started = session("delta-geo tests", master="local[2]", conf=least)
     yield started
@@ -47,6 +51,23 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
     from tests.world import World
 
     return World(spark, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def _linked_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    from tests.world import World
+
+    world = World(spark, tmp_path_factory.mktemp("linked"))
+    for source, target in (("us", "eu"), ("eu", "us")):
+        world.write(source, 0, 20)
+        world.replicate(target)
+    return world
+
+
+@pytest.fixture
+def linked(_linked_once: World, tmp_path: Path) -> World:
+    """Two clusters, eu and us, linked both ways; each wrote 20 messages, and both hold all 40. A copy for this test alone."""
+    return _linked_once.copy(tmp_path)
 
 
 @pytest.fixture(autouse=True)

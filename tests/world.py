@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config import Config, load
-from geo.log.identity import by_order
 from geo.log.names import Topic
 from geo.log.publish import publish
-from geo.log.publisher import Published, Publisher
-from geo.log.tables import ClusterTables, Table
+from geo.log.publisher import Published
+from geo.log.table import Table
+from geo.log.tables import ClusterTables
+from geo.log.topics import create_topic
 from geo.ops.verify import verify
 from geo.ops.verify_result import VerifyReport
 from geo.replication.link_table import read_links
@@ -37,7 +39,6 @@ class World:
     ) -> None:
         self.spark, self.folder = spark, folder
         self.path = folder / "geo.yaml"
-        self._writers: dict[str, Publisher] = {}
         self.rewrite(clusters, links, ttl)
 
     def rewrite(
@@ -76,12 +77,27 @@ class World:
         assert isinstance(done, Published)
         return done
 
-    def write(self, cluster: str, end: int) -> None:
-        """As `publish`, by a producer that stays open: for tests that are about links and only need messages."""
-        if cluster not in self._writers:
-            self._writers[cluster] = Publisher(self.tables(cluster), self.config, TOPIC, "w").open(self.rows(0, 0), {"number"})
-        rows = self.rows(0, end)
-        self._writers[cluster].publish(rows, by_order(rows, ["number"], None))
+    def write(self, cluster: str, first: int, end: int) -> None:
+        """Entries `first` to `end` - 1 of ledger 1 in one commit, past the publisher: for tests that are about links."""
+        log = self.log(cluster)
+        if not log.exists():
+            create_topic(self.tables(cluster), TOPIC)
+        log.append(
+            self.rows(first, end).selectExpr(
+                f"'{cluster}' AS origin", "1L AS ledger_id", "number AS entry_id", "current_timestamp() AS publish_time",
+                "CAST(NULL AS TIMESTAMP) AS event_time", "'w' AS producer", "key", "CAST(NULL AS MAP<STRING, STRING>) AS properties",
+                "CAST(NULL AS ARRAY<STRING>) AS replicate_to", "payload", "CAST(NULL AS STRING) AS marker",
+                "current_date() AS publish_date",
+            )
+        )  # fmt: skip
+
+    def copy(self, folder: Path) -> World:
+        """The same world once more, in another folder."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        copied = World(self.spark, folder)
+        copied.path.write_text(self.path.read_text())
+        copied.config = load(copied.path)
+        return copied
 
     def replicate(self, target: str, **options: object) -> list[LinkReport]:
         return Replicator(self.spark, self.config, target, **options).run()  # type: ignore[arg-type]

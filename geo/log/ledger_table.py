@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
 from datetime import datetime, timedelta, timezone
 
 from pyspark.errors import PySparkException
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from geo.config import Config
 from geo.errors import first_line
-from geo.log.frames import rows_frame
 from geo.log.ledgers import Batch, Ledger, LedgerKey, Progress, SourceEnd, continued
 from geo.log.names import Topic
-from geo.log.tables import ClusterTables, Table
+from geo.log.table import Table
+from geo.log.tables import ClusterTables
 from schemas import LEDGERS
 
 log = logging.getLogger(__name__)
@@ -23,35 +23,58 @@ log = logging.getLogger(__name__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A producer's newest record in one topic."""
-
-    progress: Progress
-    table_id: str
-    table_version: int
-    sequence: int
-    checkpoint_id: str | None
-
-
 class LedgerTable:
-    """The rows of one producer and topic in `system/ledgers`."""
+    """The rows of one producer and topic in `system/ledgers`: one per ledger key counts, the newest.
 
-    def __init__(self, tables: ClusterTables, config: Config, topic: Topic, producer: str) -> None:
-        self._tables, self._config, self._topic, self._producer = tables, config, topic, producer
-        self._table = tables.opened_system(LEDGERS)
+    The newest of all says up to which version of which table the log is reflected in them; what its producer committed
+    after that is told by the commits themselves (`Batch`).
+    """
 
-    def append(
-        self,
-        progress: Progress,
-        keys: Iterable[LedgerKey],
-        *,
-        table_id: str,
-        version: int,
-        sequence: int,
-        checkpoint_id: str | None,
-    ) -> None:
-        """Record the ledgers `keys` of `progress`, exact up to `version` of the log."""
+    def __init__(self, tables: ClusterTables, config: Config, topic: Topic, producer: str, log_table: Table) -> None:
+        self._tables, self._config, self._topic, self._producer, self._log = tables, config, topic, producer, log_table
+        self._journal = tables.journal(LEDGERS)
+        self._sequence = 0
+        self._table_id = ""
+        self.checkpoint_id: str | None = None
+
+    def resume(self) -> tuple[Progress, set[LedgerKey]]:
+        """What the producer may go on from (L3), and the keys of which more is published than recorded.
+
+        This is the newest record and the batches committed since, checked against the log and the peers.
+        """
+        self._table_id = self._log.table_id()
+        rows = sorted(
+            self._journal.newest(f"topic = '{self._topic}' AND producer = '{self._producer}'"), key=lambda row: row["sequence"]
+        )
+        if not rows:
+            return Progress(), set()
+        last = rows[-1]
+        self._sequence, self.checkpoint_id = last["sequence"], last["checkpoint_id"]
+        latest = self._log.latest_version()
+        same = self._table_id == last["table_id"] and latest >= last["table_version"]
+        commits = self._log.history(last["table_version"], latest) if same else []
+        intact = same and not any(commit.operation == "RESTORE" for commit in commits)
+        found, changed = _progress(rows), set()
+        for commit in reversed(commits):
+            batch = Batch.decode(commit.user_metadata)
+            if batch is not None and batch.producer == self._producer:
+                found = found.after(batch)
+                changed |= {span.key for span in batch.spans}
+        ids = [ledger.ledger_id for ledger in found.ledgers.values()]
+        progress, reasons = continued(found, self._ends(self._log, ids), self._peer_ends(ids), log_intact=intact)
+        if reasons:
+            # Before a ledger is given up all that is known of it is recorded: its source's end is nowhere else.
+            self.record(found, found.ledgers, version=latest)
+            changed = set()
+        for reason in reasons:
+            log.warning("producer %s of %s: %s. New messages go to a new ledger.", self._producer, self._topic, reason)
+        return progress, changed
+
+    def record(self, progress: Progress, keys: Collection[LedgerKey], *, version: int | None = None) -> None:
+        """Record the ledgers `keys` of `progress`. With them all that is published up to `version` of the log, by default its
+        newest, must be recorded."""
+        self._sequence += 1
+        version = self._log.latest_version() if version is None else version
         now = datetime.now(timezone.utc)
         rows = []
         for key in keys:
@@ -67,53 +90,19 @@ class LedgerTable:
                     "source_end": source.offset if source else None,
                     "source_count": source.count if source else 0,
                     "publish_time": _EPOCH + timedelta(microseconds=progress.publish_time_us),
-                    "table_id": table_id,
+                    "table_id": self._table_id,
                     "table_version": version,
-                    "checkpoint_id": checkpoint_id,
-                    "sequence": sequence,
+                    "checkpoint_id": self.checkpoint_id,
+                    "sequence": self._sequence,
                     "recorded_at": now,
                 }
             )
-        self._table.append(rows_frame(self._tables.spark, LEDGERS.types, rows).coalesce(1))
+        self._journal.append(rows)
 
-    def read(self) -> Recorded | None:
-        """The newest record, None for a producer that never published to the topic."""
-        mine = (F.col("topic") == str(self._topic)) & (F.col("producer") == self._producer)
-        rows = sorted(self._table.read().where(mine).collect(), key=lambda row: row["sequence"])
-        if not rows:
-            return None
-        ledgers: dict[LedgerKey, Ledger] = {}
-        sources: dict[str, SourceEnd] = {}
-        for row in rows:
-            ledgers[LedgerKey.of(row["source"], row["replicate_to"])] = Ledger(row["ledger_id"], row["end"])
-            if row["source_end"] is not None:
-                sources[row["source"]] = SourceEnd(row["source_end"], row["source_count"])
-        last = rows[-1]
-        time_us = max((row["publish_time"].replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1) for row in rows)
-        return Recorded(
-            Progress(ledgers, sources, time_us), last["table_id"], last["table_version"], last["sequence"], last["checkpoint_id"]
-        )
-
-    def resume(self, recorded: Recorded, log_table: Table, table_id: str) -> Progress:
-        """What the producer may go on from (L3): the record, the batches committed since, checked against log and peers."""
-        latest = log_table.latest_version()
-        same = table_id == recorded.table_id and latest >= recorded.table_version
-        commits = log_table.history(recorded.table_version, latest) if same else []
-        intact = same and not any(commit.operation == "RESTORE" for commit in commits)
-        progress = recorded.progress
-        for commit in reversed(commits):
-            batch = Batch.decode(commit.user_metadata)
-            if batch is not None and batch.producer == self._producer:
-                progress = progress.after(batch)
-        ids = [ledger.ledger_id for ledger in progress.ledgers.values()]
-        progress, reasons = continued(progress, self._ends(log_table, ids), self._peer_ends(ids), log_intact=intact)
-        for reason in reasons:
-            log.warning("producer %s of %s: %s. New messages go to a new ledger.", self._producer, self._topic, reason)
-        return progress
-
-    def known_ids(self) -> set[int]:
-        """All ledger ids of the cluster, so that a new one is new."""
-        return {row["ledger_id"] for row in self._table.read().select("ledger_id").distinct().collect()}
+    def is_new(self, ledger_id: int) -> bool:
+        """Whether no ledger of the cluster has this id."""
+        rows = self._journal.rows()
+        return rows is None or rows.where(f"ledger_id = {ledger_id}").isEmpty()
 
     def _ends(self, log_table: Table, ids: list[int]) -> dict[int, int]:
         mine = (F.col("origin") == self._tables.cluster.name) & F.col("ledger_id").isin(ids)
@@ -133,3 +122,15 @@ class LedgerTable:
             except PySparkException as error:
                 log.warning("%s: cluster %s cannot be read, its copy is not compared: %s", self._topic, name, first_line(error))
         return found
+
+
+def _progress(rows: list[Row]) -> Progress:
+    """The progress that the rows of a producer, oldest first, tell of."""
+    ledgers: dict[LedgerKey, Ledger] = {}
+    sources: dict[str, SourceEnd] = {}
+    for row in rows:
+        ledgers[LedgerKey.of(row["source"], row["replicate_to"])] = Ledger(row["ledger_id"], row["end"])
+        if row["source_end"] is not None:
+            sources[row["source"]] = SourceEnd(row["source_end"], row["source_count"])
+    time_us = max((row["publish_time"].replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1) for row in rows)
+    return Progress(ledgers, sources, time_us)

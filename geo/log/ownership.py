@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
@@ -31,7 +32,8 @@ from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.log.frames import rows_frame
 from geo.log.process import Process
-from geo.log.tables import ClusterTables, Table
+from geo.log.table import Table
+from geo.log.tables import ClusterTables
 from schemas import OWNERS
 
 log = logging.getLogger(__name__)
@@ -63,10 +65,10 @@ class Runner:
 class Ownership:
     """A runner that this process owns, with its generation. Made by `claim`."""
 
-    def __init__(self, tables: ClusterTables, runner: Runner, generation: int, token: str, *, clean: bool) -> None:
-        self._tables, self.runner, self.generation, self._token = tables, runner, generation, token
-        self._clean = clean
-        _live.add((runner.name, token))
+    def __init__(self, tables: ClusterTables, runner: Runner, claim: Mapping[str, Any], *, clean: bool) -> None:
+        self._tables, self.runner, self._claim, self._clean = tables, runner, claim, clean
+        self.generation: int = claim["generation"]
+        _live.add((runner.name, claim["token"]))
 
     def fence(self, log_table: Table, point: CrashPoint | None = None) -> None:
         """Step (b): from here on nothing that an earlier owner has in flight can be committed to `log_table`."""
@@ -97,15 +99,19 @@ class Ownership:
                 ) from None
             raise
 
-    def release(self) -> None:
-        """A clean stop: nothing of this owner is in flight. The next owner needs no fence and need not ask who lives."""
-        row = _row(self._tables, self.runner, self.generation, self._token, "released", sequence=0)
-        self._tables.opened_system(OWNERS).append(rows_frame(self._tables.spark, OWNERS.types, [row]).coalesce(1))
-        self.abandon()
-
     def abandon(self) -> None:
         """Stop after an error: something may be in flight, so the row stays owned and the next owner fences."""
-        _live.discard((self.runner.name, self._token))
+        _live.discard((self.runner.name, self._claim["token"]))
+
+
+def release(ownerships: Sequence[Ownership]) -> None:
+    """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need no fence and
+    need not ask who lives."""
+    if ownerships:
+        rows = [{**o._claim, "state": "released", "sequence": o._claim["sequence"] + 1, "since": _now()} for o in ownerships]
+        ownerships[0]._tables.journal(OWNERS).append(rows)
+    for ownership in ownerships:
+        ownership.abandon()
 
 
 def claim(
@@ -116,61 +122,49 @@ def claim(
     `take_over` takes a runner also from an owner that seems to live; safe because of the fence, rude because that one fails.
     Raises AlreadyOwnedError naming the owner, if one lives or cannot be asked (another host).
     """
-    owners = tables.opened_system(OWNERS)
-    token = secrets.token_hex(8)
+    owners, token = tables.journal(OWNERS), secrets.token_hex(8)
+    names = {runner.name for runner in runners}
     for _ in range(_CLAIM_TRIES):
-        newest, sequence = _newest(owners)
-        found = {r.name: newest[r.name] for r in runners if r.name in newest}
+        newest = owners.newest()
+        found = {row["runner"]: row for row in newest if row["runner"] in names}
         if not take_over:
             for row in found.values():
                 _refuse_if_owned(row)
-        generations = {r.name: (found[r.name]["generation"] if r.name in found else 0) + 1 for r in runners}
-        rows = [_row(tables, r, generations[r.name], token, "owned", sequence + 1) for r in runners]
-        # Of two takers that read the same sequence only one appends; the other finds no row of its own and looks again.
-        owners.append(rows_frame(tables.spark, OWNERS.types, rows).coalesce(1), transaction=(_CLAIMS, sequence + 1))
-        if not owners.read().where((F.col("token") == token) & (F.col("sequence") == sequence + 1)).isEmpty():
+        sequence = max((row["sequence"] for row in newest), default=0) // 2 * 2 + 2
+        rows = {
+            name: {
+                "runner": name,
+                "generation": (found[name]["generation"] if name in found else 0) + 1,
+                "token": token,
+                "holder": tables.me.encode(),
+                "state": "owned",
+                "sequence": sequence,
+                "since": _now(),
+            }
+            for name in sorted(names)
+        }
+        # Of two takers that read the same number only one appends; the other looks again.
+        if owners.append_once(list(rows.values()), (_CLAIMS, sequence), token):
             break
     else:
         raise AlreadyOwnedError(f"{runners[0].name}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
     for runner in runners:
-        fence = rows_frame(tables.spark, {"value": "STRING"}, [{"value": str(generations[runner.name])}])
+        fence = rows_frame(tables.spark, {"value": "STRING"}, [{"value": str(rows[runner.name]["generation"])}])
         fence.coalesce(1).write.mode("overwrite").text(_fence_path(tables, runner))
     if point is not None:
         reach(point)
     return [
-        Ownership(tables, r, generations[r.name], token, clean=r.name not in found or found[r.name]["state"] == "released")
-        for r in runners
+        Ownership(tables, r, rows[r.name], clean=r.name not in found or found[r.name]["state"] == "released") for r in runners
     ]
-
-
-def _newest(owners: Table) -> tuple[dict[str, Row], int]:
-    """The newest row of each runner, and the number of the last claim of any."""
-    newest: dict[str, Row] = {}
-    sequence = 0
-    for row in owners.read().collect():
-        sequence = max(sequence, row["sequence"])
-        known = newest.get(row["runner"])
-        if known is None or (row["generation"], row["state"] == "released") > (known["generation"], known["state"] == "released"):
-            newest[row["runner"]] = row
-    return newest, sequence
 
 
 def owned_now(tables: ClusterTables) -> list[Row]:
     """The runners of a cluster that are owned and not released: rows of schemas.OWNERS."""
-    owners = tables.system(OWNERS)
-    return [row for row in _newest(owners)[0].values() if row["state"] == "owned"] if owners.exists() else []
+    return [row for row in tables.journal(OWNERS).newest() if row["state"] == "owned"]
 
 
-def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, state: str, sequence: int) -> dict[str, object]:
-    return {
-        "runner": runner.name,
-        "generation": generation,
-        "token": token,
-        "holder": tables.me.encode(),
-        "state": state,
-        "sequence": sequence,
-        "since": datetime.now(timezone.utc),
-    }
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
 
 
 def _refuse_if_owned(row: Row) -> None:

@@ -184,8 +184,8 @@ class PublishStream:
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         try:
-            if self._identity is None and self._publisher.checkpoint_id is None:
-                self._publisher.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
+            if self._identity is None and self._publisher.ledgers.checkpoint_id is None:
+                self._publisher.ledgers.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
             identity = self._identity or by_batch(batch_id)
             self._publisher.publish(
                 rows, identity, None if self._rejects is None else lambda bad: self._write_rejects(bad, batch_id)
@@ -216,7 +216,11 @@ class PublishStream:
             return
         last = max(int(json.loads(end.offset)[0]) for end in published.values())
         stored = checkpoint_id(spark, self._checkpoint)
-        if stored is None or stored != self._publisher.checkpoint_id or last_planned_batch(spark, self._checkpoint) < last:
+        if (
+            stored is None
+            or stored != self._publisher.ledgers.checkpoint_id
+            or last_planned_batch(spark, self._checkpoint) < last
+        ):
             raise UnsafeError(
                 f"producer {self._publisher.producer} of {self._publisher.topic} has published batch {last} of a checkpoint that is "
                 f"no longer at {self._checkpoint}, or only an older copy of it is. What was published cannot be told from what is new; "

@@ -26,9 +26,9 @@ from geo.log.intake import ERROR, check_columns, new_topic_columns, prepared, ro
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, plan
 from geo.log.names import Topic, check_producer
-from geo.log.ownership import Ownership, Runner, claim
-from geo.log.tables import ClusterTables, open_log
-from geo.log.topics import ensure_topic
+from geo.log.ownership import Ownership, Runner, claim, release
+from geo.log.tables import ClusterTables
+from geo.log.topics import create_topic
 from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
@@ -73,9 +73,7 @@ class Publisher:
         self.total = Published()
         self._progress = Progress()
         self._changed: set[LedgerKey] = set()
-        self._sequence = 0
         self._recorded_at = time.monotonic()
-        self.checkpoint_id: str | None = None
 
     # -- start and stop ------------------------------------------------------------------------------------------
 
@@ -86,23 +84,18 @@ class Publisher:
         Raises UsageError for columns the topic cannot take, AlreadyOwnedError, UnsafeError.
         """
         own = new_topic_columns(frame, dropped)
-        if self.tables.log(self.topic).exists():
-            planned = open_log(self.tables, self.topic)[1]
-        else:
-            planned = StructType(cast(StructType, StructType.fromDDL(TOPIC_LOG.ddl)).fields + own)
+        self.log = self.tables.log(self.topic)
+        found = self.log.find(TOPIC_LOG)
+        planned = found or StructType(cast(StructType, StructType.fromDDL(TOPIC_LOG.ddl)).fields + own)
         check_columns(frame, planned, dropped, self.topic)
-        self.log, self.columns = ensure_topic(self.tables, self.topic, own)
+        self.columns = found or create_topic(self.tables, self.topic, own)
         name = f"producer {self.producer} of {self.topic} in {self.tables.cluster.name}"
         runner = Runner(name, f"publish/{self.topic.path}/{self.producer}", f"producer.{self.producer}")
         self._ownership: Ownership = claim(self.tables, [runner], take_over=take_over, point=CrashPoint.PUBLISH_CLAIMED)[0]
         try:
             self._ownership.fence(self.log)
-            self._table_id = self.log.table_id()
-            self._ledgers = LedgerTable(self.tables, self.config, self.topic, self.producer)
-            recorded = self._ledgers.read()
-            if recorded is not None:
-                self._progress = self._ledgers.resume(recorded, self.log, self._table_id)
-                self._sequence, self.checkpoint_id = recorded.sequence, recorded.checkpoint_id
+            self.ledgers = LedgerTable(self.tables, self.config, self.topic, self.producer, self.log)
+            self._progress, self._changed = self.ledgers.resume()
         except BaseException:
             self._ownership.abandon()
             raise
@@ -110,16 +103,17 @@ class Publisher:
 
     def close(self, *, clean: bool = True) -> None:
         """Record the ends and give the ownership back; after an error (`clean=False`) leave both to the next start."""
-        if not clean:
+        try:
+            if clean:
+                if self._changed:
+                    self.record()
+                release([self._ownership])
+        finally:
             self._ownership.abandon()
-            return
-        if self._changed:
-            self.record()
-        self._ownership.release()
 
     def record(self) -> None:
         """Record the ends of the ledgers that changed (step 3)."""
-        self._append_record(self._progress, self._changed)
+        self.ledgers.record(self._progress, self._changed)
         self._changed, self._recorded_at = set(), time.monotonic()
         reach(CrashPoint.PUBLISH_ENDS_RECORDED)
 
@@ -177,7 +171,9 @@ class Publisher:
         batch = plan(self._progress, self.producer, counted, ends, time.time_ns() // 1000, self._new_ledger_id)
         opened = {s.key: Ledger(s.ledger_id, -1) for s in batch.spans if s.first == 0}
         if opened:
-            self._append_record(replace(self._progress, ledgers=opened), opened)
+            known = replace(self._progress, ledgers={**self._progress.ledgers, **opened})
+            self.ledgers.record(known, self._changed | opened.keys())
+            self._changed = set()
         reach(CrashPoint.PUBLISH_LEDGERS_OPENED)
         reach(CrashPoint.PUBLISH_BEFORE_APPEND)
         good = tagged.where(F.col(ERROR).isNull() & ~F.col(_PUBLISHED))
@@ -220,20 +216,8 @@ class Publisher:
         }
         return keyed.select(*(filled.get(c, F.col(c)).alias(c) for c in self.columns.names))
 
-    def _append_record(self, progress: Progress, keys: Collection[LedgerKey]) -> None:
-        self._sequence += 1
-        self._ledgers.append(
-            progress,
-            keys,
-            table_id=self._table_id,
-            version=self.log.latest_version(),
-            sequence=self._sequence,
-            checkpoint_id=self.checkpoint_id,
-        )
-
     def _new_ledger_id(self) -> int:
-        known = self._ledgers.known_ids()
-        while (drawn := ledger_id(int(time.time()), secrets.randbits(LEDGER_RANDOM_BITS))) in known:
+        while not self.ledgers.is_new(drawn := ledger_id(int(time.time()), secrets.randbits(LEDGER_RANDOM_BITS))):
             pass
         return drawn
 

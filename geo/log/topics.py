@@ -9,9 +9,8 @@ from datetime import datetime, timezone
 from pyspark.sql.types import StructField, StructType
 
 from geo.crash import CrashPoint, reach
-from geo.log.frames import rows_frame
 from geo.log.names import Topic
-from geo.log.tables import ClusterTables, Table, open_log, user_columns
+from geo.log.tables import ClusterTables, open_log
 from schemas import TOPIC_LOG, TOPICS
 
 
@@ -24,29 +23,20 @@ class Registered:
 
 def registered_topics(tables: ClusterTables) -> list[Registered]:
     """The topics of a cluster by name; none if it has no registry yet (nothing was ever published or replicated there)."""
-    registry = tables.system(TOPICS)
-    if not registry.exists():
-        return []
-    registry.check(TOPICS)
-    found: dict[str, Registered] = {}
-    for row in registry.read().collect():
-        known = found.get(row["topic"])
-        if known is None or row["created_at"] < known.created_at:
-            found[row["topic"]] = Registered(Topic.parse(row["topic"]), row["created_at"], row["typed"])
-    return [found[name] for name in sorted(found)]
+    rows = tables.journal(TOPICS).newest()
+    return sorted((Registered(Topic.parse(r["topic"]), r["created_at"], r["typed"]) for r in rows), key=lambda r: r.topic)
 
 
-def ensure_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = ()) -> tuple[Table, StructType]:
-    """The topic's log, created with `columns` as the user's own if it is missing, and registered.
+def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = ()) -> StructType:
+    """The topic's log, created with `columns` as the user's own unless another process is quicker, and registered.
 
-    1. Create the log table. 2. Add the registry row. A crash between the two is healed by the next call.
+    1. Add the registry row → 2. create the log. So a log that is there is registered; a registered topic whose log is not
+    there yet is passed over by links, and the next call for it creates the log.
     """
-    log = tables.log(topic)
-    log.create(TOPIC_LOG, columns)
-    reach(CrashPoint.TOPIC_TABLE_CREATED)
-    registry = tables.opened_system(TOPICS)
-    table, found = open_log(tables, topic)
-    if registry.read().where(f"topic = '{topic}'").isEmpty():
-        row = {"topic": str(topic), "created_at": datetime.now(timezone.utc), "typed": bool(user_columns(found))}
-        registry.append(rows_frame(tables.spark, TOPICS.types, [row]))
-    return table, found
+    registry = tables.journal(TOPICS)
+    if not registry.newest(f"topic = '{topic}'"):
+        now = datetime.now(timezone.utc)
+        registry.append([{"topic": str(topic), "created_at": now, "typed": bool(columns), "sequence": 1}])
+    reach(CrashPoint.TOPIC_REGISTERED)
+    tables.log(topic).create(TOPIC_LOG, columns)
+    return open_log(tables, topic)[1]

@@ -20,7 +20,7 @@ from geo.config import Config
 from geo.errors import GeoError, first_line
 from geo.log.ownership import owned_now
 from geo.log.process import Process
-from geo.log.tables import ClusterTables, Table
+from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics
 from geo.replication.link_table import read_links
 from geo.replication.state import State
@@ -129,19 +129,15 @@ def _locks(where: str, folder: Path) -> Iterator[Finding]:
 
 def _tables(tables: ClusterTables) -> Iterator[Finding]:
     where = f"cluster {tables.cluster.name}"
-    found: list[tuple[str, Table]] = []
     for schema in (TOPICS, LEDGERS, OWNERS, LINKS):
-        table = tables.system(schema)
-        if table.exists():
-            try:
-                table.check(schema)
-            except GeoError as error:
-                yield Finding("error", where, str(error), "move that table away, or upgrade delta-geo")
-    for registered in registered_topics(tables):
-        found.append((str(registered.topic), tables.log(registered.topic)))
-    for name, table in found:
         try:
-            table.check(TOPIC_LOG)
+            tables.journal(schema).exists()
+        except GeoError as error:
+            yield Finding("error", where, str(error), "move that table away, or upgrade delta-geo")
+    topics = registered_topics(tables)
+    for topic in (registered.topic for registered in topics):
+        try:
+            table, _ = open_log(tables, topic)
         except (GeoError, PySparkException) as error:
             yield Finding("error", where, first_line(error), "restore the table, or remove its row from system/topics")
             continue
@@ -151,8 +147,8 @@ def _tables(tables: ClusterTables) -> Iterator[Finding]:
             if have == wanted or (_days(have) or 0) > (_days(wanted) or 10**9):
                 continue
             alter = f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{key}' = '{wanted}')"
-            yield Finding("warn", f"{where}, {name}", f"{key} is {have!r}, this program creates topics with {wanted!r}", alter)
-    yield Finding("ok", where, f"{len(found)} topics, their tables are delta-geo's")
+            yield Finding("warn", f"{where}, {topic}", f"{key} is {have!r}, this program creates topics with {wanted!r}", alter)
+    yield Finding("ok", where, f"{len(topics)} topics, their tables are delta-geo's")
 
 
 def _owners(tables: ClusterTables) -> Iterator[Finding]:

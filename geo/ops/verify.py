@@ -24,7 +24,8 @@ from geo.config import Config, Link
 from geo.errors import UsageError
 from geo.log.frames import rows_frame
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.log.tables import ClusterTables, Table
+from geo.log.table import Table
+from geo.log.tables import ClusterTables
 from geo.log.topics import registered_topics
 from geo.ops.verify_result import Category, ClusterResult, Finding, LinkResult, VerifyReport
 from schemas import LINKS
@@ -71,11 +72,10 @@ _Ends = dict[tuple[str, str, str], _End]
 def _read_ends(clusters: Mapping[str, ClusterTables]) -> _Ends:
     ends: _Ends = {}
     for target, tables in clusters.items():
-        table = tables.system(LINKS)
-        if table.exists():
-            table.check(LINKS)
+        rows = tables.journal(LINKS).rows()
+        if rows is not None:
             end = F.struct("state", "reason", "source_table_id", "source_version", F.coalesce("floors", F.create_map()))
-            newest = table.read().groupBy("source", "topic").agg(F.max_by(end, "sequence").alias("end"))
+            newest = rows.groupBy("source", "topic").agg(F.max_by(end, "sequence").alias("end"))
             ends |= {(target, row["source"], row["topic"]): _End(*row["end"]) for row in newest.collect()}
     return ends
 

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructField, StructType
 
 from geo.config import Config, Link
 from geo.crash import CrashPoint, reach
@@ -23,12 +24,14 @@ from geo.errors import SchemaError, SourceChangedError
 from geo.log.checkpoints import checkpoint_id
 from geo.log.names import Topic
 from geo.log.ownership import Ownership, Runner
-from geo.log.tables import ClusterTables, Table, open_log, user_columns
-from geo.log.topics import ensure_topic
+from geo.log.table import Table
+from geo.log.tables import ClusterTables, open_log, user_columns
+from geo.log.topics import create_topic
 from geo.replication import reconcile
 from geo.replication.link_table import append_links
 from geo.replication.rule import Rule
 from geo.replication.state import Fault, LinkState, State, diagnose, read_version, start_version
+from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ class TopicLink:
         self.failure: Exception | None = None
         self.replicated = 0
         self.recorded: LinkState | None = None
+        """The newest state of this link in `system/links`."""
         self._newest: str | None = None
         self._settled = False
 
@@ -72,24 +76,25 @@ class TopicLink:
 
     # -- start -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, ownership: Ownership, state: LinkState | None, *, accept_source: bool = False) -> None:
+    def prepare(self, ownership: Ownership, *, accept_source: bool = False) -> None:
         """Steps 2 to 4: after this the target holds all of the source up to `self.state.source_version`.
 
-        `accept_source` takes the source as it is now, whatever happened to it (`geo reconcile`).
+        `recorded` must have been read since the ownership was claimed. `accept_source` takes the source as it is now, whatever happened to it (`geo reconcile`).
         Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError.
         """
         self._ownership, self._settled, self.query = ownership, False, None
         self._source_log, columns = open_log(self.source, self.topic)
-        self._target_log, found = ensure_topic(self.target, self.topic, user_columns(columns))
+        self._target_log = self.target.log(self.topic)
+        target = self._target_log.find(TOPIC_LOG) or create_topic(self.target, self.topic, user_columns(columns))
         ownership.fence(self._target_log, CrashPoint.LINK_FENCED)
-        self._columns = self._evolved(user_columns(columns), found.names, {f.name: f.dataType for f in found})
+        self._columns = self._evolved(user_columns(columns), target)
         self._known_latest = self._source_log.latest_version()
         source_id, target_id = self._source_log.table_id(), self._target_log.table_id()
-        target_latest = self._target_log.latest_version()
+        state = self.recorded
         if state is not None and not accept_source:
             self.state = state
-            self.check_source()
-        if state is None or accept_source or self._must_reconcile(state, target_id, target_latest):
+            self._check_source(source_id, self._known_latest)
+        if state is None or accept_source or self._must_reconcile(state, target_id):
             self._reconcile(state, source_id, target_id)
         else:
             self.state = replace(state, generation=ownership.generation)
@@ -97,16 +102,18 @@ class TopicLink:
 
     def check_source(self) -> None:
         """Raises SourceChangedError if the source is not the one this link has read, or was changed above its position."""
+        self._check_source(self._source_log.table_id(), self._source_log.latest_version())
+
+    def _check_source(self, table_id: str, latest: int) -> None:
         assert self.state is not None
-        if fault := self._fault(self.state):
+        if fault := self._fault(self.state, table_id, latest):
             lost = reconcile.lost_ranges(
                 reconcile.ledger_ends(self._source_log.read(), self.rule.origins),
                 reconcile.ledger_ends(self._target_log.read(), self.rule.origins),
             )
             raise SourceChangedError(replace(fault, lost=lost[:10]).message(self.state, self.link.target))
 
-    def _fault(self, state: LinkState) -> Fault | None:
-        latest, table_id = self._source_log.latest_version(), self._source_log.table_id()
+    def _fault(self, state: LinkState, table_id: str, latest: int) -> Fault | None:
         same = table_id == state.source_table_id and latest >= state.source_version
         commits = self._source_log.history(state.source_version, latest) if same else []
         fault = diagnose(state, table_id, latest, commits)
@@ -115,7 +122,8 @@ class TopicLink:
             fault = Fault(what, 0, state.source_version)
         return fault
 
-    def _must_reconcile(self, state: LinkState, target_id: str, latest: int) -> bool:
+    def _must_reconcile(self, state: LinkState, target_id: str) -> bool:
+        latest = self._target_log.latest_version()
         if state.target_table_id != target_id or latest < state.target_version:
             why = "the target's log is not the one this link wrote"
         elif any(c.operation == "RESTORE" for c in self._target_log.history(state.target_version, latest)):
@@ -135,14 +143,14 @@ class TopicLink:
         rows = reconcile.missing(self._source_log.read(version), self._target_log.read(), self.rule, floors, _now_us())
         return reconcile.in_target_shape(rows, self._columns)
 
-    def preview(self, state: LinkState | None) -> tuple[int, int]:
+    def preview(self) -> tuple[int, int]:
         """How many messages a reconcile would append now, and at which version of the source. Writes nothing."""
-        self.state = state
+        self.state = self.recorded
         self._source_log = open_log(self.source, self.topic)[0]
         self._target_log = self.target.log(self.topic)
         version = self._source_log.latest_version()
-        if self._target_log.exists():
-            self._columns = list(open_log(self.target, self.topic)[1].names)
+        if found := self._target_log.find(TOPIC_LOG):
+            self._columns = list(found.names)
             return self.missing(version).count(), version
         crosses = F.col("marker").isNull() & reconcile.wanted(self.rule, None, _now_us())
         return self._source_log.read(version).where(crosses).count(), version
@@ -174,7 +182,7 @@ class TopicLink:
         assert self.state is not None
         if self.state.checkpoint is None:
             self.state = replace(self.state, checkpoint=f"{self.state.sequence + 1:06d}")
-        self.flush(State.RUNNING)
+            self.flush(State.RUNNING)
         reach(CrashPoint.LINK_START_RECORDED)
         options = {
             # A version that exists, though it is read already: a number beyond the latest is refused.
@@ -268,22 +276,23 @@ class TopicLink:
         same = (F.col("origin") == origin) & (F.col("ledger_id") == int(ledger_id)) & (F.col("entry_id") == int(entry_id))
         return not day.where(same).isEmpty() or (self.rule.message_ttl_s is not None and day.isEmpty())
 
-    def _evolved(self, source: list[Any], target_names: list[str], target_types: dict[str, Any]) -> list[str]:
+    def _evolved(self, source: list[StructField], target: StructType) -> list[str]:
         """The target's columns, after adding those the source has more of. Raises SchemaError for any other difference."""
+        kinds = {field.name: field.dataType for field in target}
         for column in source:
-            kind = target_types.get(column.name)
+            kind = kinds.get(column.name)
             if kind is not None and kind != column.dataType:
                 raise SchemaError(
                     f"{self}: column {column.name} is {column.dataType.simpleString()} in {self.link.source} and "
                     f"{kind.simpleString()} in {self.link.target}; only new columns replicate. Nothing was written. "
                     "Give the changed column a new name."
                 )
-        added = [column for column in source if column.name not in target_types]
+        added = [column for column in source if column.name not in kinds]
         if added:
             columns = ", ".join(f"`{c.name}` {c.dataType.simpleString()}" for c in added)
             table = self._target_log
             table.commit(lambda: table.spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({columns})"))
-        return [*target_names, *(column.name for column in added)]
+        return [*kinds, *(column.name for column in added)]
 
 
 def _offset(offset: Any) -> dict[str, Any] | None:

@@ -18,12 +18,12 @@ from geo.config import Config, Link
 from geo.crash import CrashPoint, reach
 from geo.errors import FencedError, GeoError, RetryableError, UsageError, first_line
 from geo.log.names import ALL_TOPICS, Topic, topic_glob_matches
-from geo.log.ownership import Ownership, claim
+from geo.log.ownership import Ownership, claim, release
 from geo.log.tables import ClusterTables
 from geo.log.topics import registered_topics
 from geo.replication.link import TopicLink
 from geo.replication.link_table import append_links, read_links
-from geo.replication.state import LinkState, State, backoff_s
+from geo.replication.state import State, backoff_s
 from geo.session import require_delta
 from geo.streams import stop_between_batches
 from geo.trigger import AVAILABLE_NOW, parse_trigger
@@ -114,15 +114,19 @@ class Replicator:
         on is reported as FAILED, and the others go on.
         """
         try:
-            self._discover(first=True)
-            if self._once:
-                self._run_once()
-            else:
-                self._run_on()
-        except BaseException:
-            self._shut_down(clean=False)
-            raise
-        self._shut_down(clean=True)
+            try:
+                self._discover(first=True)
+                if self._once:
+                    self._run_once()
+                else:
+                    self._run_on()
+            finally:
+                self._stop_queries()
+            self._hand_over()
+        finally:
+            for slot in self._slots.values():
+                if slot.ownership is not None:
+                    slot.ownership.abandon()
         return [slot.report for _, slot in sorted(self._slots.items())]
 
     # -- which topics ------------------------------------------------------------------------------------------------
@@ -130,11 +134,16 @@ class Replicator:
     def _discover(self, *, first: bool = False) -> None:
         fresh: list[_Slot] = []
         for link in self._links:
-            for found in registered_topics(self._sources[link.source]):
-                key = (link.source, str(found.topic))
-                if key not in self._slots and self._carries(link, found.topic):
-                    self._slots[key] = _Slot(TopicLink(self._target, self._sources[link.source], self._config, link, found.topic))
-                    fresh.append(self._slots[key])
+            source = self._sources[link.source]
+            for topic in (found.topic for found in registered_topics(source)):
+                key = (link.source, str(topic))
+                if key in self._slots or not self._carries(link, topic):
+                    continue
+                # Registered a moment ago, its log is about to be created. One that this link has read must be there.
+                if not source.log(topic).exists() and key not in read_links(self._target):
+                    continue
+                self._slots[key] = _Slot(TopicLink(self._target, source, self._config, link, topic))
+                fresh.append(self._slots[key])
         try:
             self._claim(fresh, take_over=self._take_over)
         except GeoError as error:
@@ -143,6 +152,15 @@ class Replicator:
             for slot in fresh:
                 self._set(slot, State.FAILED, str(error))
 
+    def _resolved(self) -> None:
+        """Let failed links go on that somebody has resolved since (`geo reconcile`)."""
+        failed = [slot for slot in self._slots.values() if slot.work.recorded and slot.work.recorded.state is State.FAILED]
+        if failed:
+            known = read_links(self._target)
+            for slot in failed:
+                if known[slot.work.link.source, str(slot.work.topic)].state is not State.FAILED:
+                    self._set(slot, State.STOPPED, None)
+
     def _carries(self, link: Link, topic: Topic) -> bool:
         return topic_glob_matches(self._glob, topic) and link.carries(topic)
 
@@ -150,8 +168,10 @@ class Replicator:
         if slots:
             runners = [slot.work.runner for slot in slots]
             owned = claim(self._target, runners, take_over=take_over, point=CrashPoint.LINK_CLAIMED)
+            known = read_links(self._target)
             for slot, ownership in zip(slots, owned, strict=True):
                 slot.ownership = ownership
+                slot.work.recorded = known.get((slot.work.link.source, str(slot.work.topic)))
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -183,11 +203,12 @@ class Replicator:
                 elif slot.state in (State.STOPPED, State.DELAYED) and now >= slot.again_at:
                     self._start(slot)
             if now - flushed >= FLUSH_INTERVAL_S:
-                self._flush()
+                self._record(State.RUNNING)
                 flushed = now
             if now - discovered >= DISCOVERY_INTERVAL_S:
                 try:
                     self._discover()
+                    self._resolved()
                 except PySparkException as error:
                     log.warning("topics cannot be listed, trying again: %s", first_line(error))
                 discovered = now
@@ -199,8 +220,7 @@ class Replicator:
             if slot.ownership is None:
                 self._claim([slot], take_over=False)
             assert slot.ownership is not None
-            recorded = read_links(self._target).get((work.link.source, str(work.topic)))
-            work.prepare(slot.ownership, recorded)
+            work.prepare(slot.ownership)
             work.start(self._trigger)
         except (GeoError, PySparkException) as error:
             self._failed(slot, error)
@@ -239,11 +259,17 @@ class Replicator:
             self._set(slot, State.DELAYED, first_line(error))
         else:
             self._set(slot, State.FAILED, str(error))
-        if isinstance(error, FencedError) and slot.ownership is not None:
-            slot.ownership.abandon()
+        if slot.ownership is None:
             return
-        if slot.work.state is not None and slot.ownership is not None:
+        if isinstance(error, FencedError):
+            slot.ownership.abandon()
+            slot.ownership = None
+            return
+        if slot.work.state is not None:
             slot.work.flush(slot.state, slot.reason)
+        if not transient:
+            release([slot.ownership])  # nothing is in flight, and who resolves it must be able to take it
+            slot.ownership = None
 
     def _set(self, slot: _Slot, state: State, reason: str | None) -> None:
         changed = (state, reason) != (slot.state, slot.reason)
@@ -251,34 +277,29 @@ class Replicator:
         if changed or state is State.STOPPED:
             self._on_event(slot.report)
 
-    def _flush(self) -> None:
-        """Record the positions of all topics in one commit."""
-        moved: list[tuple[_Slot, LinkState]] = []
-        for slot in self._slots.values():
-            if slot.state is State.RUNNING and (state := slot.work.progressed(State.RUNNING)):
-                moved.append((slot, state))
-                slot.tries = 0
-        append_links(self._target, [state for _, state in moved])
-        for slot, state in moved:
-            slot.work.note(state)
+    def _record(self, state: State) -> list[_Slot]:
+        """Record the positions of all topics in this state, in one commit. Returns their slots."""
+        slots = [slot for slot in self._slots.values() if slot.state is state and slot.ownership and slot.work.state]
+        moved = [(slot, now) for slot in slots if (now := slot.work.progressed(state))]
+        append_links(self._target, [now for _, now in moved])
+        for slot, now in moved:
+            slot.work.note(now)
+            slot.tries = 0
         if moved:
             reach(CrashPoint.LINK_STATE_RECORDED)
+        return slots
 
-    def _shut_down(self, *, clean: bool) -> None:
-        """Let running batches end. What stopped cleanly is recorded and released, anything else left to the next start."""
+    def _stop_queries(self) -> None:
+        """Let running batches end."""
         for slot in self._slots.values():
             query = slot.work.query
             if query is not None and query.isActive:
                 stop_between_batches(query)
                 slot.state = State.STOPPED if slot.state is State.RUNNING else slot.state
-            if slot.ownership is None:
-                continue
-            if clean and slot.state is State.STOPPED:
-                if slot.work.state is not None:
-                    slot.work.flush(State.STOPPED)
-                slot.ownership.release()
-            else:
-                slot.ownership.abandon()
+
+    def _hand_over(self) -> None:
+        """Record and release what stopped cleanly; anything else is left to the next start."""
+        release([slot.ownership for slot in self._record(State.STOPPED) if slot.ownership])
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,15 +338,16 @@ def reconcile_links(
     for topic in found:
         work = TopicLink(tables[target], tables[source], config, link, topic)
         if dry_run:
-            missing, version = work.preview(read_links(tables[target]).get((source, str(topic))))
+            work.recorded = read_links(tables[target]).get((source, str(topic)))
+            missing, version = work.preview()
             done.append(Reconciled(link.link_name, str(topic), missing, 0, version))
             continue
         ownership = claim(tables[target], [work.runner], take_over=take_over, point=CrashPoint.LINK_CLAIMED)[0]
         try:
-            work.prepare(ownership, read_links(tables[target]).get((source, str(topic))), accept_source=True)
-        except BaseException:
+            work.recorded = read_links(tables[target]).get((source, str(topic)))
+            work.prepare(ownership, accept_source=True)
+            release([ownership])
+        finally:
             ownership.abandon()
-            raise
-        ownership.release()
         done.append(Reconciled(link.link_name, str(topic), work.replicated, work.replicated, work.position()))
     return done

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo.log.names import Topic
-from geo.log.ownership import claim
-from geo.log.topics import ensure_topic
+from geo.log.ownership import claim, release
+from geo.log.topics import create_topic
 from geo.replication.link import TopicLink
 from geo.replication.link_table import read_links
 from geo.streams import stop_between_batches
@@ -45,7 +45,10 @@ class Bench:
         return Topic.parse(f"persistent://bench/{name}/topic")
 
     def log(self, name: str) -> Path:
-        return Path(ensure_topic(self.world.tables("us"), self.topic(name))[0].name)
+        table = self.world.log("us", self.topic(name))
+        if not table.exists():
+            create_topic(self.world.tables("us"), self.topic(name))
+        return Path(table.name)
 
     def rows(self, first: int, count: int) -> DataFrame:
         """1 KB of hexadecimal hashes each: half as random as random bytes, as JSON payloads are."""
@@ -90,7 +93,8 @@ class Bench:
         tables, topic = self.world.tables("eu"), self.topic(name)
         link = TopicLink(tables, self.world.tables("us"), self.world.config, self.world.config.link("us", "eu"), topic)
         (ownership,) = claim(tables, [link.runner])
-        link.prepare(ownership, read_links(tables).get(("us", str(topic))))
+        link.recorded = read_links(tables).get(("us", str(topic)))
+        link.prepare(ownership)
         if trigger is not None:
             link.start(trigger)
         self._ownership = ownership
@@ -99,7 +103,7 @@ class Bench:
     def stop(self, link: TopicLink) -> None:
         assert link.query is not None
         stop_between_batches(link.query)
-        self._ownership.release()
+        release([self._ownership])
 
     def warm_up(self) -> None:
         """Both once on small data, so that neither pays for the first time."""
@@ -123,7 +127,7 @@ class Bench:
         link = self.link(name, {"availableNow": True})
         assert link.query is not None
         link.query.awaitTermination()
-        self._ownership.release()
+        release([self._ownership])
         self.fill(name, rows, commits=10)
 
     def copy_link(self, name: str) -> float:
@@ -134,7 +138,7 @@ class Bench:
         assert link.query is not None
         link.query.awaitTermination()
         seconds = time.monotonic() - began
-        self._ownership.release()
+        release([self._ownership])
         found, wanted = (self.world.log(c, self.topic(name)).read().count() for c in ("eu", "us"))
         assert found == wanted, f"the link copied {found} of {wanted} rows"
         return seconds

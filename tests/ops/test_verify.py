@@ -27,13 +27,13 @@ from pyspark.sql.types import StructType
 
 from geo.config import Cluster, Config, Link, TopicPolicy
 from geo.errors import UsageError
-from geo.log.frames import rows_frame
 from geo.log.names import Topic
 from geo.log.process import this_process
-from geo.log.tables import ClusterTables, Table
+from geo.log.table import Table
+from geo.log.tables import ClusterTables
 from geo.ops.verify import verify
 from geo.ops.verify_result import Category, ClusterResult, Finding, LinkResult, VerifyReport
-from schemas import LINKS, TOPIC_LOG, TOPICS, TableSchema
+from schemas import LINKS, TOPIC_LOG, TOPICS
 
 pytestmark = pytest.mark.spark
 
@@ -84,7 +84,7 @@ class Mesh:
         table, extra = self.log(cluster, name), StructType.fromDDL(user) if user else StructType()
         assert isinstance(extra, StructType)
         if not Path(table.name).exists():
-            self._create(table, TOPIC_LOG, extra)
+            self._create(table, extra)
             self._unregistered[cluster].add(topic(name))
         # By way of Arrow, as in geo.log.frames: a list would start a Python worker in every job.
         envelope = StructType.fromDDL(TOPIC_LOG.ddl)
@@ -119,24 +119,18 @@ class Mesh:
     def record(self) -> None:
         """Append what `end` was told and which topics are new."""
         for name in self.tables:
-            there = [{"topic": str(one), "created_at": EVER, "typed": False} for one in self._unregistered[name]]
-            self._append(name, TOPICS, there)
-            self._append(name, LINKS, self._ends[name])
+            there = [{"topic": str(one), "created_at": EVER, "typed": False, "sequence": 1} for one in self._unregistered[name]]
+            for schema, rows in ((TOPICS, there), (LINKS, self._ends[name])):
+                if rows:
+                    self.tables[name].journal(schema).append(rows)
             self._unregistered[name], self._ends[name] = set(), []
 
-    def _append(self, cluster: str, schema: TableSchema, values: list[dict[str, object]]) -> None:
-        table = self.tables[cluster].system(schema)
-        if values and not Path(table.name).exists():
-            self._create(table, schema, StructType())
-        if values:
-            table.append(rows_frame(self.spark, schema.types, values).coalesce(1))
-
-    def _create(self, table: Table, schema: TableSchema, extra: StructType) -> None:
+    def _create(self, table: Table, extra: StructType) -> None:
         """As `Table.create`, which is called once for each schema: copies of an empty table cost no second each."""
-        name = str(self.root / f"empty-{schema.kind}-{len(extra)}")
+        name = str(self.root / f"empty-{len(extra)}")
         if name not in self._table_ids:
             empty = Table(self.spark, name, by_path=True, lock=None, me=this_process(0))
-            empty.create(schema, extra.fields)
+            empty.create(TOPIC_LOG, extra.fields)
             self._table_ids[name] = empty.table_id()
         shutil.copytree(name, table.name)
         self._table_ids[table.name] = self._table_ids[name]
