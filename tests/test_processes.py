@@ -16,7 +16,7 @@ from geo.replication.state import State
 from tests.processes import GeoProcess, geo
 from tests.world import TOPIC, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
 def _replicate(world: World, target: str) -> list[str]:
@@ -24,15 +24,12 @@ def _replicate(world: World, target: str) -> list[str]:
 
 
 @pytest.mark.parametrize("point", [CrashPoint.LINK_AFTER_APPEND, CrashPoint.LINK_AFTER_RECONCILE_APPEND, CrashPoint.LINK_CLAIMED])
-def test_a_link_killed_here_replicates_everything_once_after_a_restart(world: World, point: CrashPoint) -> None:
-    world.publish("us", 20)
-    world.publish("eu", 10)
-    if point is CrashPoint.LINK_AFTER_APPEND:
-        world.replicate("eu")
-        world.publish("us", 40)
+def test_a_link_killed_here_replicates_everything_once_after_a_restart(request: pytest.FixtureRequest, point: CrashPoint) -> None:
+    world: World = request.getfixturevalue("linked" if point is CrashPoint.LINK_AFTER_APPEND else "world")
+    world.write("us", 20, 40)
     with geo(world.folder, *_replicate(world, "eu"), crash=(point, "kill")) as process:
         assert process.wait() == -signal.SIGKILL
-    world.publish("us", 60)
+    world.write("us", 40, 60)
     world.replicate("eu")
     world.replicate("us")
     world.assert_clean()
@@ -60,11 +57,10 @@ def test_a_publish_killed_between_commit_and_checkpoint_goes_on_where_it_was(wor
     assert [r["key"] for r in ordered] == [f"k{i}" for i in range(301) if i % 3 or i == 300], "in line order"
 
 
-def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(world: World) -> None:
+def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(linked: World) -> None:
     """SIGSTOP between planning the append and starting it; takeover; SIGCONT."""
-    world.publish("us", 20)
-    world.replicate("eu")
-    world.publish("us", 40)
+    world = linked
+    world.write("us", 20, 40)
     with geo(world.folder, *_replicate(world, "eu"), crash=(CrashPoint.LINK_BEFORE_APPEND, "stop")) as stale:
         stale.until(lambda: stale.is_stopped)
         (report,) = world.replicate("eu", take_over=True)
@@ -74,16 +70,15 @@ def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(world
         assert stale.wait() == 1, stale.log.read_text()
         assert "another runner took over" in stale.log.read_text()
         assert world.log("eu").latest_version() == before
-    world.publish("us", 60)
+    world.write("us", 40, 60)
     world.replicate("eu")
     world.assert_clean()
 
 
-def test_a_runner_stopped_inside_its_commit_is_waited_for_on_a_local_disk(world: World) -> None:
+def test_a_runner_stopped_inside_its_commit_is_waited_for_on_a_local_disk(linked: World) -> None:
     """SIGSTOP after the fence was checked and before the commit: the worst moment. Here the table's lock decides."""
-    world.publish("us", 20)
-    world.replicate("eu")
-    world.publish("us", 200_000)
+    world = linked
+    world.write("us", 20, 200_000)
     log = Path(world.log("eu").name)
     before = world.log("eu").latest_version()
     files = set(log.rglob("*.parquet"))
@@ -101,7 +96,7 @@ def test_a_runner_stopped_inside_its_commit_is_waited_for_on_a_local_disk(world:
         stale.wait()
     assert [report.state for report in taken] == [State.STOPPED]
     assert world.log("eu").read().where("origin = 'us'").count() == 200_000
-    world.publish("us", 200_010)
+    world.write("us", 200_000, 200_010)
     world.replicate("eu")
     assert world.verify().clean
 
