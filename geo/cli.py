@@ -7,11 +7,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from geo.config import load
-from geo.errors import GeoError
+from geo.errors import GeoError, UsageError
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.output import Output, configure_logging, printable
 from geo.trigger import AVAILABLE_NOW, parse_trigger
@@ -56,23 +58,25 @@ def printable_lines(text: str) -> str:
 
 
 def publish(args: argparse.Namespace, output: Output) -> int:
-    from geo.log.publish import publish_json_lines
+    from geo.log.publish import publish_json_lines, publish_kafka
 
     parse_trigger(args.trigger)
     config, topic = load(args.config), Topic.parse(args.topic)
     config.cluster(args.cluster)
-    stream = publish_json_lines(
-        _spark("geo publish"),
-        args.jsonl,
-        topic,
-        config=config,
-        cluster=args.cluster,
-        producer=args.producer,
-        trigger=args.trigger,
-        rejects=args.rejects,
-        batch_bytes=args.batch_bytes,
-        take_over=args.take_over,
-    )
+    if (args.kafka is None) != (args.kafka_topic is None):
+        raise UsageError("--kafka BOOTSTRAP and --kafka-topic K belong together.")
+    common: dict[str, Any] = {
+        "config": config, "cluster": args.cluster, "producer": args.producer, "trigger": args.trigger,
+        "rejects": args.rejects, "take_over": args.take_over,
+    }  # fmt: skip
+    spark = _spark("geo publish")
+    if args.kafka is not None:
+        stream = publish_kafka(
+            spark, args.kafka, args.kafka_topic, topic, begin=args.kafka_start, batch_rows=args.batch_rows,
+            accept_lost=args.accept_lost, **common,
+        )  # fmt: skip
+    else:
+        stream = publish_json_lines(spark, args.jsonl, topic, batch_bytes=args.batch_bytes, **common)
     _until_stopped(stream.await_termination, stream.stop)
     done = stream.published
     output.data(
@@ -81,7 +85,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     )  # fmt: skip
     output.text(f"{topic} in {args.cluster}: {done.rows:,} messages published in {done.commits} commits by {args.producer}")
     if done.rejected:
-        output.text(f"{done.rejected:,} lines rejected, each with its line number and reason in {stream.rejects_file}")
+        output.text(f"{done.rejected:,} rejected, each with its place and reason in {stream.rejects_file}")
     return 0
 
 
@@ -141,6 +145,100 @@ def verify(args: argparse.Namespace, output: Output) -> int:
     output.data(report.to_json())
     output.text(*report.lines())
     return 0 if report.clean else 1
+
+
+def links(args: argparse.Namespace, output: Output) -> int:
+    from geo.log.tables import ClusterTables
+    from geo.replication.link_table import read_links
+
+    config, spark = load(args.config), _spark("geo links")
+    found = []
+    for name, cluster in config.clusters.items():
+        for (source, topic), state in read_links(ClusterTables(spark, cluster)).items():
+            if topic_glob_matches(args.topic, Topic.parse(topic)):
+                found.append({"link": f"{source}->{name}", "topic": topic, "state": state.state.value, "reason": state.reason,
+                              "source_version": state.source_version, "floors": state.floors})  # fmt: skip
+    found.sort(key=lambda row: (row["topic"], row["link"]))
+    output.data(found)
+    output.table(
+        ("TOPIC", "LINK", "STATE", "SOURCE VERSION", "REASON"),
+        [(r["topic"], r["link"], r["state"], r["source_version"], r["reason"]) for r in found],
+    )
+    return 0
+
+
+def reset(args: argparse.Namespace, output: Output) -> int:
+    from geo.replication.replicate import reconcile_links
+
+    config = load(args.config)
+    config.link(args.source, args.target)
+    done = reconcile_links(
+        _spark("geo links reset"),
+        config,
+        args.source,
+        args.target,
+        topics=check_topic_glob(args.topic),
+        start=args.to,
+        dry_run=args.dry_run,
+        take_over=args.take_over,
+    )
+    output.data([{"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
+                  "dry_run": args.dry_run} for r in done])  # fmt: skip
+    for r in done:
+        what = f"would fetch {r.missing:,} messages, nothing written" if args.dry_run else f"fetched {r.appended:,} messages"
+        output.text(f"{r.link} {r.topic}: begins at {args.to}, {what}, at version {r.source_version} of the source")
+    return 0
+
+
+def rebuild(args: argparse.Namespace, output: Output) -> int:
+    from geo.replication.rebuild import rebuild as run
+
+    config = load(args.config)
+    config.cluster(args.cluster), config.cluster(args.peer)
+    done = run(_spark("geo rebuild"), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run)
+    output.data([{**asdict(one), "cluster": args.cluster, "from": args.peer, "dry_run": args.dry_run} for one in done])
+    verb = "would come back" if args.dry_run else "came back"
+    for one in done:
+        output.text(f"{one.topic}: {one.messages:,} messages of {args.cluster} {verb} from {args.peer}")
+    return 0
+
+
+def erase(args: argparse.Namespace, output: Output) -> int:
+    from geo.replication.erase import erase as run
+
+    config, topic = load(args.config), Topic.parse(args.topic)
+    config.cluster(args.cluster)
+    done = run(_spark("geo erase"), config, args.cluster, topic, args.where, dry_run=args.dry_run)
+    output.data({**asdict(done), "dry_run": args.dry_run})
+    output.text(f"{topic} in {args.cluster}: {done.messages:,} messages " + ("would be emptied" if args.dry_run else "emptied"))
+    if done.version is not None:
+        output.text(
+            f"Files with the old content stay for {done.files_gone_after.removeprefix('interval ')}, then `geo maintain` removes them. "
+            "Other clusters keep theirs until it is run there."
+        )
+    return 0
+
+
+def maintain(args: argparse.Namespace, output: Output) -> int:
+    from geo.ops.maintain import maintain as run
+
+    config = load(args.config)
+    config.cluster(args.cluster)
+    done = run(_spark("geo maintain"), config, args.cluster, check_topic_glob(args.topic), dry_run=args.dry_run, yes=args.yes)
+    output.data({"dry_run": args.dry_run, "tables": [asdict(one) for one in done]})
+    removed, compacted = ("would be removed", "would be compacted") if args.dry_run else ("removed", "compacted")
+    for one in done:
+        for day in one.expired:
+            output.text(f"{one.table}: {day.day} expired, {day.rows:,} rows, {day.files:,} files, {day.bytes:,} bytes {removed}")
+        for held in one.held:
+            days = ", ".join(map(str, held.days))
+            hint = "; --yes removes them all the same" if held.silent and not args.yes else ""
+            output.text(f"{one.table}: {days} expired, but {held.link} has not read all of it: {held.why}{hint}")
+        for day in one.compacted:
+            output.text(f"{one.table}: {day.day}, {day.files:,} files, {day.bytes:,} bytes {compacted}")
+        if one.superseded_rows:
+            output.text(f"{one.table}: {one.superseded_rows:,} superseded rows {removed}")
+    return 0
 
 
 def peek(args: argparse.Namespace, output: Output) -> int:
@@ -246,24 +344,42 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     def verb(
-        run: Callable[[argparse.Namespace, Output], int], does: str, parent: argparse.ArgumentParser = configured
+        run: Callable[[argparse.Namespace, Output], int],
+        does: str,
+        parent: argparse.ArgumentParser = configured,
+        *,
+        among: Any = verbs,
+        name: str | None = None,
     ) -> argparse.ArgumentParser:
-        added = verbs.add_parser(run.__name__, help=does, description=does, parents=[parent], epilog=EPILOG)
+        added: argparse.ArgumentParser = among.add_parser(
+            name or run.__name__, help=does, description=does, parents=[parent], epilog=EPILOG
+        )
         added.set_defaults(verb=run)
         return added
 
     p = verb(demo, "two clusters on this disk, real flights, a crash, and a check", common)
     p.add_argument("--root", metavar="DIR", help="keep the demo's clusters here (default: a temporary folder)")
 
-    p = verb(publish, "publish JSON lines to a topic, each line exactly once")
+    p = verb(publish, "publish JSON lines or a Kafka topic, each line or record exactly once")
     p.add_argument("--cluster", required=True, help="the cluster in which the messages are written")
     p.add_argument("--topic", required=True, help="persistent://tenant/namespace/name")
-    p.add_argument("--jsonl", required=True, metavar="PATH", help="a JSON lines file or a directory of them")
+    source = p.add_mutually_exclusive_group(required=True)
+    source.add_argument("--jsonl", metavar="PATH", help="a JSON lines file or a directory of them")
+    source.add_argument("--kafka", metavar="BOOTSTRAP", help="host:port,… of a Kafka cluster; see `kafka` in the configuration")
+    p.add_argument("--kafka-topic", metavar="K", help="the Kafka topic to read, one ledger per partition")
+    p.add_argument(
+        "--kafka-start",
+        choices=("earliest", "latest"),
+        default="earliest",
+        help="where nothing was read yet (default: %(default)s)",
+    )
+    p.add_argument("--accept-lost", action="store_true", help="go on behind Kafka offsets that are gone")
     p.add_argument("--producer", default="default", help="name under which progress is kept (default: %(default)s)")
-    p.add_argument("--rejects", metavar="DIR", help="where lines that cannot be published are listed")
+    p.add_argument("--rejects", metavar="DIR", help="where lines or records that cannot be published are listed")
     p.add_argument(
         "--batch-bytes", type=_size, default=64 * 1024 * 1024, help="most bytes of files in one commit (default: 64 MiB)"
     )
+    p.add_argument("--batch-rows", type=_rows, default=200_000, help="most Kafka records in one commit (default: %(default)s)")
     _running(p)
 
     p = verb(replicate, "run the inbound links of a cluster")
@@ -281,6 +397,39 @@ def _parser() -> argparse.ArgumentParser:
 
     p = verb(verify, "compare every cluster's log by message id and content")
     p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
+
+    of_links = verbs.add_parser("links", help="list links with their states, reset one").add_subparsers(
+        metavar="VERB", required=True
+    )
+    p = verb(links, "list the links of every cluster with their states", among=of_links, name="list")
+    p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
+
+    does = "let a link begin anew at a time; what is before is not fetched any more, what is there stays"
+    p = verb(reset, does, among=of_links)
+    p.add_argument("--source", required=True)
+    p.add_argument("--target", required=True)
+    p.add_argument("--topic", required=True, metavar="GLOB")
+    p.add_argument("--to", required=True, type=_start, metavar="earliest|latest|TIME", help="TIME as 2026-11-21T12:00:00Z")
+    p.add_argument("--dry-run", action="store_true", help="count, write nothing")
+    p.add_argument("--take-over", action="store_true", help="replace a runner that seems to live")
+
+    p = verb(rebuild, "give a region that lost data its own messages back from a peer")
+    p.add_argument("--cluster", required=True, help="the region that lost data; its producers must be stopped")
+    p.add_argument("--from", required=True, dest="peer", metavar="PEER", help="the cluster that holds them")
+    p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
+    p.add_argument("--dry-run", action="store_true", help="count, write nothing")
+
+    p = verb(erase, "empty messages of one cluster for good (the right to erasure); their ids stay")
+    p.add_argument("--cluster", required=True)
+    p.add_argument("--topic", required=True, help="persistent://tenant/namespace/name")
+    p.add_argument("--where", required=True, metavar="SQL", help="which messages, such as \"key = 'customer 7'\"")
+    p.add_argument("--dry-run", action="store_true", help="count, write nothing")
+
+    p = verb(maintain, "drop expired dates, compact small files, clean up, beside live streams")
+    p.add_argument("--cluster", required=True, help="the cluster whose tables are maintained")
+    p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
+    p.add_argument("--dry-run", action="store_true", help="print files, rows and bytes, write nothing")
+    p.add_argument("--yes", action="store_true", help="expire also what a link that has long been silent has not read")
 
     p = verb(peek, "show the newest messages of a topic")
     p.add_argument("--cluster", required=True)
@@ -304,6 +453,22 @@ def _size(text: str) -> int:
     if not text.isdigit() or not 0 < int(text) <= 2**31:
         raise argparse.ArgumentTypeError("a number of bytes, from 1 to 2 GiB")
     return int(text)
+
+
+def _rows(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) <= 10_000_000:
+        raise argparse.ArgumentTypeError("a number of records, from 1 to 10000000")
+    return int(text)
+
+
+def _start(text: str) -> Any:
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError("earliest, latest or a time such as 2026-11-21T12:00:00Z") from None
+    return time.replace(tzinfo=time.tzinfo or timezone.utc)
 
 
 def _count(text: str) -> int:

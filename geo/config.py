@@ -18,6 +18,12 @@
     topics:                                default none; the first match wins
       - match: persistent://shop/*/*       required; a glob
         message_ttl: 7 days                <int> seconds|minutes|hours|days|weeks; default none, messages do not expire
+        longest_outage: 7 days             how long a link may be away and still find its place; default 7 days
+        replication_clusters: [eu, us]     only links between these carry the topic; default all. One alone: no replication
+    kafka:                                 default none: PLAINTEXT; how Kafka is reached, by its bootstrap servers
+      broker-1:9092,broker-2:9092:
+        security_protocol: SASL_SSL        settings of kafka-python, those of KAFKA_SETTINGS; secrets only as references
+        sasl_plain_password: secret://env/KAFKA_PASSWORD
 
 An origin reaches a cluster by one link only, otherwise its messages would arrive twice. Only `load` and `Secret.reveal`
 read anything; the rest is pure.
@@ -54,6 +60,12 @@ from geo.log.names import ALL_TOPICS, Topic, check_cluster, check_topic_glob, sh
 VERSION = "1"
 
 Start = Literal["earliest", "latest"]
+
+KAFKA_SETTINGS = (
+    "security_protocol", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password", "ssl_cafile", "ssl_certfile",
+    "ssl_keyfile", "ssl_password", "ssl_check_hostname", "client_id",
+)  # fmt: skip
+_KAFKA_SECRETS = ("sasl_plain_password", "ssl_password")
 
 # Unity Catalog and Hive take more when quoted; these never need more than quoting.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
@@ -177,21 +189,26 @@ class Link:
         return f"{self.source}->{self.target}"
 
     def carries(self, topic: Topic) -> bool:
-        """Whether the link replicates the topic."""
+        """Whether the link's globs match the topic. Its policy has a say too: see `Config.links_of`."""
         return any(topic_glob_matches(glob, topic) for glob in self.topics)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """What holds for the topics that match. `message_ttl_s` None: messages do not expire."""
+    """What holds for the topics that match. `message_ttl_s` None: messages do not expire. `replication_clusters` None: all."""
 
     match: str = ALL_TOPICS
     message_ttl_s: int | None = None
+    replication_clusters: tuple[str, ...] | None = None
+    longest_outage_s: int = 7 * 86_400
 
     def __post_init__(self) -> None:
         check_topic_glob(self.match)
-        if self.message_ttl_s is not None and not 0 < self.message_ttl_s <= MAX_DURATION_S:
-            raise UsageError(f"message_ttl_s {self.message_ttl_s}; allowed: 1 to {MAX_DURATION_S}")
+        for name, seconds in (("message_ttl_s", self.message_ttl_s), ("longest_outage_s", self.longest_outage_s)):
+            if seconds is not None and not 0 < seconds <= MAX_DURATION_S:
+                raise UsageError(f"{name} {seconds}; allowed: 1 to {MAX_DURATION_S}")
+        for cluster in self.replication_clusters or ():
+            check_cluster(cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +219,18 @@ class Config:
     clusters: Mapping[str, Cluster]
     links: tuple[Link, ...] = ()
     policies: tuple[TopicPolicy, ...] = ()
+    kafka: Mapping[str, Mapping[str, str | Secret]] = field(default_factory=dict, repr=False)
+    """Settings of kafka-python by bootstrap servers."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clusters", MappingProxyType(dict(self.clusters)))
+        object.__setattr__(self, "kafka", MappingProxyType({k: MappingProxyType(dict(v)) for k, v in self.kafka.items()}))
         for name, cluster in self.clusters.items():
             if name != cluster.name:
                 raise ConfigError([f"{self.path}: cluster {cluster.name} stands under the name {show(name)}"])
         problems: list[tuple[object, str]] = [*_cluster_problems(list(self.clusters.values()))]
         problems += [*_link_problems(self.links, self.clusters), *_gaps(self.links)]
+        problems += _policy_problems(self.policies, self.clusters)
         if not self.clusters:
             problems.append((self, "expected at least one cluster"))
         if problems:
@@ -237,13 +258,22 @@ class Config:
         """The first policy that matches the topic; without one, nothing expires."""
         return next((policy for policy in self.policies if topic_glob_matches(policy.match, topic)), TopicPolicy())
 
+    def links_of(self, topic: Topic) -> tuple[Link, ...]:
+        """The links that replicate the topic: their globs match it, and both ends are among its replication clusters."""
+        among = self.policy(topic).replication_clusters
+        return tuple(
+            link
+            for link in self.links
+            if link.carries(topic) and (among is None or (link.source in among and link.target in among))
+        )
+
     def hubs(self, origin: str, target: str, topic: Topic) -> tuple[str, ...] | None:
         """The clusters a message of origin passes on its way to target, in order: () when it goes directly.
 
         None when it does not get there; () also from a cluster to itself. There is at most one way.
         """
         self.cluster(origin), self.cluster(target)
-        return _way([link for link in self.links if link.carries(topic)], origin, target)
+        return _way(self.links_of(topic), origin, target)
 
 
 def load(path: str | Path) -> Config:
@@ -264,7 +294,7 @@ def parse(text: str, *, path: str | Path) -> Config:
     """As `load`, of a text that is already read; `path` is for messages and as the start of relative paths."""
     reader = Reader(str(path))
     document = reader.document(text)
-    fields = reader.fields(document, "the configuration", ("version", "clusters"), ("links", "topics"))
+    fields = reader.fields(document, "the configuration", ("version", "clusters"), ("links", "topics", "kafka"))
     if "version" in fields and reader.word(fields["version"], "version", _check_version) is None:
         reader.finish()  # by another version every key may mean something else: nothing below is worth reading
 
@@ -286,7 +316,10 @@ def parse(text: str, *, path: str | Path) -> Config:
         if link is not None:
             links.append(link)
             lines[id(link)] = line_of(node)
-    policies = [_read_policy(reader, node) for node in reader.items(fields.get("topics"), "topics")]
+    policies = [_read_policy(reader, node, entries) for node in reader.items(fields.get("topics"), "topics")]
+    kafka = {
+        servers: _read_kafka(reader, servers, node) for servers, (_, node) in reader.entries(fields.get("kafka"), "kafka").items()
+    }
 
     problems: list[tuple[object, str]] = [*_cluster_problems(list(clusters.values())), *_link_problems(links, entries)]
     if len(links) == len(link_nodes):  # otherwise the gap may be the link that could not be read
@@ -294,7 +327,7 @@ def parse(text: str, *, path: str | Path) -> Config:
     for where, message in problems:
         reader.refuse(lines[id(where)], message)
     reader.finish()
-    return Config(str(path), clusters, tuple(links), tuple(policy for policy in policies if policy is not None))
+    return Config(str(path), clusters, tuple(links), tuple(policy for policy in policies if policy is not None), kafka)
 
 
 def _read_cluster(reader: Reader, name: str, line: int, node: Node, base: str) -> Cluster | None:
@@ -325,6 +358,16 @@ def _read_spark_conf(reader: Reader, node: Node | None, what: str) -> dict[str, 
     return conf
 
 
+def _read_kafka(reader: Reader, servers: str, node: Node) -> dict[str, str | Secret]:
+    what = f"kafka {show(servers)}"
+    settings: dict[str, str | Secret] = {}
+    for key, value_node in reader.fields(node, what, (), KAFKA_SETTINGS).items():
+        value = reader.word(value_node, f"{what}: {key}", partial(_kafka_value, key))
+        if value is not None:
+            settings[key] = value
+    return settings
+
+
 def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | None:
     def known(name: str) -> str:
         return _known(name, clusters)
@@ -349,11 +392,16 @@ def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[st
     return tuple(word for word in words if word is not None)
 
 
-def _read_policy(reader: Reader, node: Node) -> TopicPolicy | None:
-    fields = reader.fields(node, "policy", ("match",), ("message_ttl",))
+def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> TopicPolicy | None:
+    def known(name: str) -> str:
+        return _known(name, clusters)
+
+    fields = reader.fields(node, "policy", ("match",), ("message_ttl", "longest_outage", "replication_clusters"))
     match = reader.word(fields.get("match"), "match", check_topic_glob)
     message_ttl_s = reader.word(fields.get("message_ttl"), "message_ttl", duration_s)
-    return None if match is None else TopicPolicy(match, message_ttl_s)
+    among = _read_list(reader, fields.get("replication_clusters"), "replication_clusters", known)
+    longest_outage_s = reader.word(fields.get("longest_outage"), "longest_outage", duration_s)
+    return None if match is None else TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or 7 * 86_400)
 
 
 def _cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str]]:
@@ -385,6 +433,13 @@ def _link_problems(links: Sequence[Link], clusters: Collection[str]) -> Iterator
                         link,
                         f"link {link.link_name}: {message}; allowed: one link for an origin, whatever its topics",
                     )
+
+
+def _policy_problems(policies: Sequence[TopicPolicy], clusters: Collection[str]) -> Iterator[tuple[TopicPolicy, str]]:
+    for policy in policies:
+        for name in policy.replication_clusters or ():
+            if name not in clusters:
+                yield policy, f"policy {policy.match}: {_unknown(name, clusters)}"
 
 
 def _gaps(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
@@ -442,6 +497,12 @@ def _conf_value(key: str, text: str) -> str | Secret:
     value = Secret(text) if text.lower().startswith("secret:") else text
     _check_conf(key, value)
     return value
+
+
+def _kafka_value(key: str, text: str) -> str | Secret:
+    if key in _KAFKA_SECRETS and not text.lower().startswith("secret:"):
+        raise UsageError(f"{key} is a secret, its value (not shown) stands open; expected: {_SECRET_FORMS}")
+    return Secret(text) if text.lower().startswith("secret:") else text
 
 
 def _check_conf(key: str, value: str | Secret) -> None:

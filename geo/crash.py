@@ -35,6 +35,10 @@ class CrashPoint(str, Enum):
     LINK_BEFORE_APPEND = "link-before-append"
     LINK_AFTER_APPEND = "link-after-append"
     LINK_STATE_RECORDED = "link-state-recorded"
+    # erase: rewritten rows -> a commit that links can begin at
+    ERASE_UPDATED = "erase-updated"
+    # rebuild: claimed -> rows appended
+    REBUILD_APPENDED = "rebuild-appended"
 
 
 class InjectedCrash(Exception):

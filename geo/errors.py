@@ -7,6 +7,8 @@ configuration, 3 refused as unsafe.
 
 from __future__ import annotations
 
+import re
+
 
 class GeoError(Exception):
     """Base of every error this package raises on purpose."""
@@ -56,6 +58,16 @@ class SourceChangedError(UnsafeError):
 
 class RetryableError(GeoError):
     """A fault that may pass by itself: the caller may try again, nothing was lost."""
+
+
+_RAISED = re.compile(r"^geo\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+
+def raised_inside(error: BaseException) -> GeoError | None:
+    """The error of this package that a data source raised in a process of Spark's, told from the trace that Spark passes on."""
+    found = _RAISED.search(str(error))
+    kind = globals().get(found[1]) if found else None
+    return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, GeoError) else None
 
 
 def first_line(error: BaseException) -> str:

@@ -74,15 +74,15 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delta-geo" / "jars"
 
 
-def ensure_jars(folder: Path | None = None) -> list[Path]:
-    """Absolute paths of the locked jars, each verified against its SHA-256, in the order of the lock file.
+def ensure_jars(folder: Path | None = None, jars: Sequence[Jar] | None = None) -> list[Path]:
+    """Absolute paths of `jars`, by default the locked ones, each verified against its SHA-256, in their order.
 
     Uses no network and no Java when all jars are there. A jar is only ever put into the folder whole and verified (an
     atomic rename), so any number of processes may run this at once. A jar that lies there with another sum is not ours
     to delete: it is refused, never used and left as it is. Raises SetupError.
     """
     folder = (folder or default_folder()).expanduser().absolute()
-    jars = locked_jars()
+    jars = locked_jars() if jars is None else jars
     missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
     for jar in jars:
         if jar not in missing:
@@ -131,7 +131,7 @@ def _resolve(java: str, jars: Sequence[Jar], target: Path) -> None:
     """Let Ivy put exactly these jars, without what they depend on, into `target`."""
     ivy_file = target / "ivy.xml"
     ivy_file.write_text(_ivy_module(jars), encoding="utf-8")
-    command = [java, "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-ivy", str(ivy_file), "-types", "jar"]
+    command = [java, "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-ivy", str(ivy_file), "-types", "jar", "bundle"]
     command += ["-retrieve", f"{target}/[artifact]-[revision].[ext]", "-cache", str(target / "cache")]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S)

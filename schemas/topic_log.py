@@ -21,6 +21,9 @@ ENVELOPE = (
 MESSAGE_INPUT = ("key", "payload", "properties", "replicate_to", "event_time")
 """Envelope columns a producer may give; all others are ours to fill."""
 
+RETENTION_PROPERTIES = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
+"""What a link that was away needs: the commits since, and the files they name."""
+
 TOPIC_LOG = TableSchema(
     kind="topic-log",
     version=1,

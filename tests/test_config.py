@@ -235,7 +235,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
             "link asia->africa is there twice",
             "'7' is not a duration; allowed: <int> seconds|minutes|hours|days|weeks, such as 7 days",
             "match is missing",
-            "unknown key 'linkz'; allowed: version, clusters, links, topics; did you mean 'links'?",
+            "unknown key 'linkz'; allowed: version, clusters, links, topics, kafka; did you mean 'links'?",
         ],
         strict=True,
     ):
@@ -279,6 +279,10 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (_cluster("{root: /a, spark_conf: [x]}"), 3, "spark_conf is a list; expected: a mapping"),
         (_cluster("{root: /a, spark_conf: {x: [1]}}"), 3, "'x' is a list; expected: text"),
         (_cluster('{root: /a, spark_conf: {"x y": 1}}'), 3, "'x y' is no Spark setting"),
+        (_cluster("{root: /a}\nkafka: {b: {sasl_plain_password: x}}"), 4, "is a secret, its value (not shown) stands open"),
+        (_cluster("{root: /a}\nkafka: {b: {sasl_mechanisms: PLAIN}}"), 4, "did you mean 'sasl_mechanism'?"),
+        (_cluster('{root: /a}\ntopics: [{match: "persistent://*/*/*", replication_clusters: [us]}]'), 4, "us"),
+        (_cluster('{root: /a}\ntopics: [{match: "persistent://*/*/*", longest_outage: 5}]'), 4, "longest_outage: '5' is not"),
         (_cluster("{root: /a}\nlinks: {source: a}"), 4, "links is a mapping; expected: a list"),
         (_cluster("{root: /a}\nlinks: [5]"), 4, "link is of type int; expected: a mapping"),
         (_cluster("{root: /a}\ntopics: [{match: flights}]"), 4, "match: topic glob 'flights' is not of the form"),
@@ -417,6 +421,31 @@ def test_a_message_is_of_one_line_whatever_the_file_holds() -> None:
     found = _finding(MESH + '  - {source: "u\\ns\\u202e", target: eu}')
     assert "'u\\ns\\u202e'" in found
     assert found.isprintable()
+
+
+def test_replication_clusters_leave_out_links_that_lead_elsewhere() -> None:
+    policies = (
+        TopicPolicy("persistent://*/*/home", replication_clusters=("eu",)),
+        TopicPolicy(replication_clusters=("eu", "us")),
+    )
+    clusters = {name: Cluster(name, root=f"/{name}") for name in ("eu", "us", "ap")}
+    links = (Link("eu", "us"), Link("us", "eu"), Link("eu", "ap"))
+    config = Config("g", clusters, links, policies)
+    assert config.links_of(Topic("t", "n", "x")) == links[:2]
+    assert config.links_of(Topic("t", "n", "home")) == ()
+    assert config.hubs("eu", "ap", Topic("t", "n", "x")) is None
+    with pytest.raises(ConfigError, match="mars"):
+        Config("g", clusters, links, (TopicPolicy(replication_clusters=("mars",)),))
+
+
+def test_kafka_settings_are_kept_by_bootstrap_servers() -> None:
+    text = '\nkafka: {"a:1,b:2": {security_protocol: SASL_SSL, sasl_plain_password: secret://env/X, ssl_keyfile: /k}}'
+    config = parse(_cluster("{root: /a}" + text), path="g")
+    assert dict(config.kafka["a:1,b:2"]) == {
+        "security_protocol": "SASL_SSL",
+        "sasl_plain_password": Secret("secret://env/X"),
+        "ssl_keyfile": "/k",
+    }
 
 
 # Secrets

@@ -51,11 +51,20 @@ class World:
         if links is None:
             links = itertools.permutations(clusters, 2)
         maps = [{"source": k[0], "target": k[1]} if isinstance(k, tuple) else dict(k) for k in links]
-        lines = ["version: 1", "clusters:", *(f"  {name}: {{root: {name}}}" for name in clusters), "links:"]
+        lines = [
+            "version: 1",
+            "clusters:",
+            *(f"  {name}: {{root: {name}}}" for name in clusters),
+            "links:" if maps else "links: []",
+        ]
         lines += ["  - {" + ", ".join(f"{key}: {value}" for key, value in link.items()) + "}" for link in maps]
         if ttl:
             lines += ["topics:", f'  - {{match: "persistent://*/*/*", message_ttl: {ttl}}}']
         self.path.write_text("\n".join(lines) + "\n")
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the configuration as it is now."""
         self.config: Config = load(self.path)
 
     def tables(self, cluster: str) -> ClusterTables:
@@ -82,13 +91,15 @@ class World:
         log = self.log(cluster)
         if not log.exists():
             create_topic(self.tables(cluster), TOPIC)
-        log.append(
-            self.rows(first, end).selectExpr(
-                f"'{cluster}' AS origin", "1L AS ledger_id", "number AS entry_id", "current_timestamp() AS publish_time",
-                "CAST(NULL AS TIMESTAMP) AS event_time", "'w' AS producer", "key", "CAST(NULL AS MAP<STRING, STRING>) AS properties",
-                "CAST(NULL AS ARRAY<STRING>) AS replicate_to", "payload", "CAST(NULL AS STRING) AS marker",
-                "current_date() AS publish_date",
-            )
+        log.append(self.entries(cluster, first, end))
+
+    def entries(self, cluster: str, first: int, end: int) -> DataFrame:
+        """Entries `first` to `end` - 1 of ledger 1 as a log has them, published now."""
+        return self.rows(first, end).selectExpr(
+            f"'{cluster}' AS origin", "1L AS ledger_id", "number AS entry_id", "current_timestamp() AS publish_time",
+            "CAST(NULL AS TIMESTAMP) AS event_time", "'w' AS producer", "key", "CAST(NULL AS MAP<STRING, STRING>) AS properties",
+            "CAST(NULL AS ARRAY<STRING>) AS replicate_to", "payload", "CAST(NULL AS STRING) AS marker",
+            "current_date() AS publish_date",
         )  # fmt: skip
 
     def copy(self, folder: Path) -> World:
@@ -96,7 +107,7 @@ class World:
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
         copied = World(self.spark, folder)
         copied.path.write_text(self.path.read_text())
-        copied.config = load(copied.path)
+        copied.reload()
         return copied
 
     def replicate(self, target: str, **options: object) -> list[LinkReport]:

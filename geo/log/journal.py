@@ -70,3 +70,21 @@ class Journal:
         self._table.append(frame, user_metadata=token, transaction=transaction)
         if rows[0]["sequence"] % COMPACT_EVERY == 0:
             self._table.commit(lambda: self._table.delta().optimize().executeCompaction())
+
+    def clean(self, *, dry_run: bool = False) -> int:
+        """Remove the rows that newer ones have superseded, and the files of before. Returns how many rows."""
+        rows = self.rows()
+        if rows is None:
+            return 0
+        newest = rows.groupBy(*self._schema.subject).agg(F.max("sequence").alias("sequence"))
+        same = " AND ".join(f"old.`{name}` <=> new.`{name}`" for name in self._schema.subject)
+        superseded = (
+            rows.alias("old").join(newest.alias("new"), F.expr(f"{same} AND old.sequence < new.sequence"), "left_semi").count()
+        )
+        if not dry_run:
+            merge = self._table.delta().alias("old").merge(newest.alias("new"), f"{same} AND old.sequence < new.sequence")
+            if superseded:
+                self._table.commit(lambda: merge.whenMatchedDelete().execute())
+            self._table.commit(lambda: self._table.delta().optimize().executeCompaction())
+            self._table.commit(lambda: self._table.delta().vacuum())
+        return superseded

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from geo.config import Config
 from geo.errors import first_line
-from geo.log.ledgers import Batch, Ledger, LedgerKey, Progress, SourceEnd, continued
+from geo.log.ledgers import REBUILD_RECORD, Batch, Ledger, LedgerKey, Progress, SourceEnd, continued
 from geo.log.names import Topic
 from geo.log.table import Table
 from geo.log.tables import ClusterTables
@@ -53,7 +53,7 @@ class LedgerTable:
         latest = self._log.latest_version()
         same = self._table_id == last["table_id"] and latest >= last["table_version"]
         commits = self._log.history(last["table_version"], latest) if same else []
-        intact = same and not any(commit.operation == "RESTORE" for commit in commits)
+        intact = same and not any(c.operation == "RESTORE" or c.user_metadata == REBUILD_RECORD for c in commits)
         found, changed = _progress(rows), set()
         for commit in reversed(commits):
             batch = Batch.decode(commit.user_metadata)

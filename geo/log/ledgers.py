@@ -23,6 +23,9 @@ from geo.errors import SchemaError, UnsafeError
 RECORD_VERSION = 1
 RECORD_KEY = "geo.publish"
 
+REBUILD_RECORD = '{"geo.rebuild":1}'
+"""Record of a commit by which a region got messages of its own back: ledgers may reach further than their producers know."""
+
 LEDGER_RANDOM_BITS = 20
 """A ledger id is the second of its birth followed by 20 random bits: it grows with time, needs no counter that a restored
 backup could turn back, stays below 2**53 (exact in JSON) until the year 2242, and a clash within one second, one in a
@@ -194,7 +197,9 @@ def continued(
             )
         holders = sorted(name for name, ends in peer_ends.items() if ends.get(ledger.ledger_id, -1) > ledger.end)
         if not log_intact:
-            reasons.append(f"ledger {ledger.ledger_id} is closed at entry {ledger.end}: the log was re-created or restored")
+            reasons.append(
+                f"ledger {ledger.ledger_id} is closed at entry {ledger.end}: the log was re-created, restored or rebuilt"
+            )
         elif found < ledger.end:
             reasons.append(
                 f"ledger {ledger.ledger_id} is closed: the log ends at entry {found}, it was published up to {ledger.end}"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyarrow import fs
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from geo.config import Config
-from geo.errors import UnsafeError, UsageError
-from geo.log import jsonl
+from geo.config import Config, Secret
+from geo.errors import UnsafeError, UsageError, raised_inside
+from geo.log import jsonl, kafka
 from geo.log.checkpoints import checkpoint_id, last_planned_batch
 from geo.log.identity import Identity, by_batch, by_columns, by_id, by_order
+from geo.log.ledgers import SourceEnd
 from geo.log.names import Topic
 from geo.log.publisher import Published, Publisher
 from geo.log.tables import ClusterTables
@@ -62,7 +63,7 @@ def publish(
     if df.isStreaming:
         if order or partition_by or publish_id:
             raise UsageError("a stream is identified by its checkpoint: leave order_by, partition_by and publish_id out.")
-        return PublishStream(publisher, df, trigger, take_over=take_over)
+        return PublishStream(publisher, lambda _: df, trigger, take_over=take_over)
     identity = _batch_identity(df, order, partition_by, publish_id)
     publisher.open(df, {*order, *([partition_by] if partition_by else [])}, take_over=take_over)
     try:
@@ -115,33 +116,91 @@ def publish_json_lines(
     frame = spark.readStream.format(jsonl.FORMAT).option("path", path).option("batchBytes", batch_bytes).load()
     folder = rejects or tables.checkpoint("rejects", topic.path, producer)
     identity = by_columns("_geo_file", "_geo_line")
-    return PublishStream(publisher, frame, trigger, identity=identity, rejects=folder, take_over=take_over)
+    return PublishStream(publisher, lambda _: frame, trigger, identity=identity, rejects=folder, take_over=take_over)
+
+
+def publish_kafka(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    kafka_topic: str,
+    topic: str | Topic,
+    *,
+    config: Config,
+    cluster: str,
+    producer: str = DEFAULT_PRODUCER,
+    trigger: str = AVAILABLE_NOW,
+    begin: str = "earliest",
+    batch_rows: int = kafka.BATCH_ROWS,
+    accept_lost: bool = False,
+    rejects: str | None = None,
+    take_over: bool = False,
+) -> PublishStream:
+    """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
+
+    A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` (its headers, and
+    `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time`. `begin` (earliest or latest) counts where nothing was
+    published before. `config.kafka` says how the brokers are reached. `accept_lost` goes on behind offsets that are gone.
+
+    Errors as `publish`, and SourceChangedError if offsets are gone or the Kafka topic was made anew, RetryableError if the
+    brokers stay away.
+    """
+    require_delta(spark)
+    spark.dataSource.register(kafka.KafkaSource)
+    topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
+    tables = ClusterTables(spark, config.cluster(cluster))
+    configured = config.kafka.get(bootstrap_servers, {})
+    settings = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
+
+    def frame(published: Mapping[str, SourceEnd]) -> DataFrame:
+        ends = {name: int(json.loads(end.offset)[0]) for name, end in published.items()}
+        options = {
+            "topic": kafka_topic,
+            # Spark keeps values whose name says password out of its UI and logs (spark.redaction.regex).
+            "settings.password": json.dumps({"bootstrap_servers": bootstrap_servers, **settings}),
+            "begin": begin,
+            "published": json.dumps(kafka.next_offsets(kafka_topic, ends)),
+            "batchRows": str(batch_rows),
+            "acceptLost": str(accept_lost).lower(),
+        }
+        return spark.readStream.format(kafka.FORMAT).options(**options).load()
+
+    folder = rejects or tables.checkpoint("rejects", topic.path, producer)
+    identity = by_columns(kafka.SOURCE, kafka.OFFSET)
+    publisher = Publisher(tables, config, topic, producer)
+    return PublishStream(
+        publisher, frame, trigger, identity=identity, rejects=folder, reject_keys=("partition", "offset"), take_over=take_over
+    )
 
 
 class PublishStream:
-    """A stream that publishes, started by its construction. Stop it with `stop`, or wait with `await_termination`."""
+    """A stream that publishes, started by its construction. Stop it with `stop`, or wait with `await_termination`.
+
+    `frame` makes the streaming DataFrame, told how far each source partition is published.
+    """
 
     def __init__(
         self,
         publisher: Publisher,
-        frame: DataFrame,
+        frame: Callable[[Mapping[str, SourceEnd]], DataFrame],
         trigger: str,
         *,
         identity: Identity | None = None,
         rejects: str | None = None,
+        reject_keys: tuple[str, str] = ("file", "line"),
         take_over: bool = False,
     ) -> None:
         options = parse_trigger(trigger)
-        self._publisher, self._identity, self._rejects = publisher, identity, rejects
+        self._publisher, self._identity, self._rejects, self._reject_keys = publisher, identity, rejects, reject_keys
         self._failure: Exception | None = None
         self.rejects_file: str | None = None
-        publisher.open(frame, take_over=take_over)
+        publisher.open(frame({}), take_over=take_over)
         self.resumed_from = publisher.sources
         """How far each source partition was published when this stream started."""
         try:
             self._checkpoint = publisher.tables.checkpoint("publish", publisher.topic.path, publisher.producer)
-            self._check_checkpoint(frame.sparkSession)
-            writer = frame.writeStream.queryName(
+            rows = frame(self.resumed_from)
+            self._check_checkpoint(rows.sparkSession)
+            writer = rows.writeStream.queryName(
                 f"geo publish {publisher.topic} in {publisher.tables.cluster.name} by {publisher.producer}"
             )
             self.query: StreamingQuery = (
@@ -166,11 +225,9 @@ class PublishStream:
             step = 1.0 if timeout_s is None else min(1.0, timeout_s - waited)
             try:
                 ended = self.query.awaitTermination(step)  # type: ignore[arg-type]
-            except StreamingQueryException:
+            except StreamingQueryException as error:
                 self._publisher.close(clean=False)
-                if self._failure is not None:
-                    raise self._failure from None
-                raise
+                raise self._failure or raised_inside(error) or error from None
             if ended:
                 self._publisher.close()
                 return True
@@ -197,8 +254,9 @@ class PublishStream:
     def _write_rejects(self, bad: list[Row], batch_id: int) -> None:
         """A file per batch, so that a replay writes the same file again and no reject is told twice."""
         assert self._rejects is not None
+        source, offset = self._reject_keys
         lines = [
-            json.dumps({"file": row["source"], "line": int(row["offset"][0]), "reason": row["reason"]}, ensure_ascii=False)
+            json.dumps({source: row["source"], offset: int(row["offset"][0]), "reason": row["reason"]}, ensure_ascii=False)
             for row in sorted(bad, key=lambda row: (row["source"], int(row["offset"][0])))
         ]
         system, folder = _writable(self._rejects)

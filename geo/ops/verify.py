@@ -132,7 +132,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             }
             ttl_s = config.policy(topic).message_ttl_s
             expired_before_us = None if ttl_s is None else now_us - ttl_s * 1_000_000
-            links = [link for link in config.links if link.carries(topic)]
+            links = config.links_of(topic)
             comparison = _Comparison(topic, pinned, links, ends, floors, expired_before_us)
             comparison.notes += _notes(topic, registered, pinned, links, floors)
             comparison.run()
@@ -162,6 +162,9 @@ def _notes(
             yield f"{topic}: is registered in {name}, where it has no log"
         if topic in registered[name] and len(registered) > 1 and all(link.source != name for link in links):
             yield f"{topic}: no link carries it out of {name}"
+    for target, source, of in sorted(ends):
+        if of == str(topic) and all((link.target, link.source) != (target, source) for link in links):
+            yield f"{topic}: {source}->{target} replicated it once and no longer does: what it brought to {target} is not compared"
     for link in links:
         end = ends.get(_key(link, topic))
         if end is not None and end.state in ("FAILED", "DELAYED"):
@@ -295,6 +298,12 @@ class _Comparison:
         # Also of clusters without a log, into which all is still in flight.
         self._names = sorted({*logs, *(name for link in links for name in (link.source, link.target))})
         self._carried = {n: {o for link in links if link.target == n for o in link.origins} for n in self._names}
+        # Clusters whose link is no longer configured: what it brought may stay, and nobody vouches for more.
+        self._former = {
+            name: {source for target, source, of in ends if (target, of) == (name, str(topic))}
+            - {link.source for link in links if link.target == name}
+            for name in self._names
+        }
         self._floors: dict[str, dict[str, int]] = {name: {} for name in self._names}
         for link in links:
             if end := floors.get(_key(link, topic)):
@@ -474,7 +483,8 @@ class _Comparison:
     def _checks(self) -> Iterable[_Check]:
         """Everything that is counted, as conditions over `_side_by_side`. This is the rule of design section 5."""
         for name in self._logs:
-            here, foreign = _at("row", name).isNotNull(), F.col("origin") != name
+            here = _at("row", name).isNotNull()
+            foreign = ~F.col("origin").isin(name, *sorted(self._former[name]))
             carried = F.col("origin").isin(*sorted(self._carried[name]))
             yield _Check(name, None, here)
             yield _Check(name, Category.DUPLICATES, _at("copies", name) > 1)

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType
 
-from geo.config import Config, Link
+from geo.config import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import SchemaError, SourceChangedError
 from geo.log.checkpoints import checkpoint_id
@@ -30,7 +31,7 @@ from geo.log.topics import create_topic
 from geo.replication import reconcile
 from geo.replication.link_table import append_links
 from geo.replication.rule import Rule
-from geo.replication.state import Fault, LinkState, State, diagnose, read_version, start_version
+from geo.replication.state import Fault, LinkState, State, diagnose, is_erasure, read_version, start_version
 from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
@@ -76,10 +77,11 @@ class TopicLink:
 
     # -- start -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, ownership: Ownership, *, accept_source: bool = False) -> None:
+    def prepare(self, ownership: Ownership, *, accept_source: bool = False, start: Start | datetime | None = None) -> None:
         """Steps 2 to 4: after this the target holds all of the source up to `self.state.source_version`.
 
-        `recorded` must have been read since the ownership was claimed. `accept_source` takes the source as it is now, whatever happened to it (`geo reconcile`).
+        `recorded` must have been read since the ownership was claimed. `accept_source` takes the source as it is now, whatever happened to it (`geo reconcile`). With `start` the link
+        begins there anew (`geo links reset`): what is before is not fetched any more, what is there stays.
         Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError.
         """
         self._ownership, self._settled, self.query = ownership, False, None
@@ -91,11 +93,12 @@ class TopicLink:
         self._known_latest = self._source_log.latest_version()
         source_id, target_id = self._source_log.table_id(), self._target_log.table_id()
         state = self.recorded
+        floors = self.floors(start or self.link.start, self._known_latest) if start or state is None else state.floors
         if state is not None and not accept_source:
             self.state = state
             self._check_source(source_id, self._known_latest)
-        if state is None or accept_source or self._must_reconcile(state, target_id):
-            self._reconcile(state, source_id, target_id)
+        if state is None or accept_source or self._must_reconcile(state, target_id) or self._erased(state):
+            self._reconcile(floors, source_id, target_id)
         else:
             self.state = replace(state, generation=ownership.generation)
         self._ends = reconcile.ledger_ends(self._target_log.read(), self.rule.origins)
@@ -137,45 +140,55 @@ class TopicLink:
         log.warning("%s: %s; comparing both logs", self, why)
         return True
 
-    def missing(self, version: int) -> DataFrame:
+    def _erased(self, state: LinkState) -> bool:
+        """Whether messages of the source were emptied since: a stream cannot pass over that commit, a reconcile can."""
+        if any(is_erasure(commit) for commit in self._source_log.history(state.source_version, self._known_latest)):
+            log.warning("%s: messages were erased in the source; comparing both logs", self)
+            return True
+        return False
+
+    def missing(self, version: int, floors: Mapping[str, int] | None) -> DataFrame:
         """What a reconcile at `version` of the source would append."""
-        floors = self.state.floors if self.state else None
         rows = reconcile.missing(self._source_log.read(version), self._target_log.read(), self.rule, floors, _now_us())
         return reconcile.in_target_shape(rows, self._columns)
 
-    def preview(self) -> tuple[int, int]:
+    def preview(self, start: Start | datetime | None = None) -> tuple[int, int]:
         """How many messages a reconcile would append now, and at which version of the source. Writes nothing."""
-        self.state = self.recorded
         self._source_log = open_log(self.source, self.topic)[0]
         self._target_log = self.target.log(self.topic)
         version = self._source_log.latest_version()
+        recorded = self.recorded
+        floors = self.floors(start or self.link.start, version) if start or recorded is None else recorded.floors
         if found := self._target_log.find(TOPIC_LOG):
             self._columns = list(found.names)
-            return self.missing(version).count(), version
-        crosses = F.col("marker").isNull() & reconcile.wanted(self.rule, None, _now_us())
+            return self.missing(version, floors).count(), version
+        crosses = F.col("marker").isNull() & reconcile.wanted(self.rule, floors, _now_us())
         return self._source_log.read(version).where(crosses).count(), version
 
-    def _reconcile(self, state: LinkState | None, source_id: str, target_id: str) -> None:
+    def _reconcile(self, floors: Mapping[str, int] | None, source_id: str, target_id: str) -> None:
         version = self._known_latest
-        floors = state.floors if state else self._first_floors(version)
         self.state = LinkState(
             self.link.source, str(self.topic), State.STOPPED, None, self._ownership.generation, source_id, version,
-            target_id, 0, None, None, floors, state.sequence if state else 0,
+            target_id, 0, None, None, floors, self.recorded.sequence if self.recorded else 0,
         )  # fmt: skip
         reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
-        self._append(self.missing(version))
+        self._append(self.missing(version, floors))
         reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
         crossed = self._source_log.read(version).where(F.col("marker").isNull() & reconcile.wanted(self.rule, floors, _now_us()))
         witness = crossed.agg(_newest().alias("newest")).collect()[0]["newest"]
         self.state = replace(self.state, target_version=self._target_log.latest_version(), witness=witness)
         self.flush(State.STOPPED)
 
-    def _first_floors(self, version: int) -> dict[str, int] | None:
-        """Floors of a link that starts now: all of the source, or with `start: latest` nothing that is there already."""
-        if self.link.start == "earliest":
+    def floors(self, start: Start | datetime, version: int) -> dict[str, int] | None:
+        """The first entry wanted of each ledger of the source at `version`, for a link that begins at `start`; None: all."""
+        if start == "earliest":
             return None
-        ends = reconcile.ledger_ends(self._source_log.read(version), self.rule.origins)
-        return {ledger: end + 1 for ledger, end in ends.items()}
+        rows = self._source_log.read(version)
+        ends = reconcile.ledger_ends(rows, self.rule.origins)
+        later = (
+            reconcile.ledger_begins(rows.where(F.col("publish_time") >= start), self.rule.origins) if start != "latest" else {}
+        )
+        return {ledger: later.get(ledger, end + 1) for ledger, end in ends.items()}
 
     def start(self, trigger: Mapping[str, Any]) -> None:
         """Step 5. The stream goes on from its checkpoint, or from the recorded version with a new one."""

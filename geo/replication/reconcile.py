@@ -59,6 +59,12 @@ def ledger_ends(rows: DataFrame, origins: Collection[str]) -> dict[str, int]:
     return {f"{row['origin']}:{row['ledger_id']}": row["end"] for row in found.collect()}
 
 
+def ledger_begins(rows: DataFrame, origins: Collection[str]) -> dict[str, int]:
+    """`origin:ledger` → first entry, of the given origins."""
+    found = rows.where(F.col("origin").isin(*origins)).groupBy("origin", "ledger_id").agg(F.min("entry_id").alias("first"))
+    return {f"{row['origin']}:{row['ledger_id']}": row["first"] for row in found.collect()}
+
+
 def lost_ranges(source_ends: Mapping[str, int], target_ends: Mapping[str, int]) -> list[str]:
     """What the target has beyond the source, as `origin:ledger:first-last`, for a link's fault."""
     return [

@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from geo.config import Config, Link
+from geo.config import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import FencedError, GeoError, RetryableError, UsageError, first_line
 from geo.log.names import ALL_TOPICS, Topic, topic_glob_matches
@@ -162,7 +163,7 @@ class Replicator:
                     self._set(slot, State.STOPPED, None)
 
     def _carries(self, link: Link, topic: Topic) -> bool:
-        return topic_glob_matches(self._glob, topic) and link.carries(topic)
+        return topic_glob_matches(self._glob, topic) and link in self._config.links_of(topic)
 
     def _claim(self, slots: list[_Slot], *, take_over: bool) -> None:
         if slots:
@@ -320,32 +321,36 @@ def reconcile_links(
     target: str,
     *,
     topics: str = ALL_TOPICS,
+    start: Start | datetime | None = None,
     dry_run: bool = False,
     take_over: bool = False,
 ) -> list[Reconciled]:
     """Bring each matching topic of one link up to the source as it is now, and let the link go on from there.
 
     This is the verb that resolves a FAILED link: it takes the source as right. Idempotent; `dry_run` counts and writes nothing.
+    With `start` the link begins there anew: what was published before is not fetched any more, what is there stays.
     Raises UsageError for a link or topic that is not there, AlreadyOwnedError if the link runs.
     """
     require_delta(spark)
     link = config.link(source, target)
     tables = {name: ClusterTables(spark, config.cluster(name)) for name in (source, target)}
-    found = [r.topic for r in registered_topics(tables[source]) if topic_glob_matches(topics, r.topic)]
+    matching = [r.topic for r in registered_topics(tables[source]) if topic_glob_matches(topics, r.topic)]
+    found = [topic for topic in matching if link in config.links_of(topic)]
     if not found:
-        raise UsageError(f"{source} has no topic that matches {topics}.")
+        why = f"{link.link_name} does not carry {', '.join(map(str, matching))}" if matching else f"{source} has no such topic"
+        raise UsageError(f"no topic that matches {topics} to reconcile: {why}.")
     done = []
     for topic in found:
         work = TopicLink(tables[target], tables[source], config, link, topic)
         if dry_run:
             work.recorded = read_links(tables[target]).get((source, str(topic)))
-            missing, version = work.preview()
+            missing, version = work.preview(start)
             done.append(Reconciled(link.link_name, str(topic), missing, 0, version))
             continue
         ownership = claim(tables[target], [work.runner], take_over=take_over, point=CrashPoint.LINK_CLAIMED)[0]
         try:
             work.recorded = read_links(tables[target]).get((source, str(topic)))
-            work.prepare(ownership, accept_source=True)
+            work.prepare(ownership, accept_source=True, start=start)
             release([ownership])
         finally:
             ownership.abandon()

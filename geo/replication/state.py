@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+ERASED = "geo.erase"
+"""Key of the record that the commit of an erasure carries."""
+
 
 class State(str, Enum):
     """Kafka's fetcher states, per link and topic."""
@@ -54,6 +57,8 @@ class HistoryCommit(Protocol):
     def parameters(self) -> Mapping[str, str]: ...
     @property
     def metrics(self) -> Mapping[str, str]: ...
+    @property
+    def user_metadata(self) -> str | None: ...
     @property
     def timestamp(self) -> str: ...
     @property
@@ -104,9 +109,14 @@ def diagnose(state: LinkState, source_table_id: str, latest: int, commits: Seque
             undone = f"which undid versions {back_to + 1}-{commit.version - 1}" if back_to is not None else ""
             first = commit.version if back_to is None else back_to + 1
             return Fault(f"a RESTORE {who} in version {commit.version} {undone}".rstrip(), first, commit.version)
-        if _rewrites(commit):
+        if _rewrites(commit) and not is_erasure(commit):
             return Fault(f"messages were changed: {commit.operation} {who}", commit.version, commit.version)
     return None
+
+
+def is_erasure(commit: HistoryCommit) -> bool:
+    """Whether the commit only emptied messages (`geo erase`): ids and number of the rows are as before."""
+    return f'"{ERASED}"' in (commit.user_metadata or "")
 
 
 def _restored_version(commit: HistoryCommit) -> int | None:

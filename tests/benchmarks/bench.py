@@ -185,6 +185,10 @@ class Bench:
             self._entry -= _ROWS  # the same entries: what the target holds beyond them does not matter here
             self.small_commit(target)
 
+    def files(self, name: str) -> int:
+        """Files of the newest versions of both logs."""
+        return sum(len(self.world.log(cluster, self.topic(name)).read().inputFiles()) for cluster in ("us", "eu"))
+
     def batch_ms(self, name: str, batches: int = 40) -> list[float]:
         """Time of each batch that brings one small commit, in milliseconds, as Spark reports it."""
         log, link = self.log(name), self.link(name, _TRIGGER)

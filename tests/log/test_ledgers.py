@@ -106,8 +106,8 @@ def test_a_ledger_goes_on_when_log_and_peers_agree() -> None:
         (5, {}, True, "log ends at entry 5"),
         (-1, {}, True, "log ends at entry -1"),
         (9, {"us": 12}, True, "us holds more"),
-        (9, {}, False, "re-created or restored"),
-        (12, {}, False, "re-created or restored"),
+        (9, {}, False, "re-created, restored"),
+        (12, {}, False, "re-created, restored"),
     ],
 )
 def test_a_ledger_is_given_up_when_an_id_could_be_reused(found: int, peers: dict[str, int], intact: bool, why: str) -> None:

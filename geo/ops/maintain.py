@@ -1,0 +1,183 @@
+"""`geo maintain`: expiry, compaction and clean-up of one cluster's tables, beside live streams.
+
+Only tables of the own cluster are written. Nothing that a linked cluster still has to read is removed: how far each link
+has come is read from the link's own table, in its target.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from geo.config import Config, Link, TopicPolicy
+from geo.errors import UnsafeError, UsageError, first_line
+from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.log.table import Table
+from geo.log.tables import ClusterTables, open_log
+from geo.log.topics import registered_topics
+from schemas import LEDGERS, LINKS, OWNERS
+from schemas.topic_log import RETENTION_PROPERTIES
+
+log = logging.getLogger(__name__)
+
+MARGIN = timedelta(hours=1)
+"""By how much the removal of a date trails the expiry of its last message: two clusters' clocks may differ, and what one has
+removed the other must not send again."""
+
+GRACE = timedelta(days=1)
+"""After this long without a sign of life a link is silent: whether it will ever read on, a person must say."""
+
+SMALL_FILES = 16
+"""A date with more files than this, of less than 128 MB on average, is compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DateFiles:
+    """What a topic log has of one publish_date."""
+
+    day: date
+    rows: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Expired dates that one link has not read to the end, so they stay. `silent`: it has not moved for longer than GRACE."""
+
+    link: str
+    days: tuple[date, ...]
+    why: str
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What was done for one table, or would be."""
+
+    table: str
+    expired: tuple[DateFiles, ...] = ()
+    held: tuple[Held, ...] = ()
+    compacted: tuple[DateFiles, ...] = ()
+    superseded_rows: int = 0
+
+
+def expired_days(days: Collection[date], ttl_s: int | None, now: datetime) -> list[date]:
+    """The dates of which every message has expired MARGIN ago: whole dates, so that nothing is rewritten."""
+    if ttl_s is None:
+        return []
+    horizon = now - timedelta(seconds=ttl_s) - MARGIN
+    return sorted(d for d in days if datetime(d.year, d.month, d.day, tzinfo=timezone.utc) + timedelta(days=1) <= horizon)
+
+
+def maintain(
+    spark: SparkSession, config: Config, cluster: str, topics: str = ALL_TOPICS, *, dry_run: bool = False, yes: bool = False
+) -> list[Maintained]:
+    """Drop expired dates, compact small files, remove what no version in the retention needs; system tables too.
+
+    `yes` removes expired dates also past a silent link, never past a living one. `dry_run` writes nothing.
+    Raises UsageError if no topic matches, UnsafeError if a retention is shorter than the longest outage configured.
+    """
+    check_topic_glob(topics)
+    tables = ClusterTables(spark, config.cluster(cluster))
+    found = [r.topic for r in registered_topics(tables) if topic_glob_matches(topics, r.topic)]
+    if not found:
+        raise UsageError(f"{cluster} has no topic that matches {topics}.")
+    logs = [(topic, open_log(tables, topic)[0]) for topic in found]
+    for topic, table in logs:
+        _check_retention(table, topic, config.policy(topic))
+    now = datetime.now(timezone.utc)
+    done = [_maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes) for topic, table in logs]
+    for schema in (OWNERS, LEDGERS, LINKS):
+        done.append(Maintained(f"system/{schema.kind}", superseded_rows=tables.journal(schema).clean(dry_run=dry_run)))
+    return done
+
+
+def _check_retention(table: Table, topic: Topic, policy: TopicPolicy) -> None:
+    properties = table.properties()
+    for key in RETENTION_PROPERTIES:
+        days = properties.get(key, "").removeprefix("interval ").removesuffix(" days")
+        if days.isdigit() and int(days) * 86_400 < policy.longest_outage_s:
+            raise UnsafeError(
+                f"{topic}: {key} is {properties[key]}, shorter than longest_outage ({policy.longest_outage_s // 86_400} days). A link that "
+                f"is away that long would find its place gone. Nothing was removed. Raise it: ALTER TABLE {table.sql} SET "
+                f"TBLPROPERTIES ('{key}' = 'interval {-(-policy.longest_outage_s // 86_400)} days')"
+            )
+
+
+def _maintain_log(
+    config: Config, tables: ClusterTables, topic: Topic, table: Table, now: datetime, *, dry_run: bool, yes: bool
+) -> Maintained:
+    by_day = _files(table)
+    due = expired_days(by_day, config.policy(topic).message_ttl_s, now)
+    links = [link for link in config.links_of(topic) if link.source == tables.cluster.name]
+    held = [one for link in links if due and (one := _held(config, tables, link, topic, table, due, now))]
+    kept = {day for one in held if not (one.silent and yes) for day in one.days}
+    expired = [by_day[day] for day in due if day not in kept]
+    if expired and not dry_run:
+        listed = ", ".join(f"DATE'{one.day}'" for one in expired)
+        # Whole partitions: files are dropped, none is rewritten, and streams that follow pass over it.
+        table.commit(lambda: table.delta().delete(f"publish_date IN ({listed})"))
+    gone = {one.day for one in expired}
+    small = [one for day, one in by_day.items() if day not in gone and one.files > SMALL_FILES and one.bytes < one.files * 2**27]
+    if small and not dry_run:
+        listed = ", ".join(f"DATE'{one.day}'" for one in small)
+        table.commit(lambda: table.delta().optimize().where(f"publish_date IN ({listed})").executeCompaction())
+    if not dry_run:
+        table.commit(lambda: table.delta().vacuum())
+    return Maintained(str(topic), tuple(expired), tuple(held), tuple(small))
+
+
+def _files(table: Table) -> dict[date, DateFiles]:
+    """Rows, files and bytes of each date, told from the files' footers."""
+    files = (
+        table.read()
+        .groupBy("publish_date", F.col("_metadata.file_path").alias("file"), F.col("_metadata.file_size").alias("size"))
+        .agg(F.count("*").alias("rows"))
+    )
+    days = files.groupBy("publish_date").agg(
+        F.sum("rows").alias("rows"), F.count("*").alias("files"), F.sum("size").alias("bytes")
+    )
+    return {r["publish_date"]: DateFiles(r["publish_date"], r["rows"], r["files"], r["bytes"]) for r in days.collect()}
+
+
+def _held(
+    config: Config, tables: ClusterTables, link: Link, topic: Topic, table: Table, due: Sequence[date], now: datetime
+) -> Held | None:
+    """Which of the dates `due` the link has not read to the end; None if it has."""
+    try:
+        target = ClusterTables(tables.spark, config.cluster(link.target))
+        states = target.journal(LINKS).newest(f"source = '{link.source}' AND topic = '{topic}'")
+    except PySparkException as error:
+        return Held(link.link_name, tuple(due), f"{link.target} cannot be read: {first_line(error)}", silent=True)
+    if not states:
+        return Held(link.link_name, tuple(due), "it has never run", silent=True)
+    (state,) = states
+    last = state["updated_at"].replace(tzinfo=timezone.utc)
+    silent = now - last > GRACE
+    when = f"last heard of at {last:%Y-%m-%d %H:%M:%S} UTC, {state['state']}"
+    if state["source_table_id"] != table.table_id():
+        return Held(link.link_name, tuple(due), f"it has read another table, {when}", silent)
+    behind = _unread(table, state["source_version"], link, due)
+    return (
+        Held(link.link_name, behind, f"it has read up to version {state['source_version']}, {when}", silent) if behind else None
+    )
+
+
+def _unread(table: Table, version: int, link: Link, due: Sequence[date]) -> tuple[date, ...]:
+    def counted(at: int | None) -> Mapping[date, int]:
+        rows = table.read(at).where(F.col("publish_date").isin(list(due)) & F.col("origin").isin(*link.origins))
+        return {row["publish_date"]: row["count"] for row in rows.groupBy("publish_date").count().collect()}
+
+    now = counted(None)
+    try:
+        then = counted(version)
+    except PySparkException:
+        return tuple(due)
+    return tuple(day for day in due if now.get(day, 0) > then.get(day, 0))

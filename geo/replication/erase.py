@@ -1,0 +1,81 @@
+"""`geo erase`: take the content of some messages out of one cluster's log (the right to erasure).
+
+The rows stay, with their ids and times and nothing else: a message that was removed altogether would be a hole in its ledger,
+which everywhere else means a loss, and the next reconcile would fetch it again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from geo.config import Config
+from geo.crash import CrashPoint, reach
+from geo.errors import UsageError, first_line
+from geo.log.names import Topic
+from geo.log.table import Table
+from geo.log.tables import ClusterTables, open_log, user_columns
+from geo.replication.state import ERASED, is_erasure
+
+ERASED_PROPERTY = "geo.erased"
+"""Of an erased message: `true`. Of a log, as a table property: when messages of it were last erased."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """How many messages were erased, or would be."""
+
+    topic: str
+    cluster: str
+    messages: int
+    version: int | None
+    files_gone_after: str
+    """How long the files with the old content are still there for versions of before (a retention, as the table has it)."""
+
+
+def erase(spark: SparkSession, config: Config, cluster: str, topic: Topic, where: str, *, dry_run: bool = False) -> Erased:
+    """Empty key, payload, properties, event_time and the user's columns of the messages for which `where` (SQL) holds.
+
+    Links that read this log go on by themselves; each cluster is erased on its own, and until all are `verify` says
+    where the content differs. Raises UsageError for a condition that Spark does not take.
+    """
+    tables = ClusterTables(spark, config.cluster(cluster))
+    log, columns = open_log(tables, topic)
+    try:
+        chosen = F.expr(
+            f"({where}) AND marker IS NULL AND NOT coalesce(map_contains_key(properties, '{ERASED_PROPERTY}'), false)"
+        )
+        messages = log.read().where(chosen).count()
+    except (AnalysisException, ParseException) as error:
+        raise UsageError(f"--where {where!r} is no condition on {topic}: {first_line(error)}") from None
+    retention = log.properties().get("delta.deletedFileRetentionDuration", "interval 1 week")
+    if dry_run:
+        return Erased(str(topic), cluster, messages, None, retention)
+    if messages:
+        _empty(log, columns, chosen, messages)
+    reach(CrashPoint.ERASE_UPDATED)
+    newest = log.recent(1)[0]
+    if is_erasure(newest):
+        # A commit that rewrites nothing: where a link's stream can begin that has to pass over this one.
+        log.set_property(ERASED_PROPERTY, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}")
+    return Erased(str(topic), cluster, messages, newest.version if messages else None, retention)
+
+
+def _empty(log: Table, columns: StructType, chosen: Column, messages: int) -> None:
+    emptied: dict[str, str | Column] = {name: F.lit(None) for name in ("key", "payload", "event_time")}
+    emptied |= {field.name: F.lit(None) for field in user_columns(columns)}
+    # The same in every cluster, so that erased copies are equal.
+    emptied["properties"] = F.create_map(F.lit(ERASED_PROPERTY), F.lit("true"))
+    # Links tell this commit from anybody's UPDATE by its record.
+    key = "spark.databricks.delta.commitInfo.userMetadata"
+    log.spark.conf.set(key, json.dumps({ERASED: 1, "messages": messages}))
+    try:
+        log.commit(lambda: log.delta().update(chosen, emptied))
+    finally:
+        log.spark.conf.unset(key)

@@ -1,0 +1,83 @@
+"""`geo rebuild`: a region that lost data gets its own messages back from a peer that holds them.
+
+Only rows whose origin is the region itself; what others wrote comes by its links, as ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from geo.config import Config
+from geo.crash import CrashPoint, reach
+from geo.errors import AlreadyOwnedError, UsageError
+from geo.log.ledgers import REBUILD_RECORD
+from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.log.ownership import Runner, claim, owned_now, release
+from geo.log.process import Process
+from geo.log.tables import ClusterTables, open_log, user_columns
+from geo.log.topics import create_topic, registered_topics
+from geo.replication.reconcile import ID, in_target_shape, without_present
+from schemas import TOPIC_LOG
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """How many of the region's own messages of a topic came back, or would."""
+
+    topic: str
+    messages: int
+
+
+def rebuild(
+    spark: SparkSession, config: Config, cluster: str, peer: str, topics: str = ALL_TOPICS, *, dry_run: bool = False
+) -> list[Rebuilt]:
+    """Append to the logs of `cluster` its own messages that `peer` holds and it does not, by message id. Idempotent.
+
+    Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start
+    afterwards they open new ones. What no peer holds (`replicate_to` this cluster only, or not yet replicated) is lost.
+    Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
+    """
+    check_topic_glob(topics)
+    own, other = ClusterTables(spark, config.cluster(cluster)), ClusterTables(spark, config.cluster(peer))
+    if cluster == peer:
+        raise UsageError("a cluster is rebuilt from another one.")
+    found = [r for r in registered_topics(other) if topic_glob_matches(topics, r.topic)]
+    if not found:
+        raise UsageError(f"{peer} has no topic that matches {topics}.")
+    for registered in found:
+        _refuse_producers(own, registered.topic)
+    return [Rebuilt(str(r.topic), _rebuild(own, other, r.topic, cluster, dry_run=dry_run)) for r in found]
+
+
+def _refuse_producers(own: ClusterTables, topic: Topic) -> None:
+    for row in owned_now(own):
+        holder = Process.decode(row["holder"])
+        alive = holder is None or not holder.is_here or holder.lives
+        if row["runner"].startswith("producer ") and f" of {topic} in " in row["runner"] and alive:
+            raise AlreadyOwnedError(f"{row['runner']} is owned by {holder}: stop it first. Nothing was written.")
+
+
+def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, dry_run: bool) -> int:
+    source, columns = open_log(other, topic)
+    target = own.log(topic)
+    mine = source.read().where((F.col("origin") == cluster) & F.col("marker").isNull())
+    there = target.find(TOPIC_LOG)
+    if dry_run:
+        return (mine if there is None else without_present(mine, target.read(), [cluster])).count()
+    kept = there or create_topic(own, topic, user_columns(columns))
+    (ownership,) = claim(own, [Runner(f"rebuild of {topic} in {cluster}", f"rebuild/{topic.path}", "rebuild")])
+    try:
+        ownership.fence(target)
+        rows = in_target_shape(without_present(mine, target.read(), [cluster]), kept.names).persist()
+        messages = rows.count()
+        if messages:
+            ownership.append(target, rows.sortWithinPartitions("publish_date", *ID), REBUILD_RECORD)
+        rows.unpersist()
+        reach(CrashPoint.REBUILD_APPENDED)
+        release([ownership])
+    finally:
+        ownership.abandon()
+    return messages

@@ -1,0 +1,133 @@
+"""A real Kafka broker for tests: one KRaft node from its jars, started, stopped and killed as a process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from geo.jars import default_folder, ensure_jars, find_java, parse_lock
+
+USER, PASSWORD = "geo", "correct horse"
+_START_S = 60.0
+_LOCK = Path(__file__).with_name("kafka.lock")
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@localhost:{controller}
+listeners=PLAINTEXT://localhost:{plain},SASL_PLAINTEXT://localhost:{sasl},CONTROLLER://localhost:{controller}
+advertised.listeners=PLAINTEXT://localhost:{plain},SASL_PLAINTEXT://localhost:{sasl}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+log.dirs={folder}/data
+log.segment.bytes=1048576
+log.retention.check.interval.ms=500
+log.initial.task.delay.ms=500
+log.segment.delete.delay.ms=100
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+class Broker:
+    """One broker below `folder`. It keeps its data and ports when it is stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        jars = ensure_jars(default_folder().with_name("kafka"), parse_lock(_LOCK.read_text()))
+        self._classpath = os.pathsep.join(map(str, jars))
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._plain, self._sasl, controller = _free_ports(3)
+        self._properties = folder / "server.properties"
+        self._properties.write_text(
+            _PROPERTIES.format(
+                plain=self._plain, sasl=self._sasl, controller=controller, folder=folder, user=USER, password=PASSWORD
+            )
+        )
+        self._java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties)).wait(
+            _START_S
+        )
+        self.start()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"localhost:{self._plain}"
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        return f"localhost:{self._sasl}"
+
+    def start(self) -> None:
+        """Returns when the broker answers."""
+        self._process = self._java("kafka.Kafka", str(self._properties))
+        deadline = time.monotonic() + _START_S
+        while not self._answers():
+            log = (self._folder / "broker.log").read_text()[-2000:]
+            assert self._process.poll() is None, f"the broker ended:\n{log}"
+            assert time.monotonic() < deadline, f"the broker does not start:\n{log}"
+            time.sleep(0.1)
+        KafkaAdminClient(bootstrap_servers=self.bootstrap).close()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("localhost", self._plain), timeout=1):
+            return True
+        return False
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(_START_S)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def create(self, topic: str, partitions: int, **configs: str) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)])
+        admin.close()
+
+    def delete(self, topic: str) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin.delete_topics([topic])
+        admin.close()
+
+    def produce(self, topic: str, records: Iterable[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]]]]) -> None:
+        """Records are partition, key, value and headers. Returns when all are acknowledged."""
+        producer = KafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=5, acks="all")
+        for partition, key, value, headers in records:
+            producer.send(topic, value=value, key=key, headers=headers, partition=partition)
+        producer.flush()
+        producer.close()
+
+    def _java(self, *args: str) -> subprocess.Popen[bytes]:
+        with open(self._folder / "broker.log", "ab") as log:
+            command = [find_java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self._classpath, *args]
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

@@ -1,0 +1,200 @@
+"""Publishing as users do it: what identifies a row, what is refused and why, and what the log then holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from chispa import assert_df_equality
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
+from geo.log.publish import PublishStream, publish, publish_json_lines
+from geo.log.publisher import Published, Publisher
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+
+def _publish(world: World, rows: DataFrame, **options: object) -> Published:
+    done = publish(rows, TOPIC, config=world.config, cluster="eu", **options)  # type: ignore[arg-type]
+    assert isinstance(done, Published)
+    return done
+
+
+def _ledgers(world: World) -> list[tuple[object, int, int, int]]:
+    """Of each ledger of the log: replicate_to, first and last entry, number of entries."""
+    found = world.log("eu").read().groupBy("ledger_id", "replicate_to").agg(
+        F.min("entry_id").alias("first"), F.max("entry_id").alias("last"), F.count("*").alias("entries")
+    )  # fmt: skip
+    return sorted(((r["replicate_to"], r["first"], r["last"], r["entries"]) for r in found.collect()), key=str)
+
+
+# -- identity ------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_without_an_identity_are_refused_and_nothing_is_made(world: World) -> None:
+    with pytest.raises(UsageError, match="no identity"):
+        _publish(world, world.rows(0, 5))
+    assert not world.log("eu").exists()
+
+
+def test_order_columns_identify_rows(world: World) -> None:
+    assert _publish(world, world.rows(0, 5), order_by="number").rows == 5
+    again = _publish(world, world.rows(0, 8), order_by="number")
+    assert (again.rows, again.already_published) == (3, 5)
+    with pytest.raises(SourceChangedError, match="published 8 rows up to order"):
+        _publish(world, world.rows(0, 20).where("number % 2 = 0"), order_by="number")
+    with pytest.raises(UsageError, match="two rows have the same order columns"):
+        _publish(world, world.rows(0, 20).unionAll(world.rows(19, 20)), order_by="number")
+    assert _ledgers(world) == [(None, 0, 7, 8)]
+    keys = world.log("eu").read().orderBy("entry_id").collect()
+    assert [row["key"] for row in keys] == [f"k{i}" for i in range(8)], "in their order"
+
+
+def test_a_publish_id_publishes_its_rows_once(world: World) -> None:
+    assert _publish(world, world.rows(0, 5), publish_id="monday").rows == 5
+    assert _publish(world, world.rows(0, 5), publish_id="monday").rows == 0
+    done = _publish(world, world.rows(0, 4), publish_id="tuesday")
+    assert (done.rows, done.commits) == (4, 1)
+    assert [entries for *_, entries in _ledgers(world)] == [4, 5]
+
+
+def test_each_partition_and_each_aim_has_its_own_ledger_without_holes(world: World) -> None:
+    rows = world.rows(0, 24).withColumn("gate", F.expr("number % 2")).drop("payload")
+    aims = F.expr("CASE number % 3 WHEN 0 THEN array('us') WHEN 1 THEN array('eu', 'us', 'us') ELSE array('eu') END")
+    rows = rows.withColumn("replicate_to", aims)
+    assert _publish(world, rows, order_by="number", partition_by="gate").rows == 24
+    assert _ledgers(world) == [(["us"], 0, 7, 8), (["us"], 0, 7, 8), ([], 0, 3, 4), ([], 0, 3, 4)]
+    assert _publish(world, rows, order_by="number", partition_by="gate").rows == 0
+
+
+def test_a_stream_goes_on_from_its_checkpoint_and_refuses_to_guess_without_it(world: World) -> None:
+    inbox = world.folder / "inbox"
+
+    def stream() -> Published:
+        frame = world.spark.readStream.schema("number BIGINT, key STRING, payload BINARY").parquet(str(inbox))
+        started = publish(frame.drop("number"), TOPIC, config=world.config, cluster="eu")
+        assert isinstance(started, PublishStream)
+        started.await_termination()
+        return started.published
+
+    world.rows(0, 5).write.parquet(str(inbox))
+    assert stream().rows == 5
+    assert stream().rows == 0
+    world.rows(5, 9).write.mode("append").parquet(str(inbox))
+    assert stream().rows == 4
+    assert _ledgers(world) == [(None, 0, 8, 9)]
+    (Path(world.config.cluster("eu").checkpoints) / "publish").rename(world.folder / "away")
+    with pytest.raises(UnsafeError, match="no longer at"):
+        stream()
+    assert world.log("eu").read().count() == 9
+
+
+# -- JSON lines ----------------------------------------------------------------------------------------------------------
+
+
+def test_bad_lines_are_listed_and_the_others_are_published(world: World) -> None:
+    path = world.folder / "in.jsonl"
+    path.write_text('{"key": "a"}\n{broken\n{"key": "b", "replicate_to": ["mars"]}\n\n{"key": "c", "payload": "x"}\n')
+
+    def run() -> PublishStream:
+        stream = publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster="eu")
+        stream.await_termination()
+        return stream
+
+    first = run()
+    assert (first.published.rows, first.published.rejected) == (2, 2)
+    assert first.rejects_file is not None
+    rejects = [json.loads(line) for line in Path(first.rejects_file).read_text().splitlines()]
+    assert [reject["line"] for reject in rejects] == [2, 3]
+    assert "not JSON" in rejects[0]["reason"]
+    assert "replicate_to names mars" in rejects[1]["reason"]
+    assert run().published == Published(), "complete: nothing is added, nothing rejected twice"
+    with path.open("a") as more:
+        more.write('{"key": "d"}\n')
+    assert run().published.rows == 1
+    assert _ledgers(world) == [(None, 0, 2, 3)]
+
+
+def test_a_crash_between_many_sources_leaves_nothing_out(world: World) -> None:
+    """Each file is a source with a ledger of its own, opened batch by batch: the record must never run ahead of the log."""
+    folder = world.folder / "in"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.jsonl").write_text(f'{{"key": "{number}a"}}\n{{"key": "{number}b"}}\n')
+
+    def run() -> None:
+        publish_json_lines(world.spark, str(folder), TOPIC, config=world.config, cluster="eu", batch_bytes=1).await_termination()
+
+    for nth in (3, 1):
+        crash.arm(f"{CrashPoint.PUBLISH_LEDGERS_OPENED.value}:raise:{nth}")
+        with pytest.raises(InjectedCrash):
+            run()
+    crash.arm(None)
+    run()
+    assert _ledgers(world) == [(None, 0, 1, 2)] * 4
+    assert sorted(row["key"] for row in world.log("eu").read().collect()) == [f"{n}{x}" for n in range(4) for x in "ab"]
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("payload", "cast(repeat('x', 5 * 1024 * 1024 + 1) AS binary)", "payload has 5242881 bytes, the limit is 5242880"),
+        ("properties", "map('a', repeat('x', 1024 * 1024))", "key and properties have 1048"),
+        ("replicate_to", "array('mars')", "replicate_to names mars: from eu this topic reaches us"),
+        ("replicate_to", "array('us', cast(null AS string))", "has a null in it"),
+        ("key", "1", "column 'key' is int, the envelope's is string"),
+        ("origin", "'eu'", "column 'origin' is filled by delta-geo"),
+    ],
+)
+def test_what_cannot_be_published_refuses_the_whole_dataframe(world: World, column: str, value: str, reason: str) -> None:
+    rows = world.rows(0, 3).withColumn(column, F.expr(value))
+    with pytest.raises(UsageError, match="othing was published") as error:
+        _publish(world, rows, order_by="number")
+    assert reason in str(error.value)
+    assert not world.log("eu").exists() or world.log("eu").read().isEmpty()
+
+
+def test_a_typed_topic_keeps_its_columns_and_refuses_others(world: World) -> None:
+    rows = world.spark.range(4).selectExpr("id AS flight", "cast(id * 1.5 AS DECIMAL(9, 2)) AS fare", "array(id) AS legs")
+    _publish(world, rows, order_by="flight")
+    assert_df_equality(world.log("eu").read().select(*rows.columns), rows, ignore_row_order=True, ignore_nullable=True)
+    with pytest.raises(UsageError, match="column 'seats' is not in the topic, which has the columns flight, fare, legs"):
+        _publish(world, rows.withColumn("seats", F.lit(1)), order_by="flight")
+    with pytest.raises(UsageError, match=r"column 'fare' is double, the topic's is decimal\(9,2\)"):
+        _publish(world, rows.withColumn("fare", F.lit(1.0)), order_by="flight")
+    world.replicate("us")
+    replica, own = (world.log(name).read().drop("properties") for name in ("us", "eu"))  # maps have no order to sort by
+    assert_df_equality(replica, own, ignore_row_order=True)
+    other_engine = DeltaTable(world.log("us").name).to_pyarrow_table(columns=["flight", "entry_id"]).to_pylist()
+    assert sorted(row["flight"] for row in other_engine) == [0, 1, 2, 3], "delta-rs reads what the JVM wrote"
+
+
+def test_a_foreign_table_and_a_newer_version_are_refused(world: World) -> None:
+    log = world.log("eu")
+    world.rows(0, 1).write.format("delta").save(log.name)
+    with pytest.raises(SchemaError, match="is not a topic-log of delta-geo"):
+        _publish(world, world.rows(0, 3), order_by="number")
+    log.set_property("geo.table", "topic-log")
+    log.set_property("geo.schema.version", "2")
+    with pytest.raises(SchemaError, match="has schema version '2', this program knows up to 1"):
+        _publish(world, world.rows(0, 3), order_by="number")
+    assert log.read().count() == 1
+
+
+def test_a_second_producer_of_the_same_name_is_refused_and_another_name_is_not(world: World) -> None:
+    first = Publisher(world.tables("eu"), world.config, TOPIC, "p").open(world.rows(0, 0), {"number"})
+    with pytest.raises(AlreadyOwnedError, match=r"producer p of .* already run by process"):
+        world.publish("eu", 5)
+    assert world.publish("eu", 5, producer="q").rows == 5
+    first.close()
+    assert world.publish("eu", 5).rows == 5

@@ -1,0 +1,114 @@
+"""Maintenance: which dates expire, what holds them back, and that links never notice."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+
+from geo.errors import UnsafeError
+from geo.ops.maintain import MARGIN, expired_days, maintain
+from schemas import LINKS
+from tests.world import TOPIC, World
+
+
+@given(
+    st.dates(date(1990, 1, 1), date(2100, 1, 1)), st.integers(1, 10**7), st.datetimes(datetime(1990, 1, 1), datetime(2100, 1, 1))
+)
+def test_a_date_expires_when_its_last_message_has_and_never_before(day: date, ttl_s: int, at: datetime) -> None:
+    now = at.replace(tzinfo=timezone.utc)
+    last = datetime(day.year, day.month, day.day, 23, 59, 59, 999_999, tzinfo=timezone.utc)
+    expired = expired_days([day], ttl_s, now) == [day]
+    assert expired == (last + timedelta(microseconds=1, seconds=ttl_s) + MARGIN <= now)
+    assert expired_days([day], None, now) == []
+
+
+def _age(world: World, cluster: str, days: int) -> None:
+    """Ledger 2, ten messages published `days` ago, as a producer would have written them then."""
+    rows = world.entries(cluster, 0, 10).withColumn("ledger_id", F.lit(2).cast("bigint"))
+    rows = rows.withColumn("publish_time", F.expr(f"publish_time - INTERVAL {days} DAYS"))
+    world.log(cluster).append(rows.withColumn("publish_date", F.to_date("publish_time")))
+
+
+def _expiring(world: World, outage: str = "7 days") -> World:
+    with world.path.open("a") as file:
+        file.write(f'topics:\n  - {{match: "{TOPIC}", message_ttl: 5 days, longest_outage: {outage}}}\n')
+    world.reload()
+    return world
+
+
+@pytest.mark.spark
+def test_what_has_expired_goes_and_what_a_link_has_not_read_stays(linked: World) -> None:
+    world = _expiring(linked)
+    _age(world, "us", 20)
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC), dry_run=True, yes=True)
+    assert [(one.rows, one.files) for one in log.expired] == []
+    (held,) = log.held
+    assert (held.link, held.silent) == ("us->eu", False)
+    assert "it has read up to version" in held.why
+
+    world.replicate("eu")
+    before = world.log("us").latest_version()
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC), dry_run=True)
+    assert [(one.rows, one.files) for one in log.expired] == [(10, 1)]
+    assert log.expired[0].bytes > 0
+    assert world.log("us").latest_version() == before, "a dry run writes nothing"
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert [one.rows for one in log.expired] == [10]
+    assert world.log("us").read().where("origin = 'us'").count() == 20
+
+    world.write("us", 20, 40)
+    assert [report.state.value for report in world.replicate("eu")] == ["STOPPED"], "the link does not notice"
+    assert world.log("eu").read().where("origin = 'us'").agg(F.max("entry_id")).collect()[0][0] == 39
+    report = world.verify()
+    assert report.clean, "\n".join(report.lines())
+
+
+@pytest.mark.spark
+def test_a_link_that_is_long_silent_is_named_and_needs_a_yes(linked: World) -> None:
+    world = _expiring(linked)
+    _age(world, "us", 20)
+    journal = world.tables("eu").journal(LINKS)
+    (state,) = journal.newest("source = 'us'")
+    long_ago = datetime.now(timezone.utc) - timedelta(days=3)
+    journal.append([{**state.asDict(), "sequence": state["sequence"] + 1, "updated_at": long_ago}])
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert log.expired == ()
+    assert [one.silent for one in log.held] == [True]
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC), yes=True)
+    assert [one.rows for one in log.expired] == [10]
+
+
+@pytest.mark.spark
+def test_small_files_and_superseded_rows_are_cleaned_up_beside_the_link(linked: World) -> None:
+    world = linked
+    for number in range(18):
+        world.write("us", 20 + number, 21 + number)
+    world.replicate("eu")
+    (log, *journals) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert [one.files for one in log.compacted] == [20]
+    assert _files(world) == 1
+    assert sum(one.superseded_rows for one in journals) > 0
+    (log, *journals) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert (log.compacted, sum(one.superseded_rows for one in journals)) == ((), 0)
+    world.write("us", 38, 40)
+    maintain(world.spark, world.config, "eu", str(TOPIC))
+    (report,) = world.replicate("eu")
+    assert (report.state.value, report.replicated) == ("STOPPED", 2)
+    world.assert_clean()
+
+
+def _files(world: World) -> int:
+    return len(world.log("us").read().inputFiles())
+
+
+@pytest.mark.spark
+def test_a_retention_shorter_than_the_longest_outage_is_refused(linked: World) -> None:
+    world = _expiring(linked, "60 days")
+    with pytest.raises(UnsafeError, match=r"logRetentionDuration is interval 30 days, shorter than longest_outage \(60 days\)"):
+        maintain(world.spark, world.config, "us", str(TOPIC))
+    assert Path(world.log("us").name).exists()

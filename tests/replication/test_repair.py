@@ -1,0 +1,145 @@
+"""Resetting, erasing and rebuilding: what operators do to a link and a region, and that all ends clean."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.errors import AlreadyOwnedError, UsageError
+from geo.log.publisher import Publisher
+from geo.ops.verify_result import Category
+from geo.replication.erase import erase
+from geo.replication.rebuild import rebuild
+from geo.replication.replicate import reconcile_links
+from geo.replication.state import State
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+
+def _states(world: World, target: str) -> list[State]:
+    return [report.state for report in world.replicate(target)]
+
+
+# -- reset ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_link_is_reset_to_latest_to_a_time_and_back_to_earliest(world: World) -> None:
+    world.write("us", 0, 10)
+    between = datetime.now(timezone.utc)
+    world.write("us", 10, 20)
+    (dry,) = reconcile_links(world.spark, world.config, "us", "eu", start=between, dry_run=True)
+    assert (dry.missing, dry.appended) == (10, 0)
+    assert not world.log("eu").exists()
+
+    reconcile_links(world.spark, world.config, "us", "eu", start="latest")
+    world.write("us", 20, 25)
+    assert _states(world, "eu") == [State.STOPPED]
+    assert _entries(world) == list(range(20, 25))
+    assert world.verify().clean
+
+    (done,) = reconcile_links(world.spark, world.config, "us", "eu", start=between)
+    assert done.appended == 10
+    assert _entries(world) == list(range(10, 25))
+    assert world.verify().clean
+
+    reconcile_links(world.spark, world.config, "us", "eu", start="earliest")
+    world.write("us", 25, 30)
+    assert _states(world, "eu") == [State.STOPPED]
+    assert _entries(world) == list(range(30))
+    world.assert_clean()
+
+
+def _entries(world: World) -> list[int]:
+    return sorted(row["entry_id"] for row in world.log("eu").read().select("entry_id").collect())
+
+
+# -- erase ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_erased_message_is_empty_and_the_links_go_on(linked: World) -> None:
+    world = linked
+    with pytest.raises(UsageError, match="is no condition on"):
+        erase(world.spark, world.config, "us", TOPIC, "colour = 'red'")
+    assert erase(world.spark, world.config, "us", TOPIC, "key = 'k7'", dry_run=True).messages == 2
+    crash.arm(f"{CrashPoint.ERASE_UPDATED.value}:raise")
+    with pytest.raises(InjectedCrash):
+        erase(world.spark, world.config, "us", TOPIC, "key = 'k7'")
+    crash.arm(None)
+    world.write("us", 20, 30)
+    assert erase(world.spark, world.config, "us", TOPIC, "key IN ('k7', 'k25')").messages == 1, (
+        "what is erased is not erased again"
+    )
+    emptied = world.log("us").read().where("entry_id IN (7, 25) AND origin = 'us'").collect()
+    assert [(row["key"], row["payload"]) for row in emptied] == [(None, None)] * 2
+    assert _states(world, "eu") == [State.STOPPED], "no fault: the link knows an erasure"
+    assert world.log("eu").read().where("origin = 'us'").count() == 30
+    report = world.verify()
+    assert (report.total(Category.MISSING), report.total(Category.HOLES), report.total(Category.DIFFERENT)) == (0, 0, 2)
+    assert erase(world.spark, world.config, "eu", TOPIC, "key IN ('k7', 'k25')").messages == 2
+    world.write("us", 30, 35)
+    assert _states(world, "eu") == [State.STOPPED]
+    assert _states(world, "us") == [State.STOPPED]
+    same = world.log("eu").read().where("entry_id = 7").select("key", "payload").distinct().collect()
+    assert [tuple(row) for row in same] == [(None, None)]
+    assert world.verify().clean, "erased everywhere: equal again"
+
+
+# -- rebuild -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_region_that_is_gone_gets_everything_back(linked: World) -> None:
+    world = linked
+    world.publish("eu", 10)
+    world.replicate("us")
+    shutil.rmtree(world.config.cluster("eu").root or "")
+    (dry,) = rebuild(world.spark, world.config, "eu", "us", dry_run=True)
+    assert dry.messages == 30
+    crash.arm(f"{CrashPoint.REBUILD_APPENDED.value}:raise")
+    with pytest.raises(InjectedCrash):
+        rebuild(world.spark, world.config, "eu", "us")
+    crash.arm(None)
+    (done,) = rebuild(world.spark, world.config, "eu", "us")
+    assert done.messages == 0, "it had landed"
+    assert _states(world, "eu") == [State.STOPPED], "what others wrote comes by the link"
+    assert world.publish("eu", 5, producer="new").rows == 5
+    assert _states(world, "us") == [State.FAILED], "us must be told that this is eu now"
+    reconcile_links(world.spark, world.config, "eu", "us")
+    assert _states(world, "us") == [State.STOPPED]
+    report = world.verify()
+    assert report.clean, "\n".join(report.lines())
+    world.assert_clean()
+
+
+def test_yesterdays_copy_put_back_is_filled_and_reuses_no_id(linked: World) -> None:
+    world = linked
+    world.publish("eu", 10)
+    world.replicate("us")
+    root = Path(world.config.cluster("eu").root or "")
+    shutil.copytree(root, world.folder / "yesterday")
+    world.publish("eu", 15)
+    world.write("us", 20, 30)
+    for target in ("us", "eu"):
+        world.replicate(target)
+    shutil.rmtree(root)
+    shutil.copytree(world.folder / "yesterday", root)
+    writer = Publisher(world.tables("eu"), world.config, TOPIC, "other").open(world.rows(0, 0), {"number"})
+    with pytest.raises(AlreadyOwnedError, match="stop it first"):
+        rebuild(world.spark, world.config, "eu", "us")
+    writer.close()
+    (done,) = rebuild(world.spark, world.config, "eu", "us")
+    assert done.messages == 5
+    assert _states(world, "eu") == [State.STOPPED]
+    assert world.publish("eu", 17).rows == 7, "the record of yesterday knows ten of its rows"
+    reconcile_links(world.spark, world.config, "eu", "us")
+    assert _states(world, "us") == [State.STOPPED]
+    report = world.verify()
+    assert report.clean, "\n".join(report.lines())
+    ends = world.log("us").read().where("producer = 'p'").groupBy("ledger_id").agg(F.max("entry_id").alias("end")).collect()
+    assert sorted(row["end"] for row in ends) == [6, 14], "what was published again is in a ledger of its own"

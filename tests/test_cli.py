@@ -1,0 +1,104 @@
+"""The command line as a user sees it: exit codes, stdout, stderr. Each verb once on real tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geo.cli import main
+from tests.world import TOPIC, World
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """Verbs that run on take SIGTERM and SIGINT."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
+    """Exit code and the JSON of a verb."""
+    capsys.readouterr()
+    code = main([*args, "-o", "json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["verify", "--config", "none.yaml"], "none.yaml"),
+        (["peek", "--config", "geo.yaml", "--cluster", "eu", "--topic", "clicks"], "persistent://"),
+        (["replicate", "--config", "geo.yaml", "--cluster", "eu", "--trigger", "often"], "trigger 'often'"),
+        (["reconcile", "--config", "geo.yaml", "--source", "eu", "--target", "mars", "--topic", "*"], "mars"),
+    ],
+)
+def test_a_wrong_argument_ends_with_2_before_spark_starts(
+    args: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("geo.yaml").write_text("version: 1\nclusters:\n  eu: {root: eu}\n")
+    assert main(args) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert all(verb in out for verb in ("demo", "publish", "replicate", "reconcile", "verify", "peek", "topics", "doctor"))
+
+
+@pytest.mark.spark
+def test_the_verbs_on_two_linked_clusters(linked: World, capsys: pytest.CaptureFixture[str]) -> None:
+    config = ["--config", str(linked.path)]
+    path = linked.folder / "in.jsonl"
+    path.write_text('{"key": "a", "payload": "hello"}\n{broken\n')
+    code, done = _said(capsys, "publish", *config, "--cluster", "us", "--topic", str(TOPIC), "--jsonl", str(path))
+    assert (code, done["published"], done["rejected"]) == (0, 1, 1)
+
+    code, planned = _said(capsys, "reconcile", *config, "--source", "us", "--target", "eu", "--topic", str(TOPIC), "--dry-run")
+    assert (code, planned[0]["missing"], planned[0]["appended"]) == (0, 1, 0)
+
+    code, links = _said(capsys, "replicate", *config, "--cluster", "eu")
+    assert (code, links[0]["state"], links[0]["replicated"]) == (0, "STOPPED", 1)
+
+    code, found = _said(capsys, "topics", *config)
+    assert (code, [(row["cluster"], row["messages"]) for row in found]) == (0, [("eu", 41), ("us", 41)])
+
+    code, newest = _said(capsys, "peek", *config, "--cluster", "eu", "--topic", str(TOPIC), "-n", "1", "--payload", "text")
+    assert (code, newest[0]["key"], newest[0]["payload"]) == (0, "a", "hello")
+
+    code, report = _said(capsys, "verify", *config)
+    assert (code, report["clean"]) == (0, True)
+
+    linked.log("eu").delta().delete("origin = 'us' AND entry_id = 7")
+    assert main(["verify", *config]) == 1
+    assert "1 missing" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+def test_doctor_finds_nothing_wrong_and_then_what_is(linked: World, capsys: pytest.CaptureFixture[str]) -> None:
+    config = ["--config", str(linked.path)]
+    code, findings = _said(capsys, "doctor", *config)
+    assert code == 0, findings
+    assert {finding["level"] for finding in findings} <= {"ok", "warn"}
+    linked.log("eu").set_property("delta.enableChangeDataFeed", "false")
+    shutil.rmtree(linked.log("us").name)
+    code, findings = _said(capsys, "doctor", *config)
+    assert code == 1
+    told = {(finding["level"], finding["where"]): finding for finding in findings}
+    assert "has no log" in told["error", "cluster us"]["what"]
+    warned = told["warn", f"cluster eu, {TOPIC}"]
+    assert "delta.enableChangeDataFeed is 'false'" in warned["what"]
+    assert warned["fix"].startswith("ALTER TABLE")
