@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -174,16 +176,17 @@ class Bench:
         return [landed[min(entries)] - at for at, entries in _commits(log, first)]
 
     def age(self, name: str, commits: int) -> None:
-        """Bring source and target of a link to that many commits."""
+        """Bring source and target of a link to that many commits, as small commits would have."""
         log = self.log(name)
         if not self.world.log("eu", self.topic(name)).exists():
-            self.stop(self.link(name, _TRIGGER))
-        target = Path(self.world.log("eu", self.topic(name)).name)
-        while _latest(log) < commits:
             self.small_commit(log)
-        while _latest(target) < commits:
-            self._entry -= _ROWS  # the same entries: what the target holds beyond them does not matter here
-            self.small_commit(target)
+            self.stop(self.link(name, _TRIGGER))
+        first = self._entry
+        for table in (log, Path(self.world.log("eu", self.topic(name)).name)):
+            self._entry = first + _grown(table, commits - 1, first) * _ROWS
+            # The JVM's own commit, at a round version, writes the checkpoint that is due.
+            self.rows(self._entry, _ROWS).coalesce(1).write.format("delta").mode("append").save(str(table))
+        self._entry += _ROWS
 
     def files(self, name: str) -> int:
         """Files of the newest versions of both logs."""
@@ -215,3 +218,22 @@ def _commits(log: Path, first: int) -> list[tuple[float, list[int]]]:
             entries = [e for file in added for e in pq.ParquetFile(log / file).read(["entry_id"])["entry_id"].to_pylist()]
             found.append((path.stat().st_mtime, entries))
     return found
+
+
+def _grown(log: Path, until: int, entry: int) -> int:
+    """Repeat the newest small commit of a log up to version `until`, with the entries that follow: hard links to its file and
+    a commit file each, which takes a second where writing them took a quarter of an hour. Returns how many."""
+    newest = _latest(log)
+    lines = [json.loads(line) for line in (log / "_delta_log" / f"{newest:020}.json").read_text().splitlines()]
+    add = next(line["add"] for line in lines if "add" in line)
+    info = next(line["commitInfo"] for line in lines if "commitInfo" in line)
+    for version in range(newest + 1, until + 1):
+        path = Path(add["path"]).with_name(f"part-{version:05}-aged.snappy.parquet")
+        os.link(log / unquote(add["path"]), log / unquote(str(path)))
+        stats = json.loads(add["stats"])
+        first = entry + (version - newest - 1) * _ROWS
+        stats["minValues"]["entry_id"], stats["maxValues"]["entry_id"] = first, first + _ROWS - 1
+        commit = [{"commitInfo": info}, {"add": {**add, "path": str(path), "stats": json.dumps(stats)}}]
+        text = "".join(json.dumps(line) + "\n" for line in commit)
+        (log / "_delta_log" / f"{version:020}.json").write_text(text)
+    return max(0, until - newest)
