@@ -56,6 +56,8 @@ LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
     # It replans shuffles at run time: only overhead with two partitions, and streams do not support it.
     "spark.sql.adaptive.enabled": "false",
+    # VACUUM lists a table's folders in so many tasks, however few there are: by default 10,000, minutes on one machine.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     # A web server and its history for a process that mostly lives for seconds.
     "spark.ui.enabled": "false",
     "spark.sql.streaming.ui.enabled": "false",

@@ -25,7 +25,7 @@ from geo.errors import SchemaError, SourceChangedError
 from geo.log.checkpoints import checkpoint_id
 from geo.log.names import Topic
 from geo.log.ownership import Ownership, Runner
-from geo.log.table import Table
+from geo.log.table import Commit, Table
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic
 from geo.replication import reconcile
@@ -77,11 +77,19 @@ class TopicLink:
 
     # -- start -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, ownership: Ownership, *, accept_source: bool = False, start: Start | datetime | None = None) -> None:
+    def prepare(
+        self,
+        ownership: Ownership,
+        *,
+        accept_source: bool = False,
+        start: Start | datetime | None = None,
+        compare: bool = False,
+    ) -> None:
         """Steps 2 to 4: after this the target holds all of the source up to `self.state.source_version`.
 
-        `recorded` must have been read since the ownership was claimed. `accept_source` takes the source as it is now, whatever happened to it (`geo reconcile`). With `start` the link
-        begins there anew (`geo links reset`): what is before is not fetched any more, what is there stays.
+        `recorded` must have been read since the ownership was claimed. `accept_source` takes the source as it is now,
+        whatever happened to it (`geo reconcile`). With `start` the link begins there anew (`geo links reset`): what is before
+        is not fetched any more, what is there stays. `compare` does not go on from the checkpoint, where the stream failed.
         Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError.
         """
         self._ownership, self._settled, self.query = ownership, False, None
@@ -94,58 +102,74 @@ class TopicLink:
         source_id, target_id = self._source_log.table_id(), self._target_log.table_id()
         state = self.recorded
         floors = self.floors(start or self.link.start, self._known_latest) if start or state is None else state.floors
-        if state is not None and not accept_source:
-            self.state = state
-            self._check_source(source_id, self._known_latest)
-        if state is None or accept_source or self._must_reconcile(state, target_id) or self._erased(state):
+        if state is None or accept_source:
             self._reconcile(floors, source_id, target_id)
         else:
-            self.state = replace(state, generation=ownership.generation)
+            self.state = state
+            commits = self._checked(state, source_id, self._known_latest)
+            if why := self._must_reconcile(state, target_id, commits, compare):
+                log.warning("%s: %s; comparing both logs", self, why)
+                self._refuse_lost(state)
+                self._reconcile(floors, source_id, target_id)
+            else:
+                self.state = replace(state, generation=ownership.generation)
         self._ends = reconcile.ledger_ends(self._target_log.read(), self.rule.origins)
 
     def check_source(self) -> None:
         """Raises SourceChangedError if the source is not the one this link has read, or was changed above its position."""
-        self._check_source(self._source_log.table_id(), self._source_log.latest_version())
-
-    def _check_source(self, table_id: str, latest: int) -> None:
         assert self.state is not None
-        if fault := self._fault(self.state, table_id, latest):
-            lost = reconcile.lost_ranges(
-                reconcile.ledger_ends(self._source_log.read(), self.rule.origins),
-                reconcile.ledger_ends(self._target_log.read(), self.rule.origins),
-            )
-            raise SourceChangedError(replace(fault, lost=lost[:10]).message(self.state, self.link.target))
+        self._checked(self.state, self._source_log.table_id(), self._source_log.latest_version())
 
-    def _fault(self, state: LinkState, table_id: str, latest: int) -> Fault | None:
+    def _checked(self, state: LinkState, table_id: str, latest: int) -> list[Commit]:
+        """The commits of the source since the link's position, as far as they are still listed. Raises as `check_source`."""
         same = table_id == state.source_table_id and latest >= state.source_version
         commits = self._source_log.history(state.source_version, latest) if same else []
         fault = diagnose(state, table_id, latest, commits)
         if fault is None and not self._holds(self._source_log, state.witness):
             what = f"the newest message replicated, {state.witness}, is no longer in the source: an older copy was put back, or it was deleted"
             fault = Fault(what, 0, state.source_version)
-        return fault
+        if fault is not None:
+            lost = reconcile.lost_ranges(
+                reconcile.ledger_ends(self._source_log.read(), self.rule.origins),
+                reconcile.ledger_ends(self._target_log.read(), self.rule.origins),
+            )
+            raise SourceChangedError(replace(fault, lost=lost[:10]).message(state, self.link.target))
+        return commits
 
-    def _must_reconcile(self, state: LinkState, target_id: str) -> bool:
+    def _must_reconcile(self, state: LinkState, target_id: str, commits: list[Commit], compare: bool) -> str | None:
+        """Why the stream cannot simply go on from its checkpoint; None if it can."""
         latest = self._target_log.latest_version()
         if state.target_table_id != target_id or latest < state.target_version:
-            why = "the target's log is not the one this link wrote"
-        elif any(c.operation == "RESTORE" for c in self._target_log.history(state.target_version, latest)):
-            why = "the target was restored to an older version"
-        elif not self._holds(self._target_log, state.witness):
-            why = f"the newest message replicated, {state.witness}, is not in the target"
-        elif state.checkpoint is not None and checkpoint_id(self.target.spark, self._checkpoint(state.checkpoint)) is None:
-            why = "its checkpoint is gone"
-        else:
-            return False
-        log.warning("%s: %s; comparing both logs", self, why)
-        return True
+            return "the target's log is not the one this link wrote"
+        if any(c.operation == "RESTORE" for c in self._target_log.history(state.target_version, latest)):
+            return "the target was restored to an older version"
+        if not self._holds(self._target_log, state.witness):
+            return f"the newest message replicated, {state.witness}, is not in the target"
+        if state.checkpoint is not None and checkpoint_id(self.target.spark, self._checkpoint(state.checkpoint)) is None:
+            return "its checkpoint is gone"
+        if len(commits) < self._known_latest - state.source_version:
+            return f"commits of the source after version {state.source_version} are gone (log cleanup)"
+        if any(is_erasure(commit) for commit in commits):
+            return "messages were erased in the source"
+        return "the stream failed twice at the same place" if compare else None
 
-    def _erased(self, state: LinkState) -> bool:
-        """Whether messages of the source were emptied since: a stream cannot pass over that commit, a reconcile can."""
-        if any(is_erasure(commit) for commit in self._source_log.history(state.source_version, self._known_latest)):
-            log.warning("%s: messages were erased in the source; comparing both logs", self)
-            return True
-        return False
+    def _refuse_lost(self, state: LinkState) -> None:
+        """Raises SourceChangedError if messages this link had still to read are gone from the source, and not by expiry.
+
+        Seen by the gap between the end of a ledger here and the first later entry there (L5: it has no holes otherwise).
+        """
+        if self.rule.message_ttl_s is not None:
+            return
+        ends = reconcile.ledger_ends(self._target_log.read(), self.rule.origins)
+        crosses = F.col("marker").isNull() & reconcile.wanted(self.rule, state.floors, _now_us())
+        later = reconcile.ledger_begins(
+            reconcile.beyond(self._source_log.read(self._known_latest).where(crosses), ends), self.rule.origins
+        )
+        due = {ledger: max(ends.get(ledger, -1) + 1, (state.floors or {}).get(ledger, 0)) for ledger in later}
+        if lost := [f"{ledger}:{due[ledger]}-{first - 1}" for ledger, first in sorted(later.items()) if first > due[ledger]]:
+            what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
+            fault = Fault(what, state.source_version + 1, self._known_latest, lost[:10])
+            raise SourceChangedError(fault.message(state, self.link.target))
 
     def missing(self, version: int, floors: Mapping[str, int] | None) -> DataFrame:
         """What a reconcile at `version` of the source would append."""

@@ -221,7 +221,7 @@ class Replicator:
             if slot.ownership is None:
                 self._claim([slot], take_over=False)
             assert slot.ownership is not None
-            work.prepare(slot.ownership)
+            work.prepare(slot.ownership, compare=slot.tries >= 2)
             work.start(self._trigger)
         except (GeoError, PySparkException) as error:
             self._failed(slot, error)
@@ -241,7 +241,7 @@ class Replicator:
             self._set(slot, State.STOPPED, None)
         elif isinstance(failure, GeoError):
             self._failed(slot, failure)
-        elif failure is not None and not isinstance(failure, PySparkException):
+        elif failure is not None and not _of_spark(failure):
             raise failure  # a fault of this program: not to be tried again, and nothing to be tidied up after it
         else:
             try:
@@ -301,6 +301,11 @@ class Replicator:
     def _hand_over(self) -> None:
         """Record and release what stopped cleanly; anything else is left to the next start."""
         release([slot.ownership for slot in self._record(State.STOPPED) if slot.ownership])
+
+
+def _of_spark(error: Exception) -> bool:
+    """Classic Spark lets some errors of the JVM through as they come."""
+    return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Fault:
     first: int
     last: int
     lost: Sequence[str] = field(default=())
-    """Messages replicated before and no longer in the source, as `origin:ledger:first-last`."""
+    """Messages that are no longer in the source, as `origin:ledger:first-last`."""
 
     def message(self, state: LinkState, target: str) -> str:
         lost = f" No longer in the source: {', '.join(self.lost)}." if self.lost else ""

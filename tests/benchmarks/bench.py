@@ -176,13 +176,16 @@ class Bench:
         return [landed[min(entries)] - at for at, entries in _commits(log, first)]
 
     def age(self, name: str, commits: int) -> None:
-        """Bring source and target of a link to that many commits, as small commits would have."""
-        log = self.log(name)
-        if not self.world.log("eu", self.topic(name)).exists():
+        """Bring the source, the link's target and the plain stream's to that many commits, as small commits would have."""
+        log, plain = self.log(name), self.folder / f"plain-{name}"
+        if not plain.exists():
             self.small_commit(log)
             self.stop(self.link(name, _TRIGGER))
+            query = self.plain(log, plain, _TRIGGER)
+            query.processAllAvailable()
+            query.stop()
         first = self._entry
-        for table in (log, Path(self.world.log("eu", self.topic(name)).name)):
+        for table in (log, Path(self.world.log("eu", self.topic(name)).name), plain):
             self._entry = first + _grown(table, commits - 1, first) * _ROWS
             # The JVM's own commit, at a round version, writes the checkpoint that is due.
             self.rows(self._entry, _ROWS).coalesce(1).write.format("delta").mode("append").save(str(table))
@@ -192,16 +195,23 @@ class Bench:
         """Files of the newest versions of both logs."""
         return sum(len(self.world.log(cluster, self.topic(name)).read().inputFiles()) for cluster in ("us", "eu"))
 
-    def batch_ms(self, name: str, batches: int = 40) -> list[float]:
+    def batch_ms(self, kind: str, name: str, batches: int = 40) -> list[float]:
         """Time of each batch that brings one small commit, in milliseconds, as Spark reports it."""
-        log, link = self.log(name), self.link(name, _TRIGGER)
-        query = link.query
-        assert query is not None
+        log, link = self.log(name), None
+        if kind == "plain":
+            query = self.plain(log, self.folder / f"plain-{name}", _TRIGGER)
+        else:
+            link = self.link(name, _TRIGGER)
+            query = link.query
+        query.processAllAvailable()
         for _ in range(batches):
             self.small_commit(log)
             query.processAllAvailable()
-        progress = [p for p in query.recentProgress if p["numInputRows"] > 0]
-        self.stop(link)
+        progress = [p for p in query.recentProgress if p["numInputRows"] == _ROWS]
+        if link is None:
+            query.stop()
+        else:
+            self.stop(link)
         return [p["durationMs"]["triggerExecution"] for p in progress][5:]
 
 

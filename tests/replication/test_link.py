@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -215,3 +216,60 @@ def test_columns_added_to_a_typed_topic_reach_the_target(world: World) -> None:
     assert _only_report(world, "eu")[0] is State.STOPPED
     assert [r["gate"] for r in world.log("eu").read().orderBy("entry_id").collect()] == [None] * 5 + ["G5", "G6", "G7"]
     world.assert_clean()
+
+
+# -- a source cleaned below the link's position --------------------------------------------------------------------------
+
+
+def test_files_that_were_vacuumed_before_they_were_read_are_no_loss_if_the_rows_are_there(linked: World) -> None:
+    for number in range(20, 24):
+        linked.write("us", number, number + 1)
+    _vacuum(linked, linked.log("us").delta().optimize().executeCompaction)
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 4)
+    linked.write("us", 24, 30)
+    assert _only_report(linked, "eu")[0] is State.STOPPED
+    linked.assert_clean()
+
+
+def test_messages_deleted_and_vacuumed_before_they_were_read_fail_the_link_with_their_range(linked: World) -> None:
+    rows = linked.entries("us", 20, 25).withColumn("publish_date", F.expr("publish_date - 1"))
+    linked.log("us").append(rows)
+    linked.write("us", 25, 30)
+    _vacuum(linked, lambda: linked.log("us").delta().delete("publish_date < current_date()"))
+    state, reason = _only_report(linked, "eu")
+    assert state is State.FAILED
+    assert "us:1:20-24" in reason
+    assert "geo reconcile" in reason
+    assert linked.log("eu").read().where("origin = 'us'").count() == 20
+    reconcile_links(linked.spark, linked.config, "us", "eu")
+    assert _only_report(linked, "eu")[0] is State.STOPPED
+    assert linked.log("eu").read().where("origin = 'us'").count() == 25
+
+
+def test_commits_that_were_cleaned_up_before_they_were_read_are_no_loss_if_the_rows_are_there(linked: World) -> None:
+    log = Path(linked.log("us").name) / "_delta_log"
+    linked.log("us").set_property("delta.checkpointInterval", "1")
+    linked.write("us", 20, 25)
+    linked.write("us", 25, 30)
+    newest = linked.log("us").latest_version()
+    assert (log / f"{newest:020}.checkpoint.parquet").exists()
+    for path in log.glob("*.json"):
+        if int(path.stem) < newest:
+            path.unlink()
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 10)
+    linked.write("us", 30, 35)
+    assert _only_report(linked, "eu")[0] is State.STOPPED
+    linked.assert_clean()
+
+
+def _vacuum(world: World, action: Callable[[], object]) -> None:
+    """Do it, and remove at once every file that the newest version does not need."""
+    action()
+    key = "spark.databricks.delta.retentionDurationCheck.enabled"
+    world.spark.conf.set(key, "false")
+    try:
+        world.log("us").delta().vacuum(0)
+    finally:
+        world.spark.conf.unset(key)
