@@ -116,24 +116,34 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
 
 
 def reconcile(args: argparse.Namespace, output: Output) -> int:
+    return _reconcile(args, output, None)
+
+
+def reset(args: argparse.Namespace, output: Output) -> int:
+    return _reconcile(args, output, args.to)
+
+
+def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
     from geo.replication.replicate import reconcile_links
 
     config = load(args.config)
     config.link(args.source, args.target)
     done = reconcile_links(
-        _spark("geo reconcile"),
+        _spark("geo reconcile" if start is None else "geo links reset"),
         config,
         args.source,
         args.target,
         topics=check_topic_glob(args.topic),
+        start=start,
         dry_run=args.dry_run,
         take_over=args.take_over,
     )
     output.data([{"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
                   "dry_run": args.dry_run} for r in done])  # fmt: skip
+    begins = "" if start is None else f"begins at {start}, "
     for r in done:
         what = f"{r.missing:,} messages missing, nothing written" if args.dry_run else f"{r.appended:,} missing messages appended"
-        output.text(f"{r.link} {r.topic}: {what}, compared with version {r.source_version} of the source")
+        output.text(f"{r.link} {r.topic}: {begins}{what}, compared with version {r.source_version} of the source")
     return 0
 
 
@@ -164,29 +174,6 @@ def links(args: argparse.Namespace, output: Output) -> int:
         ("TOPIC", "LINK", "STATE", "SOURCE VERSION", "REASON"),
         [(r["topic"], r["link"], r["state"], r["source_version"], r["reason"]) for r in found],
     )
-    return 0
-
-
-def reset(args: argparse.Namespace, output: Output) -> int:
-    from geo.replication.replicate import reconcile_links
-
-    config = load(args.config)
-    config.link(args.source, args.target)
-    done = reconcile_links(
-        _spark("geo links reset"),
-        config,
-        args.source,
-        args.target,
-        topics=check_topic_glob(args.topic),
-        start=args.to,
-        dry_run=args.dry_run,
-        take_over=args.take_over,
-    )
-    output.data([{"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
-                  "dry_run": args.dry_run} for r in done])  # fmt: skip
-    for r in done:
-        what = f"would fetch {r.missing:,} messages, nothing written" if args.dry_run else f"fetched {r.appended:,} messages"
-        output.text(f"{r.link} {r.topic}: begins at {args.to}, {what}, at version {r.source_version} of the source")
     return 0
 
 

@@ -16,10 +16,12 @@ pytestmark = pytest.mark.spark
 
 PUBLISH_POINTS = [point for point in CrashPoint if point.value.startswith(("publish-", "topic-"))]
 LINK_POINTS = [point for point in CrashPoint if point.value.startswith("link-")]
+REPAIR_POINTS = [CrashPoint.ERASE_UPDATED, CrashPoint.REBUILD_APPENDED]
+"""Met in tests/replication/test_repair.py."""
 
 
 def test_every_point_is_exercised() -> None:
-    assert sorted([*PUBLISH_POINTS, *LINK_POINTS]) == sorted(CrashPoint)
+    assert sorted([*PUBLISH_POINTS, *LINK_POINTS, *REPAIR_POINTS]) == sorted(CrashPoint)
 
 
 @pytest.mark.parametrize("point", PUBLISH_POINTS, ids=lambda p: p.value)
