@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -289,10 +290,17 @@ def demo(args: argparse.Namespace, output: Output) -> int:
 
 
 def _spark(name: str) -> SparkSession:
-    """Only now: parsing and configuration errors need no JVM."""
+    """Only now: parsing and configuration errors need no JVM. What that prints by itself (VACUUM does) goes to stderr."""
     from geo.session import session
 
-    return session(name)
+    sys.stdout.flush()
+    ours = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        return session(name)
+    finally:
+        os.dup2(ours, 1)
+        os.close(ours)
 
 
 def _until_stopped(wait: Callable[[float], bool], stop: Callable[[], None]) -> None:
