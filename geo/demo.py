@@ -216,7 +216,9 @@ def regions_main(config_path: str) -> int:
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
 
     def tell(**event: Any) -> None:
-        print(json.dumps(event), flush=True)
+        # One write, as several threads tell: `print` would write the end of the line apart from it.
+        sys.stdout.write(json.dumps(event) + "\n")
+        sys.stdout.flush()
 
     spark = session("geo demo", conf={"spark.driver.extraJavaOptions": _JAVA})
     config, topic = load(config_path), Topic.parse(TOPIC)
