@@ -18,7 +18,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
 
 USER, PASSWORD = "geo", "correct horse"
-_START_S = 60.0
+_START_S = 120.0
 _LOCK = Path(__file__).with_name("kafka.lock")
 _PROPERTIES = """\
 process.roles=broker,controller
