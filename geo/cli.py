@@ -372,9 +372,17 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--producer", default="default", help="name under which progress is kept (default: %(default)s)")
     p.add_argument("--rejects", metavar="DIR", help="where lines or records that cannot be published are listed")
     p.add_argument(
-        "--batch-bytes", type=_size, default=64 * 1024 * 1024, help="most bytes of files in one commit (default: 64 MiB)"
+        "--batch-bytes",
+        type=_from_1_to(2**31, "a number of bytes, from 1 to 2 GiB"),
+        default=64 * 1024 * 1024,
+        help="most bytes of files in one commit (default: 64 MiB)",
     )
-    p.add_argument("--batch-rows", type=_rows, default=200_000, help="most Kafka records in one commit (default: %(default)s)")
+    p.add_argument(
+        "--batch-rows",
+        type=_from_1_to(10_000_000, "a number of records, from 1 to 10000000"),
+        default=200_000,
+        help="most Kafka records in one commit (default: %(default)s)",
+    )
     _running(p)
 
     p = verb(replicate, "run the inbound links of a cluster")
@@ -429,7 +437,7 @@ def _parser() -> argparse.ArgumentParser:
     p = verb(peek, "show the newest messages of a topic")
     p.add_argument("--cluster", required=True)
     p.add_argument("--topic", required=True)
-    p.add_argument("-n", type=_count, default=5, help="how many (default: %(default)s)")
+    p.add_argument("-n", type=_from_1_to(10_000, "a number from 1 to 10000"), default=5, help="how many (default: %(default)s)")
     p.add_argument("--payload", choices=("text", "hex"), help="show payloads too")
 
     p = verb(topics, "list the topics of every cluster")
@@ -444,16 +452,15 @@ def _running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--take-over", action="store_true", help="replace a runner that seems to live; it is fenced and stops")
 
 
-def _size(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) <= 2**31:
-        raise argparse.ArgumentTypeError("a number of bytes, from 1 to 2 GiB")
-    return int(text)
+def _from_1_to(limit: int, what: str) -> Callable[[str], int]:
+    """The type of an argument that is a number from 1 to `limit`, described by `what`."""
 
+    def parse(text: str) -> int:
+        if not text.isdigit() or not 0 < int(text) <= limit:
+            raise argparse.ArgumentTypeError(what)
+        return int(text)
 
-def _rows(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) <= 10_000_000:
-        raise argparse.ArgumentTypeError("a number of records, from 1 to 10000000")
-    return int(text)
+    return parse
 
 
 def _start(text: str) -> Any:
@@ -464,12 +471,6 @@ def _start(text: str) -> Any:
     except ValueError:
         raise argparse.ArgumentTypeError("earliest, latest or a time such as 2026-11-21T12:00:00Z") from None
     return time.replace(tzinfo=time.tzinfo or timezone.utc)
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) <= 10_000:
-        raise argparse.ArgumentTypeError("a number from 1 to 10000")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,9 @@ VERSION = "1"
 
 Start = Literal["earliest", "latest"]
 
+LONGEST_OUTAGE_S = 7 * 86_400
+"""A week: somebody notices, and has time."""
+
 KAFKA_SETTINGS = (
     "security_protocol", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password", "ssl_cafile", "ssl_certfile",
     "ssl_keyfile", "ssl_password", "ssl_check_hostname", "client_id",
@@ -200,7 +203,7 @@ class TopicPolicy:
     match: str = ALL_TOPICS
     message_ttl_s: int | None = None
     replication_clusters: tuple[str, ...] | None = None
-    longest_outage_s: int = 7 * 86_400
+    longest_outage_s: int = LONGEST_OUTAGE_S
 
     def __post_init__(self) -> None:
         check_topic_glob(self.match)
@@ -401,7 +404,7 @@ def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> Topic
     message_ttl_s = reader.word(fields.get("message_ttl"), "message_ttl", duration_s)
     among = _read_list(reader, fields.get("replication_clusters"), "replication_clusters", known)
     longest_outage_s = reader.word(fields.get("longest_outage"), "longest_outage", duration_s)
-    return None if match is None else TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or 7 * 86_400)
+    return None if match is None else TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or LONGEST_OUTAGE_S)
 
 
 def _cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str]]:

@@ -1,5 +1,9 @@
 """The topic log: one Delta table per topic and cluster, to which messages are only appended (design section 4)."""
 
+from __future__ import annotations
+
+import re
+
 from schemas.table import Column, TableSchema
 
 ENVELOPE = (
@@ -23,6 +27,15 @@ MESSAGE_INPUT = ("key", "payload", "properties", "replicate_to", "event_time")
 
 RETENTION_PROPERTIES = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 """What a link that was away needs: the commits since, and the files they name."""
+
+_DAYS = re.compile(r"interval (\d+) days?")
+
+
+def retention_days(text: str | None) -> int | None:
+    """The days of such a property's value; None for one that is not there or not in days."""
+    match = _DAYS.fullmatch(text or "")
+    return int(match[1]) if match else None
+
 
 TOPIC_LOG = TableSchema(
     kind="topic-log",

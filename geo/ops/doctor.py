@@ -6,7 +6,6 @@ Each finding says what was found, where, and the fix.
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -26,10 +25,9 @@ from geo.replication.link_table import read_links
 from geo.replication.state import State
 from geo.session import SPARK_DEFAULTS, require_delta
 from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
+from schemas.topic_log import retention_days
 
 Level = Literal["ok", "warn", "error"]
-
-_DAYS = re.compile(r"interval (\d+) days?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ def _tables(tables: ClusterTables) -> Iterator[Finding]:
         properties = table.properties()
         for key, wanted in TOPIC_LOG.properties.items():
             have = properties.get(key)
-            if have == wanted or (_days(have) or 0) > (_days(wanted) or 10**9):
+            if have == wanted or (retention_days(have) or 0) > (retention_days(wanted) or 10**9):
                 continue
             alter = f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{key}' = '{wanted}')"
             yield Finding("warn", f"{where}, {topic}", f"{key} is {have!r}, this program creates topics with {wanted!r}", alter)
@@ -171,8 +169,3 @@ def _links(tables: ClusterTables, config: Config) -> Iterator[Finding]:
             yield Finding("warn", where, state.reason or "DELAYED", "it is tried again by itself; look at the reason if it lasts")
         if source not in config.clusters:
             yield Finding("warn", where, f"cluster {source} is no longer in the configuration", "none, if that was meant")
-
-
-def _days(text: str | None) -> int | None:
-    match = _DAYS.fullmatch(text or "")
-    return int(match[1]) if match else None

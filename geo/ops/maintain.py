@@ -22,7 +22,7 @@ from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics
 from schemas import LEDGERS, LINKS, OWNERS
-from schemas.topic_log import RETENTION_PROPERTIES
+from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +102,8 @@ def maintain(
 def _check_retention(table: Table, topic: Topic, policy: TopicPolicy) -> None:
     properties = table.properties()
     for key in RETENTION_PROPERTIES:
-        days = properties.get(key, "").removeprefix("interval ").removesuffix(" days")
-        if days.isdigit() and int(days) * 86_400 < policy.longest_outage_s:
+        days = retention_days(properties.get(key))
+        if days is not None and days * 86_400 < policy.longest_outage_s:
             raise UnsafeError(
                 f"{topic}: {key} is {properties[key]}, shorter than longest_outage ({policy.longest_outage_s // 86_400} days). A link that "
                 f"is away that long would find its place gone. Nothing was removed. Raise it: ALTER TABLE {table.sql} SET "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
 from geo.config import Config
@@ -71,11 +71,11 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     (ownership,) = claim(own, [Runner(f"rebuild of {topic} in {cluster}", f"rebuild/{topic.path}", "rebuild")])
     try:
         ownership.fence(target)
-        rows = in_target_shape(without_present(mine, target.read(), [cluster]), kept.names).persist()
-        messages = rows.count()
-        if messages:
-            ownership.append(target, rows.sortWithinPartitions("publish_date", *ID), REBUILD_RECORD)
-        rows.unpersist()
+        seen = Observation()
+        rows = in_target_shape(without_present(mine, target.read(), [cluster]), kept.names)
+        counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+        ownership.append(target, counted.sortWithinPartitions("publish_date", *ID), REBUILD_RECORD)
+        messages: int = seen.get["rows"]
         reach(CrashPoint.REBUILD_APPENDED)
         release([ownership])
     finally:
