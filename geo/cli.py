@@ -1,28 +1,18 @@
-"""The command line: `geo VERB …`. Each verb is a few lines over a function that returns data; nothing is decided here."""
+"""The command line `geo VERB …`: its arguments, exit codes and errors. What a verb does is in `verbs.py`."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from datetime import datetime, timezone
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from geo.config import load
-from geo.errors import GeoError, UsageError
-from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo import verbs
+from geo.errors import GeoError
+from geo.log.names import ALL_TOPICS
 from geo.output import Output, configure_logging, printable
-from geo.trigger import AVAILABLE_NOW, parse_trigger
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from geo.replication.replicate import LinkReport
+from geo.trigger import AVAILABLE_NOW
 
 EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe"
 
@@ -55,277 +45,6 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-# -- verbs ---------------------------------------------------------------------------------------------------------
-
-
-def publish(args: argparse.Namespace, output: Output) -> int:
-    from geo.log.publish import publish_json_lines, publish_kafka
-
-    parse_trigger(args.trigger)
-    config, topic = load(args.config), Topic.parse(args.topic)
-    config.cluster(args.cluster)
-    if (args.kafka is None) != (args.kafka_topic is None):
-        raise UsageError("--kafka BOOTSTRAP and --kafka-topic K belong together.")
-    common: dict[str, Any] = {
-        "config": config, "cluster": args.cluster, "producer": args.producer, "trigger": args.trigger,
-        "rejects": args.rejects, "take_over": args.take_over,
-    }  # fmt: skip
-    spark = _spark("geo publish")
-    if args.kafka is not None:
-        stream = publish_kafka(
-            spark, args.kafka, args.kafka_topic, topic, begin=args.kafka_start, batch_rows=args.batch_rows,
-            accept_lost=args.accept_lost, **common,
-        )  # fmt: skip
-    else:
-        stream = publish_json_lines(spark, args.jsonl, topic, batch_bytes=args.batch_bytes, **common)
-    _until_stopped(stream.await_termination, stream.stop)
-    done = stream.published
-    output.data(
-        {"topic": str(topic), "cluster": args.cluster, "producer": args.producer, "published": done.rows, "rejected": done.rejected,
-         "commits": done.commits, "rejects_file": stream.rejects_file}
-    )  # fmt: skip
-    output.text(f"{topic} in {args.cluster}: {done.rows:,} messages published in {done.commits} commits by {args.producer}")
-    if done.rejected:
-        output.text(f"{done.rejected:,} rejected, each with its place and reason in {stream.rejects_file}")
-    return 0
-
-
-def replicate(args: argparse.Namespace, output: Output) -> int:
-    from geo.replication.replicate import Replicator
-    from geo.replication.state import State
-
-    parse_trigger(args.trigger)
-    config = load(args.config)
-    runner = Replicator(
-        _spark("geo replicate"),
-        config,
-        args.cluster,
-        source=args.source,
-        topics=check_topic_glob(args.topic),
-        trigger=args.trigger,
-        take_over=args.take_over,
-        on_event=lambda report: output.text(_told(report)),
-    )
-    signal.signal(signal.SIGTERM, lambda *_: runner.stop())
-    signal.signal(signal.SIGINT, lambda *_: runner.stop())
-    reports = runner.run()
-    output.data([{"link": r.link, "topic": r.topic, "state": r.state.value, "reason": r.reason, "replicated": r.replicated,
-                  "source_version": r.source_version} for r in reports])  # fmt: skip
-    if not reports:
-        output.text(f"nothing to replicate into {args.cluster}: its sources have no matching topic yet")
-    return 1 if any(r.state in (State.FAILED, State.DELAYED) for r in reports) else 0
-
-
-def reconcile(args: argparse.Namespace, output: Output) -> int:
-    return _reconcile(args, output, None)
-
-
-def reset(args: argparse.Namespace, output: Output) -> int:
-    return _reconcile(args, output, args.to)
-
-
-def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
-    from geo.replication.replicate import reconcile_links
-
-    config = load(args.config)
-    config.link(args.source, args.target)
-    done = reconcile_links(
-        _spark("geo reconcile" if start is None else "geo links reset"),
-        config,
-        args.source,
-        args.target,
-        topics=check_topic_glob(args.topic),
-        start=start,
-        dry_run=args.dry_run,
-        take_over=args.take_over,
-    )
-    output.data([{"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
-                  "dry_run": args.dry_run} for r in done])  # fmt: skip
-    begins = "" if start is None else f"begins at {start}, "
-    for r in done:
-        what = f"{r.missing:,} messages missing, nothing written" if args.dry_run else f"{r.appended:,} missing messages appended"
-        output.text(f"{r.link} {r.topic}: {begins}{what}, compared with version {r.source_version} of the source")
-    return 0
-
-
-def verify(args: argparse.Namespace, output: Output) -> int:
-    from geo.ops.verify import verify as run
-
-    config = load(args.config)
-    report = run(_spark("geo verify"), config, check_topic_glob(args.topic))
-    output.data(report.to_json())
-    output.text(*report.lines())
-    return 0 if report.clean else 1
-
-
-def links(args: argparse.Namespace, output: Output) -> int:
-    from geo.log.tables import ClusterTables
-    from geo.replication.link_table import read_links
-
-    config, spark = load(args.config), _spark("geo links")
-    found = []
-    for name, cluster in config.clusters.items():
-        for (source, topic), state in read_links(ClusterTables(spark, cluster)).items():
-            if topic_glob_matches(args.topic, Topic.parse(topic)):
-                found.append({"link": f"{source}->{name}", "topic": topic, "state": state.state.value, "reason": state.reason,
-                              "source_version": state.source_version, "floors": state.floors})  # fmt: skip
-    found.sort(key=lambda row: (row["topic"], row["link"]))
-    output.data(found)
-    output.table(
-        ("TOPIC", "LINK", "STATE", "SOURCE VERSION", "REASON"),
-        [(r["topic"], r["link"], r["state"], r["source_version"], r["reason"]) for r in found],
-    )
-    return 0
-
-
-def rebuild(args: argparse.Namespace, output: Output) -> int:
-    from geo.replication.rebuild import rebuild as run
-
-    config = load(args.config)
-    config.cluster(args.cluster), config.cluster(args.peer)
-    done = run(_spark("geo rebuild"), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run)
-    output.data([{**asdict(one), "cluster": args.cluster, "from": args.peer, "dry_run": args.dry_run} for one in done])
-    verb = "would come back" if args.dry_run else "came back"
-    for one in done:
-        output.text(f"{one.topic}: {one.messages:,} messages of {args.cluster} {verb} from {args.peer}")
-    return 0
-
-
-def erase(args: argparse.Namespace, output: Output) -> int:
-    from geo.replication.erase import erase as run
-
-    config, topic = load(args.config), Topic.parse(args.topic)
-    config.cluster(args.cluster)
-    done = run(_spark("geo erase"), config, args.cluster, topic, args.where, dry_run=args.dry_run)
-    output.data({**asdict(done), "dry_run": args.dry_run})
-    output.text(f"{topic} in {args.cluster}: {done.messages:,} messages " + ("would be emptied" if args.dry_run else "emptied"))
-    if done.version is not None:
-        output.text(
-            f"Files with the old content stay for {done.files_gone_after.removeprefix('interval ')}, then `geo maintain` removes them. "
-            "Other clusters keep theirs until it is run there."
-        )
-    return 0
-
-
-def maintain(args: argparse.Namespace, output: Output) -> int:
-    from geo.ops.maintain import maintain as run
-
-    config = load(args.config)
-    config.cluster(args.cluster)
-    done = run(_spark("geo maintain"), config, args.cluster, check_topic_glob(args.topic), dry_run=args.dry_run, yes=args.yes)
-    output.data({"dry_run": args.dry_run, "tables": [asdict(one) for one in done]})
-    removed, compacted = ("would be removed", "would be compacted") if args.dry_run else ("removed", "compacted")
-    for one in done:
-        for day in one.expired:
-            output.text(f"{one.table}: {day.day} expired, {day.rows:,} rows, {day.files:,} files, {day.bytes:,} bytes {removed}")
-        for held in one.held:
-            days = ", ".join(map(str, held.days))
-            hint = "; --yes removes them all the same" if held.silent and not args.yes else ""
-            output.text(f"{one.table}: {days} expired, but {held.link} has not read all of it: {held.why}{hint}")
-        for day in one.compacted:
-            output.text(f"{one.table}: {day.day}, {day.files:,} files, {day.bytes:,} bytes {compacted}")
-        if one.superseded_rows:
-            output.text(f"{one.table}: {one.superseded_rows:,} superseded rows {removed}")
-    return 0
-
-
-def peek(args: argparse.Namespace, output: Output) -> int:
-    from geo.log.reader import newest
-    from geo.log.tables import ClusterTables
-
-    config, topic = load(args.config), Topic.parse(args.topic)
-    found = list(newest(ClusterTables(_spark("geo peek"), config.cluster(args.cluster)), topic, args.n))
-    for message in found:
-        raw = message.pop("payload")
-        message["payload_bytes"] = None if raw is None else len(raw)
-        if args.payload and raw is not None:
-            message["payload"] = raw.hex() if args.payload == "hex" else raw.decode("utf-8", "replace")
-    output.data(found)
-    for message in found:
-        shown = {k: v for k, v in message.items() if v not in (None, {}) and k not in ("message_id", "columns")}
-        shown |= {k: v for k, v in message["columns"].items() if v is not None}
-        output.text(f"{message['message_id']}  " + "  ".join(f"{k}={printable(str(v))}" for k, v in shown.items()))
-    return 0
-
-
-def topics(args: argparse.Namespace, output: Output) -> int:
-    from geo.log.tables import ClusterTables
-    from geo.log.topics import registered_topics
-
-    config, spark = load(args.config), _spark("geo topics")
-    found: list[dict[str, Any]] = []
-    for name, cluster in config.clusters.items():
-        tables = ClusterTables(spark, cluster)
-        for registered in registered_topics(tables):
-            if topic_glob_matches(args.topic, registered.topic):
-                log = tables.log(registered.topic)
-                found.append({"topic": str(registered.topic), "cluster": name, "typed": registered.typed,
-                              "created_at": registered.created_at, "version": log.latest_version(),
-                              "messages": log.read().where("marker IS NULL").count()})  # fmt: skip
-    found.sort(key=lambda row: (row["topic"], row["cluster"]))
-    output.data(found)
-    rows = [(r["topic"], r["cluster"], "typed" if r["typed"] else "bytes", f"{r['messages']:,}", r["version"]) for r in found]
-    output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION"), rows)
-    return 0
-
-
-def doctor(args: argparse.Namespace, output: Output) -> int:
-    from geo.ops.doctor import examine
-
-    config = load(args.config)
-    findings = examine(_spark("geo doctor"), config)
-    output.data([{"level": f.level, "where": f.where, "what": f.what, "fix": f.fix} for f in findings])
-    for f in findings:
-        output.text(f"{f.level:5} {f.where}: {f.what}" + (f"\n      fix: {f.fix}" if f.fix else ""))
-    return 1 if any(f.level == "error" for f in findings) else 0
-
-
-def demo(args: argparse.Namespace, output: Output) -> int:
-    from geo.demo import run
-
-    return run(args.root, output)
-
-
-# -- helpers ---------------------------------------------------------------------------------------------------------
-
-
-def _spark(name: str) -> SparkSession:
-    """Only now: parsing and configuration errors need no JVM. What that prints by itself (VACUUM does) goes to stderr."""
-    from geo.session import session
-
-    sys.stdout.flush()
-    ours = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        return session(name)
-    finally:
-        os.dup2(ours, 1)
-        os.close(ours)
-
-
-def _until_stopped(wait: Callable[[float], bool], stop: Callable[[], None]) -> None:
-    """Wait for the end of a stream; SIGTERM and SIGINT let the running batch end first."""
-    asked = threading.Event()
-
-    def ask(signum: int, frame: FrameType | None) -> None:
-        asked.set()
-
-    signal.signal(signal.SIGTERM, ask)
-    signal.signal(signal.SIGINT, ask)
-    while not wait(0.5):
-        if asked.is_set():
-            stop()
-            return
-
-
-def _told(report: LinkReport) -> str:
-    ends = f", {report.replicated:,} messages replicated, at version {report.source_version} of the source"
-    head = f"{report.link} {report.topic}: {report.state.value}"
-    if report.reason:
-        return f"{head}: {report.reason}"
-    return head + (ends if report.state.value == "STOPPED" else f" from version {report.source_version}")
-
-
 def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
@@ -336,26 +55,26 @@ def _parser() -> argparse.ArgumentParser:
     configured.add_argument("--config", required=True, metavar="FILE", help="the YAML configuration")
 
     parser = argparse.ArgumentParser(prog="geo", description="Geo-replication of topics in Delta Lake tables.", epilog=EPILOG)
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verb_parsers = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     def verb(
         run: Callable[[argparse.Namespace, Output], int],
         does: str,
         parent: argparse.ArgumentParser = configured,
         *,
-        among: Any = verbs,
+        among: Any = None,
         name: str | None = None,
     ) -> argparse.ArgumentParser:
-        added: argparse.ArgumentParser = among.add_parser(
+        added: argparse.ArgumentParser = (among or verb_parsers).add_parser(
             name or run.__name__, help=does, description=does, parents=[parent], epilog=EPILOG
         )
         added.set_defaults(verb=run)
         return added
 
-    p = verb(demo, "two clusters on this disk, real flights, a crash, and a check", common)
+    p = verb(verbs.demo, "two clusters on this disk, real flights, a crash, and a check", common)
     p.add_argument("--root", metavar="DIR", help="keep the demo's clusters here (default: a temporary folder)")
 
-    p = verb(publish, "publish JSON lines or a Kafka topic, each line or record exactly once")
+    p = verb(verbs.publish, "publish JSON lines or a Kafka topic, each line or record exactly once")
     p.add_argument("--cluster", required=True, help="the cluster in which the messages are written")
     p.add_argument("--topic", required=True, help="persistent://tenant/namespace/name")
     source = p.add_mutually_exclusive_group(required=True)
@@ -385,30 +104,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     _running(p)
 
-    p = verb(replicate, "run the inbound links of a cluster")
+    p = verb(verbs.replicate, "run the inbound links of a cluster")
     p.add_argument("--cluster", required=True, metavar="TARGET", help="the cluster to replicate into")
     p.add_argument("--source", help="only the link from this cluster")
     p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
     _running(p)
 
-    p = verb(reconcile, "compare a link's two logs and append what is missing; resolves a FAILED link")
+    p = verb(verbs.reconcile, "compare a link's two logs and append what is missing; resolves a FAILED link")
     p.add_argument("--source", required=True)
     p.add_argument("--target", required=True)
     p.add_argument("--topic", required=True, metavar="GLOB")
     p.add_argument("--dry-run", action="store_true", help="count, write nothing")
     p.add_argument("--take-over", action="store_true", help="replace a runner that seems to live")
 
-    p = verb(verify, "compare every cluster's log by message id and content")
+    p = verb(verbs.verify, "compare every cluster's log by message id and content")
     p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
 
-    of_links = verbs.add_parser("links", help="list links with their states, reset one").add_subparsers(
+    of_links = verb_parsers.add_parser("links", help="list links with their states, reset one").add_subparsers(
         metavar="VERB", required=True
     )
-    p = verb(links, "list the links of every cluster with their states", among=of_links, name="list")
+    p = verb(verbs.links, "list the links of every cluster with their states", among=of_links, name="list")
     p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
 
     does = "let a link begin anew at a time; what is before is not fetched any more, what is there stays"
-    p = verb(reset, does, among=of_links)
+    p = verb(verbs.reset, does, among=of_links)
     p.add_argument("--source", required=True)
     p.add_argument("--target", required=True)
     p.add_argument("--topic", required=True, metavar="GLOB")
@@ -416,34 +135,34 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--dry-run", action="store_true", help="count, write nothing")
     p.add_argument("--take-over", action="store_true", help="replace a runner that seems to live")
 
-    p = verb(rebuild, "give a region that lost data its own messages back from a peer")
+    p = verb(verbs.rebuild, "give a region that lost data its own messages back from a peer")
     p.add_argument("--cluster", required=True, help="the region that lost data; its producers must be stopped")
     p.add_argument("--from", required=True, dest="peer", metavar="PEER", help="the cluster that holds them")
     p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
     p.add_argument("--dry-run", action="store_true", help="count, write nothing")
 
-    p = verb(erase, "empty messages of one cluster for good (the right to erasure); their ids stay")
+    p = verb(verbs.erase, "empty messages of one cluster for good (the right to erasure); their ids stay")
     p.add_argument("--cluster", required=True)
     p.add_argument("--topic", required=True, help="persistent://tenant/namespace/name")
     p.add_argument("--where", required=True, metavar="SQL", help="which messages, such as \"key = 'customer 7'\"")
     p.add_argument("--dry-run", action="store_true", help="count, write nothing")
 
-    p = verb(maintain, "drop expired dates, compact small files, clean up, beside live streams")
+    p = verb(verbs.maintain, "drop expired dates, compact small files, clean up, beside live streams")
     p.add_argument("--cluster", required=True, help="the cluster whose tables are maintained")
     p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
     p.add_argument("--dry-run", action="store_true", help="print files, rows and bytes, write nothing")
     p.add_argument("--yes", action="store_true", help="expire also what a link that has long been silent has not read")
 
-    p = verb(peek, "show the newest messages of a topic")
+    p = verb(verbs.peek, "show the newest messages of a topic")
     p.add_argument("--cluster", required=True)
     p.add_argument("--topic", required=True)
     p.add_argument("-n", type=_from_1_to(10_000, "a number from 1 to 10000"), default=5, help="how many (default: %(default)s)")
     p.add_argument("--payload", choices=("text", "hex"), help="show payloads too")
 
-    p = verb(topics, "list the topics of every cluster")
+    p = verb(verbs.topics, "list the topics of every cluster")
     p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
 
-    verb(doctor, "check versions, session, table properties, locks and retention; name the fix of each finding")
+    verb(verbs.doctor, "check versions, session, table properties, locks and retention; name the fix of each finding")
     return parser
 
 

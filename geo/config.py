@@ -1,4 +1,4 @@
-"""The configuration: one YAML file, read into one frozen tree that cannot exist wrong.
+"""The configuration: one YAML file, read into the frozen tree of `config_tree.py`.
 
     version: 1                             required
     clusters:                              required, at least one; the name is lower case, as in `names.py`
@@ -25,258 +25,45 @@
         security_protocol: SASL_SSL        settings of kafka-python, those of KAFKA_SETTINGS; secrets only as references
         sasl_plain_password: secret://env/KAFKA_PASSWORD
 
-An origin reaches a cluster by one link only, otherwise its messages would arrive twice. Only `load` and `Secret.reveal`
-read anything; the rest is pure.
+Every finding is reported with its line, all at once. What the tree itself allows is in `config_tree.py`.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 from functools import partial
-from itertools import product
 from pathlib import Path
-from types import MappingProxyType
-from typing import Literal, cast, get_args
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from geo.config_yaml import (
-    MAX_CHARACTERS,
-    MAX_DURATION_S,
-    Reader,
-    check_location,
-    contains,
-    duration_s,
-    line_of,
-    resolve_location,
-    suggestion,
+from geo.config_tree import (
+    LONGEST_OUTAGE_S,
+    SECRET_FORMS,
+    Cluster,
+    Config,
+    Link,
+    Secret,
+    TopicPolicy,
+    check_conf,
+    check_identifier,
+    check_start,
+    cluster_problems,
+    gaps,
+    known,
+    link_problems,
 )
+from geo.config_yaml import MAX_CHARACTERS, Reader, duration_s, line_of, resolve_location
 from geo.errors import ConfigError, UsageError
-from geo.log.names import ALL_TOPICS, Topic, check_cluster, check_topic_glob, show, topic_glob_matches
+from geo.log.names import ALL_TOPICS, check_cluster, check_topic_glob, show
 
 VERSION = "1"
-
-Start = Literal["earliest", "latest"]
-
-LONGEST_OUTAGE_S = 7 * 86_400
-"""A week: somebody notices, and has time."""
 
 KAFKA_SETTINGS = (
     "security_protocol", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password", "ssl_cafile", "ssl_certfile",
     "ssl_keyfile", "ssl_password", "ssl_check_hostname", "client_id",
 )  # fmt: skip
 _KAFKA_SECRETS = ("sasl_plain_password", "ssl_password")
-
-# Unity Catalog and Hive take more when quoted; these never need more than quoting.
-_IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
-_CONF_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
-
-_SECRET_FORMS = "secret://env/NAME or secret://file/ABSOLUTE_PATH"
-_SECRET = re.compile(r"secret://(?:env/[A-Za-z_][A-Za-z0-9_]*|file/{1,2}[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*)")
-_LOOKS_SECRET = re.compile(r"key|secret|passw|token|credential|(?<![a-z])sas(?![a-z])", re.IGNORECASE)
-# fs.s3a.aws.credentials.provider and its like name a class: how instance roles are used, with no secret at all.
-_NAMES_A_CLASS = re.compile(r"\.provider(\.type)?\Z")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Secret:
-    """Where a secret is. The secret itself is read by `reveal` and kept nowhere, so it is in no repr, log or pickle."""
-
-    reference: str
-
-    def __post_init__(self) -> None:
-        if not _SECRET.fullmatch(self.reference):
-            raise UsageError(f"not a reference to a secret (not shown); expected: {_SECRET_FORMS}")
-
-    def __repr__(self) -> str:
-        return "Secret(***)"
-
-    __str__ = __repr__
-
-    def reveal(self) -> str:
-        """The secret, read now. A newline at the end of a file is not part of it. UsageError when it is not there."""
-        kind, _, place = self.reference.removeprefix("secret://").partition("/")
-        if kind == "env":
-            if place in os.environ:
-                return os.environ[place]
-            raise UsageError(f"the environment variable {place} is not set, which {self.reference} refers to")
-        try:
-            return Path("/", place).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise UsageError(f"the file of {self.reference} cannot be read: {reason}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """One region's storage: tables below `root`, or in `catalog`.`schema`; exactly one of the two. UsageError if not.
-
-    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end.
-    """
-
-    name: str
-    root: str | None = None
-    catalog: str | None = None
-    schema: str | None = None
-    checkpoints: str = ""
-    # Not in the repr: that a value does not look secret is a guess.
-    spark_conf: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        check_cluster(self.name)
-        if (self.root is None) == (self.catalog is None):
-            raise UsageError(f"cluster {self.name}: expected either root, or catalog and schema")
-        if (self.catalog is None) != (self.schema is None):
-            raise UsageError(f"cluster {self.name}: catalog and schema belong together")
-        for identifier in (self.catalog, self.schema):
-            if identifier is not None:
-                _check_identifier(identifier)
-        if not self.checkpoints:
-            if self.root is None:
-                raise UsageError(f"cluster {self.name}: checkpoints (a path or URI) is required with a catalog")
-            object.__setattr__(self, "checkpoints", f"{self.root}/checkpoints")
-        for location in self.locations:
-            check_location(location)
-        for tables in ("topics", "system"):
-            if self.root is not None and contains(f"{self.root}/{tables}", self.checkpoints):
-                raise UsageError(f"cluster {self.name}: checkpoints would lie among its tables, in <root>/{tables}")
-        for key, value in self.spark_conf.items():
-            _check_conf(key, value)
-        object.__setattr__(self, "spark_conf", MappingProxyType(dict(self.spark_conf)))
-
-    @property
-    def database(self) -> tuple[str, str] | None:
-        """Catalog and schema as the catalog compares them, with case folded."""
-        return (self.catalog.lower(), self.schema.lower()) if self.catalog and self.schema else None
-
-    @property
-    def locations(self) -> tuple[str, ...]:
-        """The folders that are this cluster's alone."""
-        return (self.checkpoints,) if self.root is None else (self.root, self.checkpoints)
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Replication from `source` into `target`; `origins` left empty is the source alone. UsageError if impossible."""
-
-    source: str
-    target: str
-    topics: tuple[str, ...] = (ALL_TOPICS,)
-    start: Start = "earliest"
-    origins: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_cluster(self.source)
-        check_cluster(self.target)
-        if self.source == self.target:
-            raise UsageError(f"link {self.link_name}: a cluster needs no link to itself")
-        _check_start(self.start)
-        if not self.topics:
-            raise UsageError(f"link {self.link_name}: topics is empty; leave it out for all topics")
-        for glob in self.topics:
-            check_topic_glob(glob)
-        object.__setattr__(self, "origins", self.origins or (self.source,))
-        for origin in self.origins:
-            check_cluster(origin)
-        if len(set(self.origins)) < len(self.origins):
-            raise UsageError(f"link {self.link_name}: origins has a cluster twice")
-        if self.target in self.origins:
-            raise UsageError(f"link {self.link_name}: origins has the target, whose own messages would come back")
-
-    @property
-    def link_name(self) -> str:
-        """`source->target`, by which people and checkpoints call the link."""
-        return f"{self.source}->{self.target}"
-
-    def carries(self, topic: Topic) -> bool:
-        """Whether the link's globs match the topic. Its policy has a say too: see `Config.links_of`."""
-        return any(topic_glob_matches(glob, topic) for glob in self.topics)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPolicy:
-    """What holds for the topics that match. `message_ttl_s` None: messages do not expire. `replication_clusters` None: all."""
-
-    match: str = ALL_TOPICS
-    message_ttl_s: int | None = None
-    replication_clusters: tuple[str, ...] | None = None
-    longest_outage_s: int = LONGEST_OUTAGE_S
-
-    def __post_init__(self) -> None:
-        check_topic_glob(self.match)
-        for name, seconds in (("message_ttl_s", self.message_ttl_s), ("longest_outage_s", self.longest_outage_s)):
-            if seconds is not None and not 0 < seconds <= MAX_DURATION_S:
-                raise UsageError(f"{name} {seconds}; allowed: 1 to {MAX_DURATION_S}")
-        for cluster in self.replication_clusters or ():
-            check_cluster(cluster)
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """All clusters, links and policies. Raises ConfigError with everything in which they contradict each other."""
-
-    path: str
-    clusters: Mapping[str, Cluster]
-    links: tuple[Link, ...] = ()
-    policies: tuple[TopicPolicy, ...] = ()
-    kafka: Mapping[str, Mapping[str, str | Secret]] = field(default_factory=dict, repr=False)
-    """Settings of kafka-python by bootstrap servers."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "clusters", MappingProxyType(dict(self.clusters)))
-        object.__setattr__(self, "kafka", MappingProxyType({k: MappingProxyType(dict(v)) for k, v in self.kafka.items()}))
-        for name, cluster in self.clusters.items():
-            if name != cluster.name:
-                raise ConfigError([f"{self.path}: cluster {cluster.name} stands under the name {show(name)}"])
-        problems: list[tuple[object, str]] = [*_cluster_problems(list(self.clusters.values()))]
-        problems += [*_link_problems(self.links, self.clusters), *_gaps(self.links)]
-        problems += _policy_problems(self.policies, self.clusters)
-        if not self.clusters:
-            problems.append((self, "expected at least one cluster"))
-        if problems:
-            raise ConfigError([f"{self.path}: {message}" for _, message in problems])
-
-    def cluster(self, name: str) -> Cluster:
-        """The cluster of that name, or UsageError."""
-        return self.clusters[_known(name, self.clusters)]
-
-    def link(self, source: str, target: str) -> Link:
-        """The link from source to target, or UsageError."""
-        self.cluster(source), self.cluster(target)
-        for link in self.links:
-            if (link.source, link.target) == (source, target):
-                return link
-        known = ", ".join(link.link_name for link in self.links) or "none"
-        raise UsageError(f"{self.path} has no link {source}->{target}; links: {known}")
-
-    def inbound(self, target: str) -> tuple[Link, ...]:
-        """The links into a cluster: those that run there."""
-        self.cluster(target)
-        return tuple(link for link in self.links if link.target == target)
-
-    def policy(self, topic: Topic) -> TopicPolicy:
-        """The first policy that matches the topic; without one, nothing expires."""
-        return next((policy for policy in self.policies if topic_glob_matches(policy.match, topic)), TopicPolicy())
-
-    def links_of(self, topic: Topic) -> tuple[Link, ...]:
-        """The links that replicate the topic: their globs match it, and both ends are among its replication clusters."""
-        among = self.policy(topic).replication_clusters
-        return tuple(
-            link
-            for link in self.links
-            if link.carries(topic) and (among is None or (link.source in among and link.target in among))
-        )
-
-    def hubs(self, origin: str, target: str, topic: Topic) -> tuple[str, ...] | None:
-        """The clusters a message of origin passes on its way to target, in order: () when it goes directly.
-
-        None when it does not get there; () also from a cluster to itself. There is at most one way.
-        """
-        self.cluster(origin), self.cluster(target)
-        return _way(self.links_of(topic), origin, target)
 
 
 def load(path: str | Path) -> Config:
@@ -324,9 +111,9 @@ def parse(text: str, *, path: str | Path) -> Config:
         servers: _read_kafka(reader, servers, node) for servers, (_, node) in reader.entries(fields.get("kafka"), "kafka").items()
     }
 
-    problems: list[tuple[object, str]] = [*_cluster_problems(list(clusters.values())), *_link_problems(links, entries)]
+    problems: list[tuple[object, str]] = [*cluster_problems(list(clusters.values())), *link_problems(links, entries)]
     if len(links) == len(link_nodes):  # otherwise the gap may be the link that could not be read
-        problems += _gaps(links)
+        problems += gaps(links)
     for where, message in problems:
         reader.refuse(lines[id(where)], message)
     reader.finish()
@@ -344,8 +131,8 @@ def _read_cluster(reader: Reader, name: str, line: int, node: Node, base: str) -
     before = reader.refused
     reader.attempt(line, lambda: check_cluster(name))
     root = reader.text(fields.get("root"), f"{what}: root", resolve)
-    catalog = reader.word(fields.get("catalog"), f"{what}: catalog", _check_identifier)
-    schema = reader.word(fields.get("schema"), f"{what}: schema", _check_identifier)
+    catalog = reader.word(fields.get("catalog"), f"{what}: catalog", check_identifier)
+    schema = reader.word(fields.get("schema"), f"{what}: schema", check_identifier)
     checkpoints = reader.text(fields.get("checkpoints"), f"{what}: checkpoints", resolve)
     if reader.refused > before or not isinstance(node, MappingNode):
         return None  # what is wrong is already said, and the rest would follow from it
@@ -372,15 +159,12 @@ def _read_kafka(reader: Reader, servers: str, node: Node) -> dict[str, str | Sec
 
 
 def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | None:
-    def known(name: str) -> str:
-        return _known(name, clusters)
-
     fields = reader.fields(node, "link", ("source", "target"), ("topics", "start", "origins"))
-    source = reader.word(fields.get("source"), "source", known)
-    target = reader.word(fields.get("target"), "target", known)
-    start = reader.word(fields.get("start"), "start", _check_start)
+    source = reader.word(fields.get("source"), "source", partial(known, clusters=clusters))
+    target = reader.word(fields.get("target"), "target", partial(known, clusters=clusters))
+    start = reader.word(fields.get("start"), "start", check_start)
     topics = _read_list(reader, fields.get("topics"), "topics", check_topic_glob)
-    origins = _read_list(reader, fields.get("origins"), "origins", known)
+    origins = _read_list(reader, fields.get("origins"), "origins", partial(known, clusters=clusters))
     if source is None or target is None:
         return None
     topics = topics or (ALL_TOPICS,)
@@ -396,85 +180,12 @@ def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[st
 
 
 def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> TopicPolicy | None:
-    def known(name: str) -> str:
-        return _known(name, clusters)
-
     fields = reader.fields(node, "policy", ("match",), ("message_ttl", "longest_outage", "replication_clusters"))
     match = reader.word(fields.get("match"), "match", check_topic_glob)
     message_ttl_s = reader.word(fields.get("message_ttl"), "message_ttl", duration_s)
-    among = _read_list(reader, fields.get("replication_clusters"), "replication_clusters", known)
+    among = _read_list(reader, fields.get("replication_clusters"), "replication_clusters", partial(known, clusters=clusters))
     longest_outage_s = reader.word(fields.get("longest_outage"), "longest_outage", duration_s)
     return None if match is None else TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or LONGEST_OUTAGE_S)
-
-
-def _cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str]]:
-    """Clusters that would write into each other's storage."""
-    for at, cluster in enumerate(clusters):
-        for other in clusters[:at]:
-            if cluster.database is not None and cluster.database == other.database:
-                database = f"{cluster.catalog}.{cluster.schema}"
-                yield cluster, f"cluster {cluster.name} has the catalog and schema of {other.name}: {database}"
-            for mine, theirs in product(cluster.locations, other.locations):
-                if contains(mine, theirs) or contains(theirs, mine):
-                    yield cluster, f"cluster {cluster.name} shares storage with {other.name}: {mine} and {theirs}"
-                    break  # the roots; their checkpoints follow from them
-
-
-def _link_problems(links: Sequence[Link], clusters: Collection[str]) -> Iterator[tuple[Link, str]]:
-    """Links of clusters that do not exist, and messages that would arrive twice."""
-    for at, link in enumerate(links):
-        for name in dict.fromkeys((link.source, link.target, *link.origins)):
-            if name not in clusters:
-                yield link, f"link {link.link_name}: {_unknown(name, clusters)}"
-        for other in links[:at]:
-            if other.link_name == link.link_name:
-                yield link, f"link {link.link_name} is there twice; put the globs of both in one"
-            elif other.target == link.target:
-                for origin in sorted({*link.origins} & {*other.origins}):
-                    message = f"origin {origin} already reaches {link.target} by {other.link_name}"
-                    yield (
-                        link,
-                        f"link {link.link_name}: {message}; allowed: one link for an origin, whatever its topics",
-                    )
-
-
-def _policy_problems(policies: Sequence[TopicPolicy], clusters: Collection[str]) -> Iterator[tuple[TopicPolicy, str]]:
-    for policy in policies:
-        for name in policy.replication_clusters or ():
-            if name not in clusters:
-                yield policy, f"policy {policy.match}: {_unknown(name, clusters)}"
-
-
-def _gaps(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
-    """Links that forward what never reaches their source."""
-    for link in links:
-        for origin in link.origins:
-            if _way(links, origin, link.source) is None:
-                message = f"origin {origin} does not reach {link.source}, which is to forward it"
-                yield link, f"link {link.link_name}: {message}; expected: a link into {link.source} with that origin"
-
-
-def _way(links: Sequence[Link], origin: str, target: str) -> tuple[str, ...] | None:
-    """The clusters between origin and target, in order; None when no way leads there."""
-    way: list[str] = []
-    here = target
-    while here != origin:
-        link = next((link for link in links if link.target == here and origin in link.origins), None)
-        if link is None or link.source in way:  # the latter: a ring, on which the origin is not
-            return None
-        here = link.source
-        way.append(here)
-    return tuple(reversed(way[:-1]))
-
-
-def _known(name: str, clusters: Collection[str]) -> str:
-    if name not in clusters:
-        raise UsageError(_unknown(name, clusters))
-    return name
-
-
-def _unknown(name: str, clusters: Collection[str]) -> str:
-    return f"cluster {show(name)} is unknown; clusters: {', '.join(clusters)}{suggestion(name, clusters)}"
 
 
 def _check_version(text: str) -> str:
@@ -483,33 +194,13 @@ def _check_version(text: str) -> str:
     return text
 
 
-def _check_start(text: str) -> Start:
-    if text not in get_args(Start):
-        allowed = get_args(Start)
-        raise UsageError(f"{show(text)} is no start; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
-    return cast(Start, text)
-
-
-def _check_identifier(text: str) -> str:
-    if not _IDENTIFIER.fullmatch(text):
-        raise UsageError(f"{show(text)} is no identifier; allowed: ASCII letters, digits, _ and -, at most 255")
-    return text
-
-
 def _conf_value(key: str, text: str) -> str | Secret:
     value = Secret(text) if text.lower().startswith("secret:") else text
-    _check_conf(key, value)
+    check_conf(key, value)
     return value
 
 
 def _kafka_value(key: str, text: str) -> str | Secret:
     if key in _KAFKA_SECRETS and not text.lower().startswith("secret:"):
-        raise UsageError(f"{key} is a secret, its value (not shown) stands open; expected: {_SECRET_FORMS}")
+        raise UsageError(f"{key} is a secret, its value (not shown) stands open; expected: {SECRET_FORMS}")
     return Secret(text) if text.lower().startswith("secret:") else text
-
-
-def _check_conf(key: str, value: str | Secret) -> None:
-    if not _CONF_KEY.fullmatch(key):
-        raise UsageError(f"{show(key)} is no Spark setting; allowed: ASCII letters, digits and . _ : / @ -")
-    if isinstance(value, str) and _LOOKS_SECRET.search(key) and not _NAMES_A_CLASS.search(key):
-        raise UsageError(f"{key} looks like a secret, its value (not shown) stands open; expected: {_SECRET_FORMS}")

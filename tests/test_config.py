@@ -7,7 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from geo.config import Cluster, Config, Link, Secret, TopicPolicy, load, parse
+from geo.config import load, parse
+from geo.config_tree import Cluster, Config, Link, Secret, TopicPolicy
 from geo.config_yaml import MAX_CHARACTERS, MAX_DURATION_S, contains
 from geo.errors import ConfigError, UsageError
 from geo.log.names import Topic

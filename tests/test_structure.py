@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PURE = [
+    "geo/config_tree.py",
     "geo/config_yaml.py",
     "geo/errors.py",
     "geo/log/ledgers.py",
@@ -20,7 +21,11 @@ PURE = [
     *(str(path.relative_to(ROOT)) for path in (ROOT / "schemas").glob("*.py")),
 ]
 FORBIDDEN = {"pyspark", "delta", "pyarrow", "time", "datetime", "random", "secrets", "os", "socket", "subprocess", "pathlib"}
-EXCUSED = {("geo/config_yaml.py", "os"): "path arithmetic: relative paths are relative to the configuration file"}
+EXCUSED = {
+    ("geo/config_yaml.py", "os"): "path arithmetic: relative paths are relative to the configuration file",
+    ("geo/config_tree.py", "os"): "Secret.reveal, which alone reads",
+    ("geo/config_tree.py", "pathlib"): "Secret.reveal, which alone reads",
+}
 
 
 def _imports(path: Path) -> set[str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from geo.config import Config, load
+from geo.config import load
+from geo.config_tree import Config
 from geo.log.names import Topic
 from geo.log.publish import publish
 from geo.log.publisher import Published

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from geo.config import Config
+from geo.config_tree import Config
 from geo.errors import UsageError
 from geo.log.names import Topic
 from geo.log.tables import user_columns

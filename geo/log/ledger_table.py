@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from geo.config import Config
+from geo.config_tree import Config
 from geo.errors import first_line
 from geo.log.ledgers import REBUILD_RECORD, Batch, Ledger, LedgerKey, Progress, SourceEnd, continued
 from geo.log.names import Topic

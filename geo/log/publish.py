@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from geo.config import Config, Secret
+from geo.config_tree import Config, Secret
 from geo.errors import UnsafeError, UsageError, raised_inside
 from geo.log import jsonl, kafka
 from geo.log.checkpoints import checkpoint_id, last_planned_batch

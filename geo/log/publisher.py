@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from geo.config import Config
+from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError, UsageError
 from geo.log.frames import rows_frame

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from geo.config import Cluster, Secret
+from geo.config_tree import Cluster, Secret
 from geo.errors import SchemaError
 from geo.log.journal import Journal
 from geo.log.names import Topic

@@ -15,7 +15,7 @@ from typing import Literal
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from geo.config import Config
+from geo.config_tree import Config
 from geo.errors import GeoError, first_line
 from geo.log.ownership import owned_now
 from geo.log.process import Process

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from geo.config import Config, Link, TopicPolicy
+from geo.config_tree import Config, Link, TopicPolicy
 from geo.errors import UnsafeError, UsageError, first_line
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.log.table import Table

@@ -15,7 +15,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from geo.config import Config
+from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import UsageError, first_line
 from geo.log.names import Topic

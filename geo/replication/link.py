@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType
 
-from geo.config import Config, Link, Start
+from geo.config_tree import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import SchemaError, SourceChangedError
 from geo.log.checkpoints import checkpoint_id

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
-from geo.config import Config
+from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, UsageError
 from geo.log.ledgers import REBUILD_RECORD

@@ -15,7 +15,7 @@ from datetime import datetime
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from geo.config import Config, Link, Start
+from geo.config_tree import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import FencedError, GeoError, RetryableError, UsageError, first_line
 from geo.log.names import ALL_TOPICS, Topic, topic_glob_matches

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from geo.config import Cluster, Config, Link, TopicPolicy
+from geo.config_tree import Cluster, Config, Link, TopicPolicy
 from geo.errors import UsageError
 from geo.log.names import Topic
 from geo.log.process import this_process
