@@ -19,7 +19,10 @@ EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as un
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe."""
-    args = _parser().parse_args(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["topics"] and arguments[1:2] and arguments[1].startswith(("--c", "--t", "-o")):
+        arguments.insert(1, "list")  # `geo topics` alone lists
+    args = _parser().parse_args(arguments)
     output = Output(as_json=args.output == "json")
     configure_logging(verbose=args.verbose, as_json=output.as_json)
     try:
@@ -159,8 +162,31 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("-n", type=_from_1_to(10_000, "a number from 1 to 10000"), default=5, help="how many (default: %(default)s)")
     p.add_argument("--payload", choices=("text", "hex"), help="show payloads too")
 
-    p = verb(verbs.topics, "list the topics of every cluster")
+    of_topics = verb_parsers.add_parser("topics", help="list topics (also without VERB), create, set policies").add_subparsers(
+        metavar="VERB", required=True
+    )
+    p = verb(verbs.topics, "list the topics of every cluster", among=of_topics, name="list")
     p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
+
+    p = verb(verbs.create, "create a topic in a cluster, or add partitions; links bring it to the others", among=of_topics)
+    p.add_argument("--cluster", required=True)
+    p.add_argument("--topic", required=True, help="persistent://tenant/namespace/name")
+    count = _from_1_to(10_000, "a number of partitions, from 1 to 10000")
+    p.add_argument(
+        "--partitions", type=count, metavar="N", help="NAME-partition-0 to NAME-partition-N-1; more than before adds some"
+    )
+    p.add_argument(
+        "--columns", metavar="SQL", help="a typed topic's own columns, such as 'amount DECIMAL(10,2), currency STRING'"
+    )
+
+    p = verb(
+        verbs.set_policy, "set a topic's policy in a cluster; it goes before the configuration's", among=of_topics, name="set"
+    )
+    p.add_argument("--cluster", required=True, help="out of which it holds")
+    p.add_argument("--topic", required=True, help="persistent://tenant/namespace/name; a partitioned topic: all its partitions")
+    policy = p.add_mutually_exclusive_group(required=True)
+    policy.add_argument("--replication-clusters", metavar="A,B,…", help="only links between these carry it; one alone: none does")
+    policy.add_argument("--inherit", action="store_true", help="again as the configuration says")
 
     verb(verbs.doctor, "check versions, session, table properties, locks and retention; name the fix of each finding")
     return parser

@@ -21,6 +21,9 @@ from geo.log.names import ALL_TOPICS, Topic, check_cluster, check_topic_glob, sh
 
 Start = Literal["earliest", "latest"]
 
+Local = Mapping[str, Sequence[str] | None]
+"""By cluster, the replication clusters that its own registry has for a topic; None or left out: it has none."""
+
 LONGEST_OUTAGE_S = 7 * 86_400
 """A week: somebody notices, and has time."""
 
@@ -215,22 +218,26 @@ class Config:
         """The first policy that matches the topic; without one, nothing expires."""
         return next((policy for policy in self.policies if topic_glob_matches(policy.match, topic)), TopicPolicy())
 
-    def links_of(self, topic: Topic) -> tuple[Link, ...]:
-        """The links that replicate the topic: their globs match it, and both ends are among its replication clusters."""
-        among = self.policy(topic).replication_clusters
-        return tuple(
-            link
-            for link in self.links
-            if link.carries(topic) and (among is None or (link.source in among and link.target in among))
-        )
+    def links_of(self, topic: Topic, local: Local = MappingProxyType({})) -> tuple[Link, ...]:
+        """The links that replicate the topic: their globs match it, and both ends are among its replication clusters.
 
-    def hubs(self, origin: str, target: str, topic: Topic) -> tuple[str, ...] | None:
+        What the registry of a link's source says (`local`, as far as it was read) goes before the policy here.
+        """
+        ours = self.policy(topic).replication_clusters
+
+        def replicates(link: Link) -> bool:
+            among = local.get(link.source) or ours
+            return link.carries(topic) and (among is None or (link.source in among and link.target in among))
+
+        return tuple(filter(replicates, self.links))
+
+    def hubs(self, origin: str, target: str, topic: Topic, local: Local = MappingProxyType({})) -> tuple[str, ...] | None:
         """The clusters a message of origin passes on its way to target, in order: () when it goes directly.
 
-        None when it does not get there; () also from a cluster to itself. There is at most one way.
+        None when it does not get there; () also from a cluster to itself. There is at most one way. `local` as in `links_of`.
         """
         self.cluster(origin), self.cluster(target)
-        return _way(self.links_of(topic), origin, target)
+        return _way(self.links_of(topic, local), origin, target)
 
 
 def cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str]]:

@@ -229,13 +229,52 @@ def topics(args: argparse.Namespace, output: Output) -> int:
         for registered in registered_topics(tables):
             if topic_glob_matches(args.topic, registered.topic):
                 log = tables.log(registered.topic)
+                there = log.exists()
                 found.append({"topic": str(registered.topic), "cluster": name, "typed": registered.typed,
-                              "created_at": registered.created_at, "version": log.latest_version(),
-                              "messages": log.read().where("marker IS NULL").count()})  # fmt: skip
+                              "created_at": registered.created_at, "replication_clusters": registered.replication_clusters,
+                              "version": log.latest_version() if there else None,
+                              "messages": log.read().where("marker IS NULL").count() if there else 0})  # fmt: skip
     found.sort(key=lambda row: (row["topic"], row["cluster"]))
     output.data(found)
-    rows = [(r["topic"], r["cluster"], "typed" if r["typed"] else "bytes", f"{r['messages']:,}", r["version"]) for r in found]
-    output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION"), rows)
+    rows = [
+        (r["topic"], r["cluster"], "typed" if r["typed"] else "bytes", f"{r['messages']:,}", r["version"],
+         ",".join(r["replication_clusters"] or ["as configured"]))
+        for r in found
+    ]  # fmt: skip
+    output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION", "REPLICATION CLUSTERS"), rows)
+    return 0
+
+
+def create(args: argparse.Namespace, output: Output) -> int:
+    from geo.log.intake import own_columns
+    from geo.log.tables import ClusterTables
+    from geo.log.topics import create_partitions, create_topic
+
+    config, topic = load(args.config), Topic.parse(args.topic)
+    tables = ClusterTables(_spark("geo topics create"), config.cluster(args.cluster))
+    columns = own_columns(args.columns) if args.columns else []
+    if args.partitions is None:
+        create_topic(tables, topic, columns)
+        created = [topic]
+    else:
+        created = create_partitions(tables, topic, args.partitions, columns)
+    output.data({"topic": str(topic), "cluster": args.cluster, "partitions": args.partitions, "created": list(map(str, created))})
+    for one in created:
+        output.text(f"{one} is in {args.cluster}")
+    return 0
+
+
+def set_policy(args: argparse.Namespace, output: Output) -> int:
+    from geo.log.tables import ClusterTables
+    from geo.log.topics import set_replication_clusters
+
+    config, topic = load(args.config), Topic.parse(args.topic)
+    tables = ClusterTables(_spark("geo topics set"), config.cluster(args.cluster))
+    clusters = None if args.inherit else args.replication_clusters.split(",")
+    changed = set_replication_clusters(tables, config, topic, clusters)
+    output.data({"topics": list(map(str, changed)), "cluster": args.cluster, "replication_clusters": clusters})
+    for one in changed:
+        output.text(f"{one} in {args.cluster}: replication clusters {','.join(clusters) if clusters else 'as configured'}")
     return 0
 
 

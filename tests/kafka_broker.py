@@ -24,14 +24,17 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@localhost:{controller}
-listeners=PLAINTEXT://localhost:{plain},SASL_PLAINTEXT://localhost:{sasl},CONTROLLER://localhost:{controller}
-advertised.listeners=PLAINTEXT://localhost:{plain},SASL_PLAINTEXT://localhost:{sasl}
+listeners=PLAINTEXT://localhost:{plain},SASL_SSL://localhost:{sasl},CONTROLLER://localhost:{controller}
+advertised.listeners=PLAINTEXT://localhost:{plain},SASL_SSL://localhost:{sasl}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL
 sasl.enabled.mechanisms=PLAIN
-listener.name.sasl_plaintext.plain.sasl.jaas.config=\
+listener.name.sasl_ssl.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+ssl.keystore.type=PKCS12
+ssl.keystore.location={folder}/broker.p12
+ssl.keystore.password=changeit
 log.dirs={folder}/data
 log.segment.bytes=1048576
 log.retention.check.interval.ms=500
@@ -62,6 +65,8 @@ class Broker:
                 plain=self._plain, sasl=self._sasl, controller=controller, folder=folder, user=USER, password=PASSWORD
             )
         )
+        self._keytool("-genkeypair", "-keyalg", "EC", "-validity", "30", "-dname", "CN=localhost", "-ext", "SAN=dns:localhost")
+        self._keytool("-exportcert", "-rfc", "-file", str(self.certificate))
         self._java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties)).wait(
             _START_S
         )
@@ -73,7 +78,13 @@ class Broker:
 
     @property
     def sasl_bootstrap(self) -> str:
+        """Where TLS and a password are asked for."""
         return f"localhost:{self._sasl}"
+
+    @property
+    def certificate(self) -> Path:
+        """The broker's certificate, which nobody else has signed: what `ssl_cafile` names."""
+        return self._folder / "broker.pem"
 
     def start(self) -> None:
         """Returns when the broker answers."""
@@ -118,6 +129,19 @@ class Broker:
             producer.send(topic, value=value, key=key, headers=headers, partition=partition)
         producer.flush()
         producer.close()
+
+    def _keytool(self, *args: str) -> None:
+        store = [
+            "-alias",
+            "broker",
+            "-storetype",
+            "PKCS12",
+            "-keystore",
+            str(self._folder / "broker.p12"),
+            "-storepass",
+            "changeit",
+        ]
+        subprocess.run([str(Path(find_java()).with_name("keytool")), *args, *store], check=True, capture_output=True)
 
     def _java(self, *args: str) -> subprocess.Popen[bytes]:
         with open(self._folder / "broker.log", "ab") as log:

@@ -1,8 +1,8 @@
-"""`python -m tests.soak [--minutes N] [--seed S]`: publishers and links of two regions, killed at random, then compared.
+"""`python -m tests.soak [--shape pair] [--minutes N] [--seed S]`: publishers and links, killed at random, then compared.
 
-Four real processes run side by side, a publisher and a link in each region. Every few seconds one of them gets SIGKILL,
-with its JVM, and is started again, while new lines keep arriving. At the end everything is let run dry and `geo verify`
-must be clean and every line published once. The seed is printed; the same seed kills in the same order.
+Real processes run side by side, a publisher in each cluster and the links into each. Every few seconds one of them gets
+SIGKILL, with its JVM, and is started again, while new lines keep arriving. At the end everything is let run dry and
+`geo verify` must be clean and every line published once. The seed is printed; the same seed kills in the same order.
 """
 
 from __future__ import annotations
@@ -16,45 +16,56 @@ import tempfile
 import time
 from pathlib import Path
 
+from geo.config import load
+from geo.log.names import Topic
 from tests.processes import GeoProcess
+from tests.world import SHAPES, config_text
 
 TOPIC = "persistent://soak/random/kills"
-_CONFIG = "version: 1\nclusters:\n  eu: {root: eu}\n  us: {root: us}\nlinks:\n  - {source: us, target: eu}\n  - {source: eu, target: us}\n"
 
 
 class Soak:
-    """The four processes, their input, and how often each was killed."""
+    """The processes, their input, and how often each was killed."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, shape: str, seed: int) -> None:
         self.folder, self.random = folder, random.Random(seed)
-        self.config = folder / "geo.yaml"
-        self.config.write_text(_CONFIG)
-        self.lines = dict.fromkeys(("eu", "us"), 0)
+        self.path = folder / "geo.yaml"
+        self.path.write_text(config_text(*SHAPES[shape]))
+        self.config = load(self.path)
+        self.lines = dict.fromkeys(self.config.clusters, 0)
         self.kills: dict[str, int] = {}
         for cluster in self.lines:
             (folder / "in" / cluster).mkdir(parents=True)
-        self.processes = {name: self.start(name) for name in ("publish eu", "publish us", "replicate eu", "replicate us")}
+        targets = dict.fromkeys(link.target for link in self.config.links)
+        names = [*(f"publish {cluster}" for cluster in self.lines), *(f"replicate {target}" for target in targets)]
+        self.processes = {name: self.start(name) for name in names}
 
     def start(self, name: str, trigger: str = "500 ms") -> GeoProcess:
         verb, cluster = name.split()
-        args = [verb, "--config", str(self.config), "--cluster", cluster, "--trigger", trigger]
+        args = [verb, "--config", str(self.path), "--cluster", cluster, "--trigger", trigger]
         if verb == "publish":
             args += ["--topic", TOPIC, "--jsonl", str(self.folder / "in" / cluster)]
         return GeoProcess(self.folder / f"{verb}-{cluster}-{self.kills.get(name, 0)}.log", *args)
 
     def feed(self) -> None:
-        """Some more lines for both regions, in files that are complete when they appear."""
+        """Some more lines for every cluster, in files that are complete when they appear."""
         for cluster, written in self.lines.items():
             count = self.random.randint(1, 200)
+            aims = self._aims(cluster)
             text = "".join(
-                json.dumps({"key": f"{cluster}-{written + i}", "replicate_to": self.random.choice([None, ["eu", "us"], []])})
-                + "\n"
+                json.dumps({"key": f"{cluster}-{written + i}", "replicate_to": self.random.choice(aims)}) + "\n"
                 for i in range(count)
             )
             path = self.folder / "in" / cluster / f"{written:09d}.jsonl"
             path.with_suffix(".tmp").write_text(text)
             path.with_suffix(".tmp").rename(path)
             self.lines[cluster] = written + count
+
+    def _aims(self, cluster: str) -> list[list[str] | None]:
+        """All clusters, none, and each that is reached, with the hubs on the way."""
+        others = [name for name in self.config.clusters if name != cluster]
+        ways = {name: self.config.hubs(cluster, name, Topic.parse(TOPIC)) for name in others}
+        return [None, [], *([name, *hubs] for name, hubs in ways.items() if hubs is not None)]
 
     def kill_one(self) -> None:
         name = self.random.choice(list(self.processes))
@@ -74,20 +85,19 @@ class Soak:
         for process in self.processes.values():
             process.wait()
         self.kills = dict.fromkeys(self.processes, 1000)  # other log files
-        for name in self.processes:
+        replicate = [name for name in self.processes if name.startswith("replicate")]
+        for name in [*self.processes, *replicate]:  # links twice: what a hub got after its turn
             process = self.start(name, "available-now")
             if process.wait() != 0:
                 raise AssertionError(f"{name}:\n{process.log.read_text()[-3000:]}")
 
     def check(self) -> bool:
         """Whether verify is clean and every line is there once in its own region."""
-        from geo.config import load
-        from geo.log.names import Topic
         from geo.log.tables import ClusterTables
         from geo.ops.verify import verify
         from geo.session import session
 
-        spark, config = session("delta-geo soak"), load(self.config)
+        spark, config = session("delta-geo soak"), self.config
         report = verify(spark, config)
         print("\n".join(report.lines()))
         clean = report.clean
@@ -101,12 +111,13 @@ class Soak:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--shape", choices=SHAPES, default="pair", help="of the links (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
-    print(f"seed {args.seed}, {args.minutes} minutes")
+    print(f"{args.shape}, seed {args.seed}, {args.minutes} minutes")
     with tempfile.TemporaryDirectory(prefix="geo-soak-") as folder:
-        soak = Soak(Path(folder), args.seed)
+        soak = Soak(Path(folder), args.shape, args.seed)
         try:
             ends = time.monotonic() + args.minutes * 60
             next_kill = time.monotonic() + 40

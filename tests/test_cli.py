@@ -82,6 +82,14 @@ def test_the_verbs_on_two_linked_clusters(linked: World, capsys: pytest.CaptureF
     code, report = _said(capsys, "verify", *config)
     assert (code, report["clean"]) == (0, True)
 
+    parts = "persistent://shop/web/parts"
+    code, made = _said(capsys, "topics", "create", *config, "--cluster", "us", "--topic", parts, "--partitions", "2")
+    assert (code, made["created"]) == (0, [f"{parts}-partition-0", f"{parts}-partition-1"])
+    code, _ = _said(capsys, "topics", "set", *config, "--cluster", "us", "--topic", parts, "--replication-clusters", "us")
+    assert code == 0
+    code, found = _said(capsys, "topics", "list", *config, "--topic", f"{parts}*")
+    assert [(row["topic"], row["replication_clusters"]) for row in found] == [(one, ["us"]) for one in made["created"]]
+
     linked.log("eu").delta().delete("origin = 'us' AND entry_id = 7")
     assert main(["verify", *config]) == 1
     assert "1 missing" in capsys.readouterr().out

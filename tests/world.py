@@ -26,6 +26,27 @@ from geo.replication.state import LinkState
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 
+Link = tuple[str, str] | Mapping[str, object]
+
+SHAPES: Mapping[str, tuple[Sequence[str], Sequence[Link]]] = {
+    "pair": (("eu", "us"), [("us", "eu"), ("eu", "us")]),
+    "one-way": (("a", "b"), [("a", "b")]),
+    "hub": (("a", "b", "c"), [("a", "b"), {"source": "b", "target": "c", "origins": "[a, b]"}]),
+    "aggregation": (("e1", "e2", "e3", "centre"), [("e1", "centre"), ("e2", "centre"), ("e3", "centre")]),
+    "inlong": (("a", "b", "c"), [("a", "b"), ("b", "a"), ("a", "c")]),
+}
+"""Clusters and links."""
+
+
+def config_text(clusters: Sequence[str], links: Iterable[Link], ttl: str | None = None) -> str:
+    """A configuration file whose clusters lie beside it."""
+    maps = [{"source": k[0], "target": k[1]} if isinstance(k, tuple) else dict(k) for k in links]
+    lines = ["version: 1", "clusters:", *(f"  {name}: {{root: {name}}}" for name in clusters), "links:" if maps else "links: []"]
+    lines += ["  - {" + ", ".join(f"{key}: {value}" for key, value in link.items()) + "}" for link in maps]
+    if ttl:
+        lines += ["topics:", f'  - {{match: "persistent://*/*/*", message_ttl: {ttl}}}']
+    return "\n".join(lines) + "\n"
+
 
 class World:
     """Clusters below `folder`. Links are pairs (source, target); by default a full mesh."""
@@ -35,7 +56,7 @@ class World:
         spark: SparkSession,
         folder: Path,
         clusters: Sequence[str] = ("eu", "us"),
-        links: Iterable[tuple[str, str] | Mapping[str, object]] | None = None,
+        links: Iterable[Link] | None = None,
         ttl: str | None = None,
     ) -> None:
         self.spark, self.folder = spark, folder
@@ -45,23 +66,11 @@ class World:
     def rewrite(
         self,
         clusters: Sequence[str],
-        links: Iterable[tuple[str, str] | Mapping[str, object]] | None = None,
+        links: Iterable[Link] | None = None,
         ttl: str | None = None,
     ) -> None:
         """Another configuration for the same folder: how a cluster joins or a link is added."""
-        if links is None:
-            links = itertools.permutations(clusters, 2)
-        maps = [{"source": k[0], "target": k[1]} if isinstance(k, tuple) else dict(k) for k in links]
-        lines = [
-            "version: 1",
-            "clusters:",
-            *(f"  {name}: {{root: {name}}}" for name in clusters),
-            "links:" if maps else "links: []",
-        ]
-        lines += ["  - {" + ", ".join(f"{key}: {value}" for key, value in link.items()) + "}" for link in maps]
-        if ttl:
-            lines += ["topics:", f'  - {{match: "persistent://*/*/*", message_ttl: {ttl}}}']
-        self.path.write_text("\n".join(lines) + "\n")
+        self.path.write_text(config_text(clusters, itertools.permutations(clusters, 2) if links is None else links, ttl))
         self.reload()
 
     def reload(self) -> None:
@@ -87,11 +96,11 @@ class World:
         assert isinstance(done, Published)
         return done
 
-    def write(self, cluster: str, first: int, end: int) -> None:
+    def write(self, cluster: str, first: int, end: int, *, topic: Topic = TOPIC) -> None:
         """Entries `first` to `end` - 1 of ledger 1 in one commit, past the publisher: for tests that are about links."""
-        log = self.log(cluster)
+        log = self.log(cluster, topic)
         if not log.exists():
-            create_topic(self.tables(cluster), TOPIC)
+            create_topic(self.tables(cluster), topic)
         log.append(self.entries(cluster, first, end))
 
     def entries(self, cluster: str, first: int, end: int) -> DataFrame:

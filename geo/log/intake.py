@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import cast
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from geo.config_tree import Config
-from geo.errors import UsageError
-from geo.log.names import Topic
+from geo.errors import UsageError, first_line
+from geo.log.names import Topic, show
 from geo.log.tables import user_columns
 from schemas import ENVELOPE
 from schemas.topic_log import MESSAGE_INPUT
@@ -36,6 +37,21 @@ def new_topic_columns(frame: DataFrame, dropped: Collection[str]) -> list[Struct
     extra = [f for f in frame.schema if f.name not in _TYPES and f.name not in _OURS and not f.name.startswith("_geo_")]
     only_order = all(f.name in dropped for f in extra)
     return [] if only_order and "payload" in frame.columns else extra
+
+
+def own_columns(ddl: str) -> list[StructField]:
+    """A typed topic's own columns from SQL: `amount DECIMAL(10,2), currency STRING`. Raises UsageError."""
+    try:
+        columns = list(cast(StructType, StructType.fromDDL(ddl)))
+    except PySparkException as error:
+        raise UsageError(
+            f"columns {show(ddl)} are not like 'amount DECIMAL(10,2), currency STRING': {first_line(error)}"
+        ) from None
+    if taken := [c.name for c in columns if c.name.lower() in _TYPES or c.name.lower() in _OURS or c.name.startswith("_geo_")]:
+        raise UsageError(
+            f"columns {', '.join(taken)} are of the envelope that every message has; leave them out or choose other names."
+        )
+    return columns
 
 
 def check_columns(frame: DataFrame, columns: StructType, dropped: Collection[str], topic: Topic) -> None:
@@ -70,10 +86,12 @@ def prepared(rows: DataFrame, columns: StructType, cluster: str) -> DataFrame:
     return rows.withColumn("replicate_to", F.array_sort(F.array_remove(F.array_distinct("replicate_to"), cluster)))
 
 
-def row_error(config: Config, cluster: str, topic: Topic) -> Column:
-    """Why a prepared row is refused, or NULL: payload or header too large, or a `replicate_to` that cannot be reached."""
+def row_error(cluster: str, routes: Mapping[str, tuple[str, ...] | None]) -> Column:
+    """Why a prepared row is refused, or NULL: payload or header too large, or a `replicate_to` that cannot be reached.
+
+    `routes` are the hubs on the way from `cluster` to each other one (`Config.hubs`).
+    """
     to = F.col("replicate_to")
-    routes = {name: config.hubs(cluster, name, topic) for name in config.clusters if name != cluster}
     reachable = [name for name, hubs in routes.items() if hubs is not None]
     unknown = F.array_except(to, F.array(*(F.lit(name) for name in reachable)).cast("array<string>"))
     header = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length(F.to_json("properties")), F.lit(0))

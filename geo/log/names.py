@@ -165,6 +165,10 @@ class Topic:
         found = _PARTITION.match(self.name)
         return int(found[1]) if found else None
 
+    def with_partition(self, number: int) -> Topic:
+        """Partition `number` of the partitioned topic of this name."""
+        return Topic(self.tenant, self.namespace, f"{self.name}-partition-{number}")
+
     @property
     def is_system(self) -> bool:
         """Whether the name starts with `__`: it carries what this package writes, not messages of users."""

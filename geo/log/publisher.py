@@ -28,7 +28,7 @@ from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKe
 from geo.log.names import Topic, check_producer
 from geo.log.ownership import Ownership, Runner, claim, release
 from geo.log.tables import ClusterTables
-from geo.log.topics import create_topic
+from geo.log.topics import create_topic, partitions, replication_clusters
 from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,14 @@ class Publisher:
         found = self.log.find(TOPIC_LOG)
         planned = found or StructType(cast(StructType, StructType.fromDDL(TOPIC_LOG.ddl)).fields + own)
         check_columns(frame, planned, dropped, self.topic)
+        if not found and (parts := partitions(self.tables, self.topic)):
+            raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
         self.columns = found or create_topic(self.tables, self.topic, own)
+        cluster = self.tables.cluster.name
+        local = {cluster: replication_clusters(self.tables, self.topic)}
+        self._routes = {
+            name: self.config.hubs(cluster, name, self.topic, local) for name in self.config.clusters if name != cluster
+        }
         name = f"producer {self.producer} of {self.topic} in {self.tables.cluster.name}"
         runner = Runner(name, f"publish/{self.topic.path}/{self.producer}", f"producer.{self.producer}")
         self._ownership: Ownership = claim(self.tables, [runner], take_over=take_over, point=CrashPoint.PUBLISH_CLAIMED)[0]
@@ -135,7 +142,7 @@ class Publisher:
         (source, offset, reason); without it one bad row refuses the whole batch.
         Raises UsageError for bad rows, SourceChangedError if rows appeared below what was published, FencedError.
         """
-        own = row_error(self.config, self.tables.cluster.name, self.topic)
+        own = row_error(self.tables.cluster.name, self._routes)
         error = F.coalesce(F.col(ERROR), own) if ERROR in rows.columns else own
         ready = prepared(rows, self.columns, self.tables.cluster.name).withColumn(ERROR, error)
         tagged = identity.published(self.tables.spark, identity.tag(ready), self._progress.sources, _PUBLISHED).persist()

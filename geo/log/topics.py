@@ -1,33 +1,58 @@
-"""The registry of a cluster's topics and how a topic comes into being. `system/topics` is how links discover topics."""
+"""The registry of a cluster's topics and how a topic comes into being. `system/topics` is how links discover topics.
+
+A partitioned topic is nothing of its own: it is the topics `name-partition-0…n-1` that are registered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Any
 
+from pyspark.sql import Row
 from pyspark.sql.types import StructField, StructType
 
+from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
+from geo.errors import UsageError
 from geo.log.names import Topic
-from geo.log.tables import ClusterTables, open_log
+from geo.log.tables import ClusterTables, open_log, user_columns
 from schemas import TOPIC_LOG, TOPICS
+
+REPLICATION_CLUSTERS = "replication_clusters"
+"""The policy a topic may have in a registry: names of clusters, joined by commas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
+    """A topic in one cluster's registry. `replication_clusters` None: as the configuration says."""
+
     topic: Topic
     created_at: datetime
     typed: bool
+    replication_clusters: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, row: Row) -> Registered:
+        clusters = (row["policies"] or {}).get(REPLICATION_CLUSTERS)
+        return cls(Topic.parse(row["topic"]), row["created_at"], row["typed"], tuple(clusters.split(",")) if clusters else None)
 
 
 def registered_topics(tables: ClusterTables) -> list[Registered]:
     """The topics of a cluster by name; none if it has no registry yet (nothing was ever published or replicated there)."""
-    rows = tables.journal(TOPICS).newest()
-    return sorted((Registered(Topic.parse(r["topic"]), r["created_at"], r["typed"]) for r in rows), key=lambda r: r.topic)
+    return sorted(map(Registered.of, tables.journal(TOPICS).newest()), key=lambda found: found.topic)
 
 
-def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = ()) -> StructType:
+def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
+    """What this cluster's registry says of the topic: `Registered.replication_clusters`; None also for an unknown topic."""
+    rows = tables.journal(TOPICS).newest(f"topic = '{topic}'")
+    return Registered.of(rows[0]).replication_clusters if rows else None
+
+
+def create_topic(
+    tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), policies: Mapping[str, str] | None = None
+) -> StructType:
     """The topic's log, created with `columns` as the user's own unless another process is quicker, and registered.
 
     1. Add the registry row → 2. create the log. So a log that is there is registered; a registered topic whose log is not
@@ -36,7 +61,74 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     registry = tables.journal(TOPICS)
     if not registry.newest(f"topic = '{topic}'"):
         now = datetime.now(timezone.utc)
-        registry.append([{"topic": str(topic), "created_at": now, "typed": bool(columns), "sequence": 1}])
+        row = {"topic": str(topic), "created_at": now, "typed": bool(columns), "policies": policies, "sequence": 1}
+        registry.append([row])
     reach(CrashPoint.TOPIC_REGISTERED)
     tables.log(topic).create(TOPIC_LOG, columns)
     return open_log(tables, topic)[1]
+
+
+def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:
+    """The partitions of a partitioned topic that a cluster has, in order; none if it is not partitioned there."""
+    rows = tables.journal(TOPICS).newest(f"startswith(topic, '{topic}-partition-')")
+    found = [(one.partition, one) for row in rows if (one := Topic.parse(row["topic"])).partition is not None]
+    return [one for _, one in sorted(found)]
+
+
+def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: Sequence[StructField] = ()) -> list[Topic]:
+    """Make `topic` a partitioned topic with `count` partitions, or give it more. Idempotent. Returns those created now.
+
+    New ones have the columns and policies of partition 0. Raises UsageError if there are more already (a partition cannot be
+    taken away: its messages are in it) or if `topic` is a topic of its own.
+    """
+    registry = tables.journal(TOPICS)
+    if topic.partition is not None or registry.newest(f"topic = '{topic}'"):
+        raise UsageError(
+            f"{topic} is a topic of its own in {tables.cluster.name}, it cannot be partitioned. Choose another name."
+        )
+    there = partitions(tables, topic)
+    if len(there) > count:
+        raise UsageError(
+            f"{topic} has {len(there)} partitions in {tables.cluster.name}; they can grow in number, not shrink to {count}."
+        )
+    policies: Mapping[str, str] | None = None
+    if there:
+        own = user_columns(open_log(tables, there[0])[1])
+        if columns and list(columns) != own:
+            raise UsageError(f"{there[0]} has other columns: {StructType(own).simpleString()}; new partitions have the same.")
+        columns = own
+        policies = registry.newest(f"topic = '{there[0]}'")[0]["policies"]
+    missing = [one for one in map(topic.with_partition, range(count)) if one not in there]
+    for one in missing:
+        create_topic(tables, one, columns, policies)
+    return missing
+
+
+def set_replication_clusters(
+    tables: ClusterTables, config: Config, topic: Topic, clusters: Collection[str] | None
+) -> list[Topic]:
+    """Let only links between `clusters` carry the topic out of this one; None: as the configuration says again.
+
+    For a partitioned topic, all its partitions. A link that runs follows within seconds; one that is withdrawn keeps its
+    place and goes on from there. (Pulsar's topic policy, which goes before the namespace's.)
+    Returns the topics changed. Raises UsageError for an unknown cluster or topic.
+    """
+    for name in clusters or ():
+        config.cluster(name)
+    if clusters is not None and tables.cluster.name not in clusters:
+        raise UsageError(
+            f"replication clusters {', '.join(sorted(clusters))} leave out {tables.cluster.name} itself; name it too."
+        )
+    registry = tables.journal(TOPICS)
+    rows = [row for one in [topic, *partitions(tables, topic)] for row in registry.newest(f"topic = '{one}'")]
+    if not rows:
+        raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
+
+    def changed(row: Row) -> dict[str, Any]:
+        policies = {key: value for key, value in (row["policies"] or {}).items() if key != REPLICATION_CLUSTERS}
+        if clusters is not None:
+            policies[REPLICATION_CLUSTERS] = ",".join(sorted(set(clusters)))
+        return {**row.asDict(), "policies": policies or None, "sequence": row["sequence"] + 1}
+
+    registry.append([changed(row) for row in rows])
+    return [Topic.parse(row["topic"]) for row in rows]

@@ -20,7 +20,7 @@ from geo.errors import UnsafeError, UsageError, first_line
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log
-from geo.log.topics import registered_topics
+from geo.log.topics import registered_topics, replication_clusters
 from schemas import LEDGERS, LINKS, OWNERS
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
@@ -116,7 +116,8 @@ def _maintain_log(
 ) -> Maintained:
     by_day = _files(table)
     due = expired_days(by_day, config.policy(topic).message_ttl_s, now)
-    links = [link for link in config.links_of(topic) if link.source == tables.cluster.name]
+    local = {tables.cluster.name: replication_clusters(tables, topic)}
+    links = [link for link in config.links_of(topic, local) if link.source == tables.cluster.name]
     held = [one for link in links if due and (one := _held(config, tables, link, topic, table, due, now))]
     kept = {day for one in held if not (one.silent and yes) for day in one.days}
     expired = [by_day[day] for day in due if day not in kept]

@@ -67,7 +67,8 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
     """
     check_topic_glob(topics)
     clusters = {name: ClusterTables(spark, cluster) for name, cluster in config.clusters.items()}
-    registered = {name: {found.topic for found in registered_topics(tables)} for name, tables in clusters.items()}
+    registries = {name: {found.topic: found for found in registered_topics(tables)} for name, tables in clusters.items()}
+    registered = {name: set(registry) for name, registry in registries.items()}
     known = sorted(set().union(*registered.values()))
     matching = [topic for topic in known if topic_glob_matches(topics, topic)]
     if not matching:
@@ -90,7 +91,8 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             }
             ttl_s = config.policy(topic).message_ttl_s
             expired_before_us = None if ttl_s is None else now_us - ttl_s * 1_000_000
-            links = config.links_of(topic)
+            local = {name: registry[topic].replication_clusters for name, registry in registries.items() if topic in registry}
+            links = config.links_of(topic, local)
             comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us)
             comparison.notes += _notes(topic, registered, pinned, links, floors)
             comparison.run()

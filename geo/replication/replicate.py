@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from geo.config_tree import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import FencedError, GeoError, RetryableError, UsageError, first_line
-from geo.log.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.log.names import ALL_TOPICS, topic_glob_matches
 from geo.log.ownership import Ownership, claim, release
 from geo.log.tables import ClusterTables
-from geo.log.topics import registered_topics
+from geo.log.topics import Registered, registered_topics
 from geo.replication.link import TopicLink
 from geo.replication.link_table import append_links, read_links
 from geo.replication.state import State, backoff_s
@@ -133,17 +133,21 @@ class Replicator:
     # -- which topics ------------------------------------------------------------------------------------------------
 
     def _discover(self, *, first: bool = False) -> None:
+        """Take up the topics that the sources' registries have by now, let go of those that are no longer replicated."""
         fresh: list[_Slot] = []
         for link in self._links:
             source = self._sources[link.source]
-            for topic in (found.topic for found in registered_topics(source)):
-                key = (link.source, str(topic))
-                if key in self._slots or not self._carries(link, topic):
+            for found in registered_topics(source):
+                key = (link.source, str(found.topic))
+                carried = self._carries(link, found)
+                if key in self._slots and not carried:
+                    self._let_go(key)
+                if key in self._slots or not carried:
                     continue
                 # Registered a moment ago, its log is about to be created. One that this link has read must be there.
-                if not source.log(topic).exists() and key not in read_links(self._target):
+                if not source.log(found.topic).exists() and key not in read_links(self._target):
                     continue
-                self._slots[key] = _Slot(TopicLink(self._target, source, self._config, link, topic))
+                self._slots[key] = _Slot(TopicLink(self._target, source, self._config, link, found.topic))
                 fresh.append(self._slots[key])
         try:
             self._claim(fresh, take_over=self._take_over)
@@ -152,6 +156,16 @@ class Replicator:
                 raise
             for slot in fresh:
                 self._set(slot, State.FAILED, str(error))
+
+    def _let_go(self, key: tuple[str, str]) -> None:
+        """Stop one topic, whose replication clusters leave this link out by now. It goes on from here if they change again."""
+        slot = self._slots.pop(key)
+        self._stop_query(slot)
+        if slot.ownership is not None:
+            if slot.work.state is not None:
+                slot.work.flush(State.STOPPED)
+            release([slot.ownership])
+        self._set(slot, State.STOPPED, "its replication clusters leave this link out")
 
     def _resolved(self) -> None:
         """Let failed links go on that somebody has resolved since (`geo reconcile`)."""
@@ -162,8 +176,8 @@ class Replicator:
                 if known[slot.work.link.source, str(slot.work.topic)].state is not State.FAILED:
                     self._set(slot, State.STOPPED, None)
 
-    def _carries(self, link: Link, topic: Topic) -> bool:
-        return topic_glob_matches(self._glob, topic) and link in self._config.links_of(topic)
+    def _carries(self, link: Link, found: Registered) -> bool:
+        return topic_glob_matches(self._glob, found.topic) and _replicates(self._config, link, found)
 
     def _claim(self, slots: list[_Slot], *, take_over: bool) -> None:
         if slots:
@@ -293,14 +307,22 @@ class Replicator:
     def _stop_queries(self) -> None:
         """Let running batches end."""
         for slot in self._slots.values():
-            query = slot.work.query
-            if query is not None and query.isActive:
-                stop_between_batches(query)
-                slot.state = State.STOPPED if slot.state is State.RUNNING else slot.state
+            self._stop_query(slot)
+
+    def _stop_query(self, slot: _Slot) -> None:
+        query = slot.work.query
+        if query is not None and query.isActive:
+            stop_between_batches(query)
+            slot.state = State.STOPPED if slot.state is State.RUNNING else slot.state
 
     def _hand_over(self) -> None:
         """Record and release what stopped cleanly; anything else is left to the next start."""
         release([slot.ownership for slot in self._record(State.STOPPED) if slot.ownership])
+
+
+def _replicates(config: Config, link: Link, found: Registered) -> bool:
+    """Whether the link replicates a topic of its source's registry."""
+    return link in config.links_of(found.topic, {link.source: found.replication_clusters})
 
 
 def _of_spark(error: Exception) -> bool:
@@ -339,10 +361,11 @@ def reconcile_links(
     require_delta(spark)
     link = config.link(source, target)
     tables = {name: ClusterTables(spark, config.cluster(name)) for name in (source, target)}
-    matching = [r.topic for r in registered_topics(tables[source]) if topic_glob_matches(topics, r.topic)]
-    found = [topic for topic in matching if link in config.links_of(topic)]
+    matching = [one for one in registered_topics(tables[source]) if topic_glob_matches(topics, one.topic)]
+    found = [one.topic for one in matching if _replicates(config, link, one)]
     if not found:
-        why = f"{link.link_name} does not carry {', '.join(map(str, matching))}" if matching else f"{source} has no such topic"
+        names = ", ".join(str(one.topic) for one in matching)
+        why = f"{link.link_name} does not carry {names}" if matching else f"{source} has no such topic"
         raise UsageError(f"no topic that matches {topics} to reconcile: {why}.")
     done = []
     for topic in found:

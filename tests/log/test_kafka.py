@@ -120,12 +120,14 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(world: World, b
         _publish(world, broker, "nowhere", producer="q")
 
 
-def test_a_broker_that_asks_for_a_password_gets_the_referenced_one(
+def test_a_broker_that_asks_for_tls_and_a_password_gets_the_referenced_one(
     world: World, broker: Broker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     broker.create("guarded", 1)
     broker.produce("guarded", [(0, None, b"1", [])])
-    settings = f"security_protocol: SASL_PLAINTEXT, sasl_mechanism: PLAIN, sasl_plain_username: {USER}"
+    settings = (
+        f"security_protocol: SASL_SSL, ssl_cafile: {broker.certificate}, sasl_mechanism: PLAIN, sasl_plain_username: {USER}"
+    )
     with world.path.open("a") as file:
         file.write(f'kafka:\n  "{broker.sasl_bootstrap}": {{{settings}, sasl_plain_password: secret://env/KAFKA_PASSWORD}}\n')
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)

@@ -1,0 +1,144 @@
+"""What running links take up by themselves: new topics and partitions, a changed policy, a failure that was resolved."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from deltalake import DeltaTable
+
+from geo.errors import UsageError
+from geo.log.names import Topic
+from geo.log.publish import publish
+from geo.log.topics import create_partitions, partitions, registered_topics, set_replication_clusters
+from geo.replication import replicate
+from geo.replication.replicate import LinkReport, Replicator, reconcile_links
+from geo.replication.state import State
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+ORDERS = Topic.parse("persistent://shop/web/orders")
+_LIMIT_S = 120.0
+
+
+class Running:
+    """The links into a cluster, running in a thread, and what they reported."""
+
+    def __init__(self, world: World, target: str) -> None:
+        self.reports: list[LinkReport] = []
+        self.replicator = Replicator(world.spark, world.config, target, trigger="100 ms", on_event=self.reports.append)
+        self._thread = threading.Thread(target=self.replicator.run)
+        self._thread.start()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while not condition():
+            assert self._thread.is_alive(), f"ended early: {self.reports}"
+            assert time.monotonic() < deadline, f"did not happen: {self.reports}"
+            time.sleep(0.05)
+
+    def last(self, topic: Topic) -> tuple[State | None, str | None]:
+        """State and reason that were last reported of a topic."""
+        return next(((r.state, r.reason) for r in reversed(self.reports) if r.topic == str(topic)), (None, None))
+
+    def stop(self) -> None:
+        self.replicator.stop()
+        self._thread.join(_LIMIT_S)
+
+
+@contextmanager
+def _running(world: World, target: str) -> Iterator[Running]:
+    running = Running(world, target)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicate, "DISCOVERY_INTERVAL_S", 0.5)
+    monkeypatch.setattr(replicate, "FLUSH_INTERVAL_S", 0.5)
+
+
+def _count(world: World, cluster: str, topic: Topic) -> int:
+    """Told by another engine, which leaves Spark to the links."""
+    log = world.log(cluster, topic).name
+    return DeltaTable(log).count() if DeltaTable.is_deltatable(log) else 0
+
+
+def test_new_partitions_are_taken_up_with_the_columns_and_policy_of_the_others(world: World) -> None:
+    us = world.tables("us")
+
+    with pytest.raises(UsageError, match="us has no topic"):
+        set_replication_clusters(us, world.config, ORDERS, ["us"])
+    columns = world.spark.range(0).selectExpr("id AS number", "CAST(id AS DOUBLE) AS amount").schema
+    assert [str(one) for one in create_partitions(us, ORDERS, 2, list(columns))] == [f"{ORDERS}-partition-{n}" for n in (0, 1)]
+    assert create_partitions(us, ORDERS, 2) == []
+    with pytest.raises(UsageError, match="has 2 partitions in us; they can grow in number, not shrink to 1"):
+        create_partitions(us, ORDERS, 1)
+    with pytest.raises(UsageError, match=r"orders is partitioned: publish to one of .*-partition-0 to orders-partition-1"):
+        publish(world.rows(0, 1), ORDERS, config=world.config, cluster="us", order_by="number")
+    set_replication_clusters(us, world.config, ORDERS, ["us", "eu"])
+    for part in partitions(us, ORDERS):
+        world.write("us", 0, 5, topic=part)
+    with _running(world, "eu") as links:
+        links.until(lambda: all(_count(world, "eu", ORDERS.with_partition(n)) == 5 for n in (0, 1)))
+        (third,) = create_partitions(us, ORDERS, 3)
+        world.write("us", 0, 7, topic=third)
+        links.until(lambda: _count(world, "eu", third) == 7)
+    assert [found.replication_clusters for found in registered_topics(us)] == [("eu", "us")] * 3
+    assert partitions(world.tables("eu"), ORDERS) == partitions(us, ORDERS)
+    assert "amount" in world.log("eu", third).read().columns
+    assert world.verify().clean
+
+
+def test_a_topic_whose_policy_leaves_the_link_out_stops_and_goes_on_when_it_is_back(world: World) -> None:
+    us = world.tables("us")
+    world.write("us", 0, 10)
+    with _running(world, "eu") as links:
+        links.until(lambda: _count(world, "eu", TOPIC) == 10)
+        assert set_replication_clusters(us, world.config, TOPIC, ["us"]) == [TOPIC]
+        links.until(lambda: links.last(TOPIC) == (State.STOPPED, "its replication clusters leave this link out"))
+        world.write("us", 10, 20)
+        assert world.verify().clean, "what no link carries is not missing"
+        rows = world.rows(0, 1).selectExpr("*", "array('eu') AS replicate_to")
+        with pytest.raises(UsageError, match="replicate_to names eu: from us this topic reaches no other cluster"):
+            publish(rows, TOPIC, config=world.config, cluster="us", order_by="number")
+        set_replication_clusters(us, world.config, TOPIC, None)
+        links.until(lambda: _count(world, "eu", TOPIC) == 20)
+    world.assert_clean()
+    assert world.verify().clean
+
+
+def test_the_registrys_policy_goes_before_the_configurations(world: World) -> None:
+    world.write("us", 0, 10)
+    with world.path.open("a") as file:
+        file.write(f'topics:\n  - {{match: "{TOPIC}", replication_clusters: [us]}}\n')
+    world.reload()
+    set_replication_clusters(world.tables("us"), world.config, TOPIC, ["eu", "us"])
+    assert [report.replicated for report in world.replicate("eu")] == [10]
+    with pytest.raises(UsageError, match="leave out us itself"):
+        set_replication_clusters(world.tables("us"), world.config, TOPIC, ["eu"])
+    with pytest.raises(UsageError, match="mars"):
+        set_replication_clusters(world.tables("us"), world.config, TOPIC, ["us", "mars"])
+
+
+def test_a_failed_link_goes_on_in_its_process_once_it_is_resolved(linked: World) -> None:
+    with _running(linked, "eu") as links:
+        linked.write("us", 20, 30)
+        links.until(lambda: _count(linked, "eu", TOPIC) == 50)
+        linked.log("us").delta().update("origin = 'us' AND entry_id = 7", {"key": "'forged'"})
+        linked.write("us", 30, 40)
+        links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
+        assert "geo reconcile" in (links.last(TOPIC)[1] or "")
+        (done,) = reconcile_links(linked.spark, linked.config, "us", "eu")
+        assert done.appended == 10
+        links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
+        linked.write("us", 40, 50)
+        links.until(lambda: _count(linked, "eu", TOPIC) == 70)
+    assert linked.link_state("eu", "us").state is State.STOPPED
