@@ -105,7 +105,7 @@ def find_java() -> str:
 def _install(missing: Sequence[Jar], folder: Path) -> None:
     """Download, verify, and only then show the jars in the folder, one rename each."""
     java = find_java()
-    names = ", ".join(jar.coordinates for jar in missing)
+    names = ", ".join(jar.coordinates for jar in missing) if len(missing) < 5 else f"{len(missing)} jars"
     print(f"delta-geo: downloading {names} to {folder} (once)", file=sys.stderr, flush=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kafka import KafkaProducer
@@ -53,7 +53,10 @@ group.initial.rebalance.delay.ms=0
 class Broker:
     """One broker below `folder`. It keeps its data and ports when it is stopped and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, java_options: Sequence[str] = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    ) -> None:
+        self._java_options = java_options
         jars = ensure_jars(default_folder().with_name("kafka"), parse_lock(_LOCK.read_text()))
         self._classpath = os.pathsep.join(map(str, jars))
         self._folder = folder
@@ -145,7 +148,7 @@ class Broker:
 
     def _java(self, *args: str) -> subprocess.Popen[bytes]:
         with open(self._folder / "broker.log", "ab") as log:
-            command = [find_java(), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self._classpath, *args]
+            command = [find_java(), *self._java_options, "-cp", self._classpath, *args]
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 

@@ -17,6 +17,9 @@ PURE = [
     "geo/log/names.py",
     "geo/replication/rule.py",
     "geo/replication/state.py",
+    "geo/subscription/ranges.py",
+    "geo/subscription/record.py",
+    "geo/subscription/state.py",
     "geo/trigger.py",
     *(str(path.relative_to(ROOT)) for path in (ROOT / "schemas").glob("*.py")),
 ]

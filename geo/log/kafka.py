@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError, OffsetOutOfRangeError
+from kafka.errors import KafkaError, OffsetOutOfRangeError, UnsupportedCodecError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -29,6 +29,7 @@ from geo.errors import RetryableError, SourceChangedError, UsageError
 log = logging.getLogger(__name__)
 
 FORMAT = "geo_kafka"
+NATIVE_PARTS = "pip install 'delta-geo[kafka]' brings checksums and codecs as native code"
 SOURCE, OFFSET = "_geo_kafka_partition", "_geo_kafka_offset"
 SCHEMA = f"{SOURCE} STRING, {OFFSET} BIGINT, key STRING, payload BINARY, properties MAP<STRING, STRING>, event_time TIMESTAMP"
 
@@ -151,11 +152,15 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"Kafka topic {self._topic}, partition {partition}: offset {position} was deleted while the batch was read. "
                     "Nothing of the batch was published; the next start says which offsets are gone."
                 ) from None
+            except UnsupportedCodecError as error:
+                raise UsageError(
+                    f"Kafka topic {self._topic}, partition {partition}: {error}. {NATIVE_PARTS}, on the driver and the workers."
+                ) from None
             if rows := [record for record in records if record.offset < end]:
                 yield _block(rows)
             waited = time.monotonic() - progressed
             if consumer.position(where) > position:
-                progressed = time.monotonic()
+                progressed, told = time.monotonic(), 0.0
             elif waited > WAIT_S:
                 raise RetryableError(
                     f"Kafka topic {self._topic}, partition {partition}: no answer for {waited:.0f} s at {position}."

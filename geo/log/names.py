@@ -4,7 +4,7 @@ The grammar, here and nowhere else. All of it is ASCII, so no two names look ali
 - A topic is `persistent://tenant/namespace/name`. Each of the three parts has the characters Pulsar allows in a tenant:
   letters, digits and `_ - . : =`. It starts with a letter, a digit or `_`; it has no `..`; it is no device name of
   Windows (`con`, `nul`, `com1`, ...: a folder of that name cannot be made there).
-- Clusters and producers stand unencoded in paths, in table property keys and in message ids (`eu:7:42`): lower-case
+- Clusters, producers and subscriptions stand unencoded in paths, property keys, message ids (`eu:7:42`): lower-case
   letters, digits, `_` and `-`, starting with a letter or a digit.
 - A topic glob is a topic in which `*` and `?` stand for any and for one character of a part.
 
@@ -183,6 +183,11 @@ def check_cluster(name: str) -> str:
 def check_producer(name: str) -> str:
     """The name itself, when it is one a producer may have. Raises InvalidNameError."""
     return _check_label("producer", name)
+
+
+def check_subscription(name: str) -> str:
+    """The name itself, when it is one a subscription may have. Raises InvalidNameError."""
+    return _check_label("subscription", name)
 
 
 def check_topic_glob(glob: str) -> str:

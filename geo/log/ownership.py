@@ -31,6 +31,7 @@ from pyspark.sql import functions as F
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.log.frames import rows_frame
+from geo.log.names import Topic
 from geo.log.process import Process
 from geo.log.table import Table
 from geo.log.tables import ClusterTables
@@ -129,7 +130,7 @@ def claim(
         found = {row["runner"]: row for row in newest if row["runner"] in names}
         if not take_over:
             for row in found.values():
-                _refuse_if_owned(row)
+                _refuse_if_owned(row, "Start again with --take-over to replace it.")
         sequence = max((row["sequence"] for row in newest), default=0) // 2 * 2 + 2
         rows = {
             name: {
@@ -163,11 +164,25 @@ def owned_now(tables: ClusterTables) -> list[Row]:
     return [row for row in tables.journal(OWNERS).newest() if row["state"] == "owned"]
 
 
+def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
+    """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may: it runs on another host."""
+    for row in tables.journal(OWNERS).newest(
+        f"startswith(runner, 'producer ') AND endswith(runner, ' of {topic} in {tables.cluster.name}')"
+    ):
+        _refuse_if_owned(row, "Nothing was written.")
+
+
+def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runner:
+    """What a producer owns: its work on one topic."""
+    name = f"producer {producer} of {topic} in {tables.cluster.name}"
+    return Runner(name, f"publish/{topic.path}/{producer}", f"producer.{producer}")
+
+
 def _now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-def _refuse_if_owned(row: Row) -> None:
+def _refuse_if_owned(row: Row, else_: str) -> None:
     runner, since, holder = row["runner"], row["since"], Process.decode(row["holder"])
     if row["state"] == "released" or holder is None:
         return
@@ -176,12 +191,11 @@ def _refuse_if_owned(row: Row) -> None:
     if not holder.is_here:
         raise AlreadyOwnedError(
             f"{runner}: owned by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC, which did not stop cleanly or still runs. "
-            "From here it cannot be told which. If it is gone, or if you want to replace it, start again with --take-over."
+            f"From here it cannot be told which. If it runs, stop it first. {else_}"
         )
     if holder.lives:
         raise AlreadyOwnedError(
-            f"{runner}: already run by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC. One runner at a time: stop that one first, "
-            "or start with --take-over to replace it."
+            f"{runner}: already run by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC. One runner at a time: stop that one first. {else_}"
         )
     if not holder.wait_for_jvm_end(_JVM_END_S):
         raise AlreadyOwnedError(f"{runner}: the JVM {holder.jvm_pid} of the dead {holder} still runs: end it, then start again.")

@@ -26,7 +26,7 @@ from geo.log.intake import ERROR, check_columns, new_topic_columns, prepared, ro
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, plan
 from geo.log.names import Topic, check_producer
-from geo.log.ownership import Ownership, Runner, claim, release
+from geo.log.ownership import Ownership, claim, producer_runner, release
 from geo.log.tables import ClusterTables
 from geo.log.topics import create_topic, partitions, replication_clusters
 from schemas import TOPIC_LOG
@@ -96,8 +96,7 @@ class Publisher:
         self._routes = {
             name: self.config.hubs(cluster, name, self.topic, local) for name in self.config.clusters if name != cluster
         }
-        name = f"producer {self.producer} of {self.topic} in {self.tables.cluster.name}"
-        runner = Runner(name, f"publish/{self.topic.path}/{self.producer}", f"producer.{self.producer}")
+        runner = producer_runner(self.tables, self.topic, self.producer)
         self._ownership: Ownership = claim(self.tables, [runner], take_over=take_over, point=CrashPoint.PUBLISH_CLAIMED)[0]
         try:
             self._ownership.fence(self.log)

@@ -12,11 +12,10 @@ from pyspark.sql import functions as F
 
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
-from geo.errors import AlreadyOwnedError, UsageError
+from geo.errors import UsageError
 from geo.log.ledgers import REBUILD_RECORD
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.log.ownership import Runner, claim, owned_now, release
-from geo.log.process import Process
+from geo.log.ownership import Runner, claim, refuse_producers, release
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic, registered_topics
 from geo.replication.reconcile import ID, in_target_shape, without_present
@@ -48,16 +47,8 @@ def rebuild(
     if not found:
         raise UsageError(f"{peer} has no topic that matches {topics}.")
     for registered in found:
-        _refuse_producers(own, registered.topic)
+        refuse_producers(own, registered.topic)
     return [Rebuilt(str(r.topic), _rebuild(own, other, r.topic, cluster, dry_run=dry_run)) for r in found]
-
-
-def _refuse_producers(own: ClusterTables, topic: Topic) -> None:
-    for row in owned_now(own):
-        holder = Process.decode(row["holder"])
-        alive = holder is None or not holder.is_here or holder.lives
-        if row["runner"].startswith("producer ") and f" of {topic} in " in row["runner"] and alive:
-            raise AlreadyOwnedError(f"{row['runner']} is owned by {holder}: stop it first. Nothing was written.")
 
 
 def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, dry_run: bool) -> int:

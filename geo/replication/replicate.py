@@ -298,8 +298,9 @@ class Replicator:
         moved = [(slot, now) for slot in slots if (now := slot.work.progressed(state))]
         append_links(self._target, [now for _, now in moved])
         for slot, now in moved:
+            if slot.work.recorded is None or now.source_version > slot.work.recorded.source_version:
+                slot.tries = 0
             slot.work.note(now)
-            slot.tries = 0
         if moved:
             reach(CrashPoint.LINK_STATE_RECORDED)
         return slots

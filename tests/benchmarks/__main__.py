@@ -1,4 +1,5 @@
-"""`python -m tests.benchmarks [throughput|latency|age] [--quick]`: a link beside the plain Delta-to-Delta stream a user would write.
+"""`python -m tests.benchmarks [throughput|latency|age|kafka] [--quick]`: a link beside the plain Delta-to-Delta stream a user
+would write, and a Kafka topic into another region beside MirrorMaker 2.
 
 Both are run in turn in one process on the same data; the ratios are printed, the seconds are this machine's. The plain
 stream is `readStream.format("delta")` into `writeStream.format("delta")`, exactly once by Delta's own transaction ids.
@@ -12,9 +13,15 @@ import tempfile
 import time
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from geo.ops.maintain import maintain
 from geo.session import session
 from tests.benchmarks.bench import Bench
+from tests.benchmarks.kafka import KafkaBench
+
+_BATCHES = 25
+"""Measured at each age; the first five are not counted."""
 
 
 def throughput(bench: Bench, rows: int, rounds: int) -> None:
@@ -57,7 +64,7 @@ def age(bench: Bench, young: int, old: int) -> None:
     for commits in (young, old):
         bench.age("age", commits)
         for kind in ("plain", "link"):
-            found = bench.batch_ms(kind, "age")
+            found = bench.batch_ms(kind, "age", _BATCHES)
             times[kind, commits] = statistics.median(found)
             print(f"  at {commits:,} commits: {kind:5} median batch {times[kind, commits]:.0f} ms of {len(found)}", flush=True)
     ratio = {kind: times[kind, old] / times[kind, young] for kind in ("link", "plain")}
@@ -65,27 +72,55 @@ def age(bench: Bench, young: int, old: int) -> None:
         f"(c) batch time at {old:,} commits = {ratio['link']:.2f} x that at {young:,} (wanted: at most 1.2); "
         f"the plain stream's {ratio['plain']:.2f} x; the link takes {times['link', old] / times['plain', old]:.2f} x the plain stream then"
     )
-    files, began = bench.files("age"), time.monotonic()
+    before, began = bench.files("age"), time.monotonic()
+    listed = bench.listing_ms("age")
     for cluster in ("us", "eu"):
         maintain(bench.spark, bench.world.config, cluster)
     seconds = time.monotonic() - began
-    after = statistics.median(bench.batch_ms("link", "age"))
+    after = statistics.median(bench.batch_ms("link", "age", _BATCHES))
+    print(f"    before geo maintain: {before}, newest version told in {listed:.0f} ms, median batch {times['link', old]:.0f} ms")
     print(
-        f"    geo maintain of both: {files:,} files become {bench.files('age'):,} in {seconds:.0f} s; median batch then {after:.0f} ms"
+        f"    after it ({seconds:.0f} s): {bench.files('age')}, newest version told in {bench.listing_ms('age'):.0f} ms, "
+        f"median batch {after:.0f} ms"
     )
+
+
+def kafka(spark: SparkSession, folder: Path, records: int, seconds: float) -> None:
+    """A Kafka topic into another region, by MirrorMaker 2 and by delta-geo: a backlog, then 200 records a second."""
+    bench, mb = KafkaBench(spark, folder), 1024 / 1e6
+    try:
+        bench.backlog(records)
+        mirror = bench.mirror()
+        try:
+            took, copied = bench.mirrored("bench-backlog", records)
+            theirs = bench.mirror_latency(seconds)
+        finally:
+            mirror.terminate()
+            mirror.wait()
+        print(f"  MirrorMaker 2, broker to broker: {copied * mb / took:.0f} MB/s of {records:,} x 1 KB", flush=True)
+        print(f"  at 200 a second, record to consumer of the other broker: {_percentiles('MM2', theirs, 'records')}", flush=True)
+        took, published = bench.published(records, records // 10)
+        print(f"  delta-geo, broker to log: {published * mb / took:.0f} MB/s", end="", flush=True)
+        took = bench.replicated(records)
+        print(f"; log to the other region's log, a link's start included: {records * mb / took:.0f} MB/s", flush=True)
+        ours = bench.geo_latency(seconds)
+        for cluster, what in (("us", "record to commit in the log"), ("eu", "record to commit in the other region's log")):
+            print(f"  at 200 a second, {what}: {_percentiles('geo', ours[cluster], 'records')}", flush=True)
+    finally:
+        bench.close()
 
 
 def _at(seconds: list[float], percentile: int) -> float:
     return statistics.quantiles(seconds, n=100)[percentile - 1]
 
 
-def _percentiles(kind: str, seconds: list[float]) -> str:
-    return f"{kind:5} p50 {_at(seconds, 50):.2f} s  p95 {_at(seconds, 95):.2f} s  ({len(seconds)} commits)"
+def _percentiles(kind: str, seconds: list[float], of: str = "commits") -> str:
+    return f"{kind:5} p50 {_at(seconds, 50):.2f} s  p95 {_at(seconds, 95):.2f} s  ({len(seconds):,} {of})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("which", nargs="*", choices=("throughput", "latency", "age", []), help="default: all three")
+    parser.add_argument("which", nargs="*", choices=("throughput", "latency", "age", "kafka", []), help="default: all but kafka")
     parser.add_argument(
         "--commits", type=int, default=5_000, help="of `age`; 20,000 is a month of small commits (default: 5,000)"
     )
@@ -95,6 +130,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="geo-bench-") as folder:
         spark = session("delta-geo benchmarks", master="local[2]")
         for which in args.which or ("throughput", "latency", "age"):
+            if which == "kafka":
+                kafka(spark, Path(folder) / which, 400_000 // part, 60.0 / part)
+                continue
             bench = Bench(spark, Path(folder) / which)
             if which == "throughput":
                 throughput(bench, 500_000 // part, 5 if part == 1 else 1)

@@ -28,6 +28,10 @@ from tests.world import World
 _TRIGGER = {"processingTime": "100 milliseconds"}
 """The same for both. With 0 an idle query polls a hundred times a second."""
 
+_CHECKSUMS = 3
+"""Files that Spark leaves beside each commit on a local disk: Delta's checksum and Hadoop's of both. Only their number counts: they
+are listed with the commits."""
+
 _PACE_S = 0.5
 _ROWS = 10
 
@@ -151,7 +155,7 @@ class Bench:
 
     # -- latency and age -------------------------------------------------------------------------------------------
 
-    def follow(self, kind: str, name: str, commits: int) -> list[float]:
+    def follow(self, kind: str, name: str, count: int) -> list[float]:
         """Seconds from each source commit to the commit that brings its rows, by the files' times."""
         name = f"{name}-{kind}"
         log, target = self.log(name), self.folder / f"plain-{name}"
@@ -163,7 +167,7 @@ class Bench:
             query, target = link.query, Path(self.world.log("eu", self.topic(name)).name)
         query.processAllAvailable()
         first = _latest(log) + 1
-        for _ in range(commits):
+        for _ in range(count):
             began = time.monotonic()
             self.small_commit(log)
             time.sleep(max(0.0, _PACE_S - (time.monotonic() - began)))
@@ -172,8 +176,8 @@ class Bench:
             query.stop()
         else:
             self.stop(link)
-        landed = {entry: at for at, entries in _commits(target, 0) for entry in entries}
-        return [landed[min(entries)] - at for at, entries in _commits(log, first)]
+        landed = {entry: at for at, entries in commits(target, 0) for entry in entries}
+        return [landed[min(entries)] - at for at, entries in commits(log, first)]
 
     def age(self, name: str, commits: int) -> None:
         """Bring the source, the link's target and the plain stream's to that many commits, as small commits would have."""
@@ -191,11 +195,22 @@ class Bench:
             self.rows(self._entry, _ROWS).coalesce(1).write.format("delta").mode("append").save(str(table))
         self._entry += _ROWS
 
-    def files(self, name: str) -> int:
-        """Files of the newest versions of both logs."""
-        return sum(len(self.world.log(cluster, self.topic(name)).read().inputFiles()) for cluster in ("us", "eu"))
+    def files(self, name: str) -> str:
+        """Files that the newest versions of both logs have, and files in their `_delta_log` folders."""
+        logs = [self.world.log(cluster, self.topic(name)) for cluster in ("us", "eu")]
+        data = sum(len(log.read().inputFiles()) for log in logs)
+        return f"{data:,} data files, {sum(len(os.listdir(Path(log.name) / '_delta_log')) for log in logs):,} files of the Delta logs"
 
-    def batch_ms(self, kind: str, name: str, batches: int = 40) -> list[float]:
+    def listing_ms(self, name: str) -> float:
+        """Time to be told the source's newest version, for which Delta lists its log."""
+        log = self.world.log("us", self.topic(name))
+        log.latest_version()
+        began = time.monotonic()
+        for _ in range(5):
+            log.latest_version()
+        return (time.monotonic() - began) / 5 * 1000
+
+    def batch_ms(self, kind: str, name: str, batches: int) -> list[float]:
         """Time of each batch that brings one small commit, in milliseconds, as Spark reports it."""
         log, link = self.log(name), None
         if kind == "plain":
@@ -219,14 +234,14 @@ def _latest(log: Path) -> int:
     return max(int(path.stem) for path in (log / "_delta_log").glob("*.json"))
 
 
-def _commits(log: Path, first: int) -> list[tuple[float, list[int]]]:
-    """When each commit landed, and the entries it brought."""
+def commits(log: Path, first: int = 0, column: str = "entry_id") -> list[tuple[float, list[Any]]]:
+    """When each commit since version `first` landed, and a column of the rows it brought."""
     found = []
     for path in sorted((log / "_delta_log").glob("*.json")):
         added = [json.loads(line)["add"]["path"] for line in path.read_text().splitlines() if line.startswith('{"add"')]
         if int(path.stem) >= first and added:
-            entries = [e for file in added for e in pq.ParquetFile(log / file).read(["entry_id"])["entry_id"].to_pylist()]
-            found.append((path.stat().st_mtime, entries))
+            values = [v for file in added for v in pq.ParquetFile(log / unquote(file)).read([column])[column].to_pylist()]
+            found.append((path.stat().st_mtime, values))
     return found
 
 
@@ -246,4 +261,6 @@ def _grown(log: Path, until: int, entry: int) -> int:
         commit = [{"commitInfo": info}, {"add": {**add, "path": str(path), "stats": json.dumps(stats)}}]
         text = "".join(json.dumps(line) + "\n" for line in commit)
         (log / "_delta_log" / f"{version:020}.json").write_text(text)
+        for number in range(_CHECKSUMS):
+            (log / "_delta_log" / f".{version:020}.checksum{number}").touch()
     return max(0, until - newest)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
 from geo.ops.maintain import MARGIN, expired_days, maintain
+from geo.replication.replicate import reconcile_links
 from schemas import LINKS
 from tests.world import TOPIC, World
 
@@ -66,6 +67,23 @@ def test_what_has_expired_goes_and_what_a_link_has_not_read_stays(linked: World)
     assert world.log("eu").read().where("origin = 'us'").agg(F.max("entry_id")).collect()[0][0] == 39
     report = world.verify()
     assert report.clean, "\n".join(report.lines())
+
+
+@pytest.mark.spark
+def test_after_a_raised_ttl_what_is_still_in_the_source_comes_by_a_reconcile(linked: World) -> None:
+    _age(linked, "us", 8)
+    world = _expiring(linked)
+    assert [report.replicated for report in world.replicate("eu")] == [0], "what has expired does not cross"
+    report = world.verify()
+    assert report.clean, "\n".join(report.lines())
+    world.path.write_text(world.path.read_text().replace("message_ttl: 5 days", "message_ttl: 30 days"))
+    world.reload()
+    assert [report.replicated for report in world.replicate("eu")] == [0], "the link is past it"
+    assert any("10 missing" in line for line in world.verify().lines())
+    (done,) = reconcile_links(world.spark, world.config, "us", "eu")
+    assert done.appended == 10
+    world.assert_clean()
+    assert world.verify().clean
 
 
 @pytest.mark.spark
