@@ -1,0 +1,222 @@
+"""How a state travels: the key and payload of a message of `__acks`. Versioned, compact, and strict when it is read.
+
+    key      TOPIC/SUBSCRIPTION
+    payload  version 1 · flags · epoch · names of clusters · base · acknowledged ranges · redelivery counts
+
+Numbers are varints (LEB128). The ranges of a ledger alternate between how many entries are left out and how many are in,
+so 10,000 holes take some 30 kB, and a range cannot be told backwards. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import TypeVar
+
+from geo.errors import GeoError
+from geo.log.message_id import ENTRY_ID_LIMIT, LEDGER_ID_LIMIT, MessageId
+from geo.log.names import Topic, check_cluster, check_subscription
+from geo.subscription.state import AckedSet, Base, Epoch, Ledger, State
+
+VERSION = 1
+MAX_BYTES = 4 * 1024 * 1024
+"""Of a payload: below the limit of a message, and read by every cluster that shares the topic."""
+
+MAX_RANGES = 1_000_000
+"""Of a record. A set that needs more is sent in several records, which mean the same."""
+
+_DELETED, _BASE, _TIME = 1, 2, 4
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Refusal(str, Enum):
+    """Why a record changes nothing."""
+
+    NEWER_ENCODING = "newer encoding"
+    MALFORMED = "malformed"
+    TOO_LARGE = "too large"
+    UNKNOWN_CLUSTER = "unknown cluster"
+    OLDER_EPOCH = "older epoch"
+
+
+class RefusedRecordError(GeoError):
+    """A record that cannot be taken. Carries the reason under which it is counted."""
+
+    def __init__(self, reason: Refusal, detail: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason.value}: {detail}")
+
+
+def key_of(topic: Topic, subscription: str) -> str:
+    return f"{topic}/{subscription}"
+
+
+def parse_key(key: str) -> tuple[Topic, str]:
+    """Topic and subscription. Raises RefusedRecordError."""
+    topic, _, subscription = key.rpartition("/")
+    try:
+        return Topic.parse(topic), check_subscription(subscription)
+    except GeoError as error:
+        raise RefusedRecordError(Refusal.MALFORMED, str(error)) from None
+
+
+def encode(state: State) -> bytes:
+    """The payload of a record. Raises RefusedRecordError if it would be TOO_LARGE."""
+    clusters = sorted(
+        {origin for origin, _ in (*state.acked.ledgers, *(state.base.floors if state.base else ()))}
+        | {one.origin for one in state.redelivered}
+    )
+    place = {name: at for at, name in enumerate(clusters)}
+    out = bytearray([VERSION])
+    flags = _DELETED * state.deleted
+    if state.base is not None:
+        flags |= _BASE | (_TIME if state.base.time_us is not None else 0)
+    _number(out, flags)
+    _number(out, state.epoch.counter)
+    _text(out, state.epoch.cluster)
+    _number(out, len(clusters))
+    for name in clusters:
+        _text(out, name)
+    if state.base is not None and state.base.time_us is not None:
+        _number(out, state.base.time_us)
+    elif state.base is not None:
+        _number(out, len(state.base.floors))
+        for (origin, ledger_id), first in sorted(state.base.floors.items()):
+            for number in (place[origin], ledger_id, first):
+                _number(out, number)
+    _number(out, len(state.acked.ledgers))
+    for (origin, ledger_id), found in sorted(state.acked.ledgers.items()):
+        for number in (place[origin], ledger_id, len(found)):
+            _number(out, number)
+        end = -1
+        for first, last in found:
+            _number(out, first - end - 1)
+            _number(out, last - first)
+            end = last
+    _number(out, len(state.redelivered))
+    for one, count in sorted(state.redelivered.items()):
+        for number in (place[one.origin], one.ledger_id, one.entry_id, count):
+            _number(out, number)
+    if len(out) > MAX_BYTES or state.acked.range_count > MAX_RANGES:
+        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(out)} bytes, {state.acked.range_count} ranges")
+    return bytes(out)
+
+
+def decode(payload: bytes) -> State:
+    """The state a payload tells. Raises RefusedRecordError; a payload of another program changes nothing, whatever it holds."""
+    if len(payload) > MAX_BYTES:
+        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
+    if not payload or payload[0] == 0:
+        raise RefusedRecordError(Refusal.MALFORMED, "it has no version")
+    if payload[0] > VERSION:
+        raise RefusedRecordError(Refusal.NEWER_ENCODING, f"version {payload[0]}, this program reads up to {VERSION}")
+    return _Reader(payload).state()
+
+
+def split(state: State, most: int = 100_000) -> Iterator[State]:
+    """States of at most `most` ranges each that together mean `state`; at least one."""
+    part: dict[Ledger, tuple[tuple[int, int], ...]] = {}
+    room = most
+    first = True
+    for ledger, found in sorted(state.acked.ledgers.items()):
+        for at in range(0, len(found), most):
+            piece = found[at : at + most]
+            if len(piece) > room:
+                yield State(state.epoch, state.base, state.deleted, AckedSet(part), state.redelivered if first else {})
+                part, room, first = {}, most, False
+            part[ledger] = piece
+            room -= len(piece)
+    yield State(state.epoch, state.base, state.deleted, AckedSet(part), state.redelivered if first else {})
+
+
+class _Reader:
+    def __init__(self, payload: bytes) -> None:
+        self._bytes, self._at = payload, 1
+
+    def state(self) -> State:
+        flags = self.number(8)
+        epoch = Epoch(self.number(LEDGER_ID_LIMIT), self.cluster(empty=True))
+        self._clusters = [self.cluster() for _ in range(self.count())]
+        base = None
+        if flags & _TIME:
+            base = Base(time_us=self.number(ENTRY_ID_LIMIT))
+        elif flags & _BASE:
+            base = Base(self.mapping(self.ledger, lambda: self.number(ENTRY_ID_LIMIT)))
+        self._ranges = MAX_RANGES
+        acked = AckedSet(self.mapping(self.ledger, self.ranges))
+        redelivered = self.mapping(self.message, lambda: self.number(2**31, least=1))
+        if self._at != len(self._bytes):
+            raise self.malformed("bytes behind its end")
+        return State(epoch, base, bool(flags & _DELETED), acked, redelivered)
+
+    def number(self, limit: int, least: int = 0) -> int:
+        value = shift = 0
+        while True:
+            if self._at >= len(self._bytes) or shift > 63:
+                raise self.malformed("it ends within a number")
+            byte = self._bytes[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if not least <= value < limit:
+            raise self.malformed(f"{value} is not from {least} to {limit - 1}")
+        return value
+
+    def count(self) -> int:
+        """Of things that take at least a byte each, so that a large number alone makes nothing large."""
+        return self.number(len(self._bytes) - self._at + 1)
+
+    def cluster(self, *, empty: bool = False) -> str:
+        length = self.count()
+        raw = self._bytes[self._at : self._at + length]
+        self._at += length
+        try:
+            return raw.decode("ascii") if empty and not raw else check_cluster(raw.decode("ascii"))
+        except (GeoError, UnicodeDecodeError) as error:
+            raise self.malformed(str(error)) from None
+
+    def mapping(self, key: Callable[[], K], value: Callable[[], V]) -> Mapping[K, V]:
+        found: dict[K, V] = {}
+        for _ in range(self.count()):
+            one = key()
+            if one in found:
+                raise self.malformed(f"{one} is there twice")
+            found[one] = value()
+        return found
+
+    def ledger(self) -> Ledger:
+        return self._clusters[self.number(len(self._clusters))], self.number(LEDGER_ID_LIMIT, least=1)
+
+    def message(self) -> MessageId:
+        return MessageId(*self.ledger(), self.number(ENTRY_ID_LIMIT))
+
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        found: list[tuple[int, int]] = []
+        end = -1
+        for at in range(self.number(self._ranges + 1, least=1)):
+            first = end + 1 + self.number(ENTRY_ID_LIMIT, least=1 if at else 0)
+            end = first + self.number(ENTRY_ID_LIMIT)
+            if end >= ENTRY_ID_LIMIT:
+                raise self.malformed(f"a range up to {end}")
+            found.append((first, end))
+        self._ranges -= len(found)
+        return tuple(found)
+
+    def malformed(self, what: str) -> RefusedRecordError:
+        return RefusedRecordError(Refusal.MALFORMED, f"{what}, at byte {self._at} of {len(self._bytes)}")
+
+
+def _number(out: bytearray, value: int) -> None:
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _text(out: bytearray, value: str) -> None:
+    _number(out, len(value))
+    out += value.encode("ascii")

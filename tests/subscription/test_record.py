@@ -1,0 +1,88 @@
+"""Records: what is written is read back, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.log.message_id import MessageId
+from geo.log.names import Topic
+from geo.subscription.record import MAX_BYTES, Refusal, RefusedRecordError, decode, encode, key_of, parse_key, split
+from geo.subscription.state import AckedSet, Base, Epoch, State
+from tests.subscription.test_state import states
+
+TOPIC = Topic.parse("persistent://shop/web/clicks")
+
+
+@given(states())
+def test_a_state_is_read_back_as_it_was_written(state: State) -> None:
+    assert decode(encode(state)) == state
+
+
+@given(states(), st.integers(1, 3))
+def test_the_parts_of_a_split_state_mean_the_same(state: State, most: int) -> None:
+    parts = list(split(state, most))
+    assert all(part.acked.range_count <= most for part in parts)
+    merged = State(state.epoch)
+    for part in reversed(parts):
+        merged |= part
+    assert merged == state
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_do_more_than_be_refused(payload: bytes) -> None:
+    try:
+        state = decode(payload)
+    except RefusedRecordError:
+        return
+    assert encode(state)
+
+
+@given(states(), st.data())
+def test_a_cut_or_changed_record_is_refused_or_is_another_state(state: State, data: st.DataObject) -> None:
+    payload = bytearray(encode(state))
+    cut = data.draw(st.integers(0, len(payload) - 1))
+    with pytest.raises(RefusedRecordError):
+        decode(bytes(payload[:cut]))
+    with pytest.raises(RefusedRecordError):
+        decode(bytes(payload) + b"\0")
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", Refusal.MALFORMED),
+        (b"\2", Refusal.NEWER_ENCODING),
+        (bytes(MAX_BYTES + 1), Refusal.TOO_LARGE),
+        (b"\1\0\0\0\1\2EU\0\0", Refusal.MALFORMED),
+        (b"\1\0\0\0\1\2eu\1\0\1\2\0\0\0\0\0", Refusal.MALFORMED),  # the second range touches the first
+        (b"\1\0\0\0\1\2eu\1\0\1\1\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\0", Refusal.MALFORMED),  # beyond a BIGINT
+    ],
+)
+def test_what_is_no_record_is_refused_with_its_reason(payload: bytes, reason: Refusal) -> None:
+    with pytest.raises(RefusedRecordError) as refused:
+        decode(payload)
+    assert refused.value.reason is reason
+
+
+def test_a_million_messages_with_ten_thousand_holes_take_some_tens_of_kilobytes() -> None:
+    acked = AckedSet({("eu", 7): tuple((first, first + 98) for first in range(0, 1_000_000, 100))})
+    assert acked.size == 990_000
+    payload = encode(State(Epoch(3, "us"), Base(), acked=acked))
+    assert len(payload) < 50_000
+    assert decode(payload).acked == acked
+
+
+def test_the_key_names_topic_and_subscription() -> None:
+    assert parse_key(key_of(TOPIC, "billing")) == (TOPIC, "billing")
+    for key in ("billing", f"{TOPIC}/", "persistent://shop/web/Clicks and more/billing", f"{TOPIC}/x/y"):
+        with pytest.raises(RefusedRecordError):
+            parse_key(key)
+
+
+def test_a_set_too_large_for_one_record_is_refused_before_it_is_sent() -> None:
+    acked = AckedSet({("eu", 7): tuple((n * 2, n * 2) for n in range(1_000_001))})
+    with pytest.raises(RefusedRecordError, match="too large"):
+        encode(State(acked=acked))
+    assert MessageId("eu", 7, 4) in acked

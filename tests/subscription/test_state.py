@@ -1,0 +1,100 @@
+"""The merge of subscription states: whatever order, repeats and groupings records come in, the result is the same."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.log.message_id import MessageId
+from geo.subscription import ranges
+from geo.subscription.state import AckedSet, Base, Epoch, State
+
+entries = st.sets(st.integers(0, 40))
+ids = st.builds(MessageId, st.sampled_from(["eu", "us"]), st.integers(1, 2), st.integers(0, 12))
+acked = st.builds(AckedSet.of, st.sets(ids))
+ledgers = st.tuples(st.sampled_from(["eu", "us"]), st.integers(1, 2))
+bases = st.one_of(
+    st.builds(Base, st.dictionaries(ledgers, st.integers(1, 9), max_size=3)),
+    st.builds(Base, time_us=st.integers(1, 9)),
+)
+epochs = st.builds(Epoch, st.integers(0, 2), st.sampled_from(["", "eu", "us"]))
+
+
+@st.composite
+def states(draw: st.DrawFn) -> State:
+    done = draw(acked)
+    counts = {one: n for one, n in draw(st.dictionaries(ids, st.integers(1, 5), max_size=4)).items() if one not in done}
+    return State(draw(epochs), draw(st.none() | bases), draw(st.booleans()), done, counts)
+
+
+@given(entries, entries)
+def test_ranges_are_sets(one: set[int], other: set[int]) -> None:
+    a, b = ranges.of_entries(one), ranges.of_entries(other)
+    assert ranges.union(a, b) == ranges.of_entries(one | other)
+    assert ranges.difference(a, b) == ranges.of_entries(one - other)
+    assert ranges.size(a) == len(one)
+    assert {entry for entry in range(-1, 42) if ranges.contains(a, entry)} == one
+    assert all(last + 1 < first for (_, last), (first, _) in itertools.pairwise(a)), "disjoint and not touching"
+
+
+@given(entries, st.integers(0, 40))
+def test_the_mark_delete_is_the_end_of_the_unbroken_beginning(done: set[int], begin: int) -> None:
+    expected = begin - 1
+    while expected + 1 in done:
+        expected += 1
+    assert ranges.mark_delete(ranges.of_entries(done), begin) == expected
+
+
+@given(st.sets(ids), st.sets(ids))
+def test_an_acknowledged_set_covers_what_was_acknowledged_and_nothing_else(one: set[MessageId], other: set[MessageId]) -> None:
+    united, left = AckedSet.of(one) | AckedSet.of(other), AckedSet.of(one) - AckedSet.of(other)
+    every = {MessageId(origin, ledger, entry) for origin in ("eu", "us") for ledger in (1, 2) for entry in range(14)}
+    assert {one for one in every if one in united} == one | other
+    assert {one for one in every if one in left} == one - other
+    assert united.size == len(one | other)
+    assert united == AckedSet.of(one | other)
+    assert left == AckedSet.of(one - other), "equal sets are equal values"
+
+
+@given(states(), states(), states())
+def test_the_merge_is_commutative_associative_and_idempotent(a: State, b: State, c: State) -> None:
+    assert a | b == b | a
+    assert (a | b) | c == a | (b | c)
+    assert a | a == a
+    assert (a | b) | b == a | b
+
+
+@given(states(), states(), ids)
+def test_within_an_epoch_nothing_acknowledged_is_lost_and_nothing_else_is_gained(a: State, b: State, one: MessageId) -> None:
+    merged = a | b
+    assert merged.epoch == max(a.epoch, b.epoch)
+    counting = [state for state in (a, b) if state.epoch == merged.epoch]
+    assert (one in merged.acked) == any(one in state.acked for state in counting)
+    assert merged.deleted == any(state.deleted for state in counting)
+    assert merged.redelivered.get(one, 0) in {0, *(state.redelivered.get(one, 0) for state in counting)}
+
+
+@given(states(), states(), ids, st.integers(0, 10))
+def test_what_a_merged_base_leaves_out_both_leave_out(a: State, b: State, one: MessageId, time_us: int) -> None:
+    merged = a | b
+    known = [state for state in (a, b) if state.epoch == merged.epoch and state.base is not None]
+    if merged.is_before_base(one, time_us):
+        assert known
+        assert all(state.is_before_base(one, time_us) for state in known)
+
+
+@given(states(), states(), bases, bases)
+def test_two_resets_at_once_converge_and_beat_every_acknowledgement_before_them(a: State, late: State, x: Base, y: Base) -> None:
+    here, there = a.reset("eu", x), a.reset("us", y)
+    assert here | there == there | here == there, "the cluster decides between equal counters"
+    old = State(a.epoch, acked=late.acked)
+    assert here | old == old | here == here
+
+
+@given(states(), states())
+def test_a_deleted_subscription_comes_back_by_a_reset_only(a: State, late: State) -> None:
+    tombstone = a.delete("eu")
+    assert (tombstone | State(a.epoch, acked=late.acked)).deleted
+    assert not (tombstone | tombstone.reset("us", Base())).deleted
