@@ -17,6 +17,7 @@ PURE = [
     "geo/log/names.py",
     "geo/replication/rule.py",
     "geo/replication/state.py",
+    "geo/subscription/fold.py",
     "geo/subscription/ranges.py",
     "geo/subscription/record.py",
     "geo/subscription/state.py",
