@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BooleanType,
@@ -39,7 +39,7 @@ from geo.log.ledgers import SourceEnd
 _ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampNTZType, TimestampType)
 """Types whose cast to STRING and back is exact; floating point is not, and nothing else has an order users would expect."""
 
-SOURCE, OFFSET = "_geo_source", "_geo_offset"
+SOURCE, OFFSET, PUBLISHED = "_geo_source", "_geo_offset", "_geo_published"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Identity:
         offset = F.struct(*(c.alias(f"o{i}") for i, c in enumerate(self.offsets)))
         return rows.withColumn(SOURCE, self.source).withColumn(OFFSET, offset)
 
-    def encode(self, offset: Row) -> str:
+    def encode(self, offset: Sequence[str]) -> str:
         """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string."""
         return json.dumps(list(offset), separators=(",", ":"))
 
@@ -73,15 +73,15 @@ class Identity:
         parts = F.from_json(text, "array<string>")
         return F.struct(*(parts[i].cast(t).alias(f"o{i}") for i, t in enumerate(self.types)))
 
-    def published(self, spark: SparkSession, rows: DataFrame, ends: Mapping[str, SourceEnd], column: str) -> DataFrame:
-        """`rows` (tagged) with the boolean `column`: at or below the end of its source partition."""
+    def published(self, spark: SparkSession, rows: DataFrame, ends: Mapping[str, SourceEnd]) -> DataFrame:
+        """`rows` (tagged) with the boolean PUBLISHED: at or below the end of its source partition."""
         if not ends:
-            return rows.withColumn(column, F.lit(False))
+            return rows.withColumn(PUBLISHED, F.lit(False))
         published = [{"_end_source": name, "_end": end.offset} for name, end in ends.items()]
         known = rows_frame(spark, {"_end_source": "STRING", "_end": "STRING"}, published)
         joined = rows.join(F.broadcast(known), F.col(SOURCE) == F.col("_end_source"), "left")
         below = F.coalesce(F.col(OFFSET) <= self._decoded(F.col("_end")), F.lit(False))
-        return joined.withColumn(column, below).drop("_end_source", "_end")
+        return joined.withColumn(PUBLISHED, below).drop("_end_source", "_end")
 
 
 def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None) -> Identity:

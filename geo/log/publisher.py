@@ -8,24 +8,24 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError, UsageError
-from geo.log.frames import rows_frame
-from geo.log.identity import OFFSET, SOURCE, Identity
+from geo.log.identity import OFFSET, PUBLISHED, SOURCE, Identity
 from geo.log.intake import ERROR, check_columns, new_topic_columns, prepared, row_error
 from geo.log.ledger_table import LedgerTable
-from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, plan
+from geo.log.ledgers import LEDGER_RANDOM_BITS, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, plan
 from geo.log.names import Topic, check_producer
+from geo.log.numbering import Group, OnDriver, OnSpark, Writer, is_repeated, numbering
 from geo.log.ownership import Ownership, claim, producer_runner, release
 from geo.log.tables import ClusterTables
 from geo.log.topics import create_topic, partitions, replication_clusters
@@ -36,9 +36,6 @@ log = logging.getLogger(__name__)
 RECORD_INTERVAL_S = 10.0
 """How often the ledgers' ends are recorded. A start after a crash reads the commits since the last record: at one commit
 a second that is ten."""
-
-_PUBLISHED = "_geo_published"
-_REPEATED = "GEO_REPEATED_ORDER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,26 +141,18 @@ class Publisher:
         own = row_error(self.tables.cluster.name, self._routes)
         error = F.coalesce(F.col(ERROR), own) if ERROR in rows.columns else own
         ready = prepared(rows, self.columns, self.tables.cluster.name).withColumn(ERROR, error)
-        tagged = identity.published(self.tables.spark, identity.tag(ready), self._progress.sources, _PUBLISHED).persist()
+        tagged = identity.published(self.tables.spark, identity.tag(ready), self._progress.sources).persist()
         try:
-            groups = (
-                tagged.groupBy(SOURCE, "replicate_to", F.col(ERROR).isNotNull().alias("bad"), _PUBLISHED)
-                .agg(F.count("*").alias("rows"), F.max(OFFSET).alias("last"))
-                .withColumn("last", identity.as_text(F.max("last").over(Window.partitionBy(SOURCE, _PUBLISHED))))
-                .collect()
-            )
+            numbered = numbering(tagged, identity, Writer(self.tables.cluster.name, self.producer, self.columns))
+            groups = numbered.groups()
             self._check_below(groups, identity)
-            fresh = [g for g in groups if not g[_PUBLISHED]]
-            rejected = sum(g["rows"] for g in fresh if g["bad"])
+            fresh = [g for g in groups if not g.published]
+            rejected = sum(g.rows for g in fresh if g.bad)
             if rejected:
                 self._reject(tagged, identity, rejected, on_rejected)
-            result = Published(
-                sum(g["rows"] for g in fresh if not g["bad"]),
-                rejected,
-                sum(g["rows"] for g in groups if g[_PUBLISHED]),
-            )
+            result = Published(sum(g.rows for g in fresh if not g.bad), rejected, sum(g.rows for g in groups if g.published))
             if result.rows:
-                self._commit(tagged, identity, fresh)
+                self._commit(numbered, identity, fresh)
                 result += Published(commits=1)
         finally:
             tagged.unpersist()
@@ -171,9 +160,9 @@ class Publisher:
         self.record_if_due()
         return result
 
-    def _commit(self, tagged: DataFrame, identity: Identity, fresh: list[Row]) -> None:
-        counted = [Counted(_key(g), g["rows"]) for g in fresh if not g["bad"]]
-        ends = {g[SOURCE]: identity.encode(g["last"]) for g in fresh}
+    def _commit(self, numbered: OnSpark | OnDriver, identity: Identity, fresh: Sequence[Group]) -> None:
+        counted = [Counted(g.key, g.rows) for g in fresh if not g.bad]
+        ends = {g.key.source: identity.encode(g.last) for g in fresh}
         batch = plan(self._progress, self.producer, counted, ends, time.time_ns() // 1000, self._new_ledger_id)
         opened = {s.key: Ledger(s.ledger_id, -1) for s in batch.spans if s.first == 0}
         if opened:
@@ -182,11 +171,10 @@ class Publisher:
             self._changed = set()
         reach(CrashPoint.PUBLISH_LEDGERS_OPENED)
         reach(CrashPoint.PUBLISH_BEFORE_APPEND)
-        good = tagged.where(F.col(ERROR).isNull() & ~F.col(_PUBLISHED))
         try:
-            self._ownership.append(self.log, self._entries(good, identity, batch), batch.encode())
-        except PySparkException as error:
-            if _REPEATED in str(error):
+            self._ownership.append(self.log, numbered.entries(batch), batch.encode())
+        except (PySparkException, UsageError) as error:
+            if is_repeated(error):
                 raise UsageError(
                     f"{self.topic}: two rows have the same order columns, so their order, and with it their identity, is open. "
                     "Nothing of this DataFrame was published. Add a column that tells them apart to order_by."
@@ -196,44 +184,18 @@ class Publisher:
         self._progress = self._progress.after(batch)
         self._changed |= {span.key for span in batch.spans}
 
-    def _entries(self, good: DataFrame, identity: Identity, batch: Batch) -> DataFrame:
-        """The rows as they stand in the log: numbered within each ledger in offset order."""
-        spans = rows_frame(
-            self.tables.spark,
-            {"_source": "STRING", "_to": "ARRAY<STRING>", "ledger_id": "BIGINT", "_first": "BIGINT"},
-            [{"_source": s.key.source, "_to": s.key.listed, "ledger_id": s.ledger_id, "_first": s.first} for s in batch.spans],
-        )
-        order = Window.partitionBy(SOURCE, "replicate_to").orderBy(OFFSET)
-        entry: Column = F.col("_first") + F.row_number().over(order) - 1
-        if identity.unique:
-            repeated = F.col(OFFSET) == F.lag(OFFSET).over(order)
-            entry = F.when(repeated, F.raise_error(F.lit(_REPEATED)).cast("bigint")).otherwise(entry)
-        keyed = good.join(
-            F.broadcast(spans), (F.col(SOURCE) == F.col("_source")) & F.col("replicate_to").eqNullSafe(F.col("_to")), "inner"
-        )
-        publish_time = F.timestamp_micros(F.lit(batch.publish_time_us))
-        filled = {
-            "origin": F.lit(self.tables.cluster.name),
-            "entry_id": entry,
-            "publish_time": publish_time,
-            "producer": F.lit(self.producer),
-            "marker": F.lit(None).cast("string"),
-            "publish_date": F.to_date(publish_time),
-        }
-        return keyed.select(*(filled.get(c, F.col(c)).alias(c) for c in self.columns.names))
-
     def _new_ledger_id(self) -> int:
         while not self.ledgers.is_new(drawn := ledger_id(int(time.time()), secrets.randbits(LEDGER_RANDOM_BITS))):
             pass
         return drawn
 
-    def _check_below(self, groups: list[Row], identity: Identity) -> None:
+    def _check_below(self, groups: Sequence[Group], identity: Identity) -> None:
         """A gapless source has below its ends exactly the rows that were published."""
         if not identity.gapless:
             return
         for source, end in self._progress.sources.items():
-            here = [g for g in groups if g[SOURCE] == source]
-            below = sum(g["rows"] for g in here if g[_PUBLISHED])
+            here = [g for g in groups if g.key.source == source]
+            below = sum(g.rows for g in here if g.published)
             if here and below != end.count:
                 raise SourceChangedError(
                     f"{self.topic}: producer {self.producer} published {end.count} rows up to order {end.offset}, the DataFrame "
@@ -242,7 +204,7 @@ class Publisher:
                 )
 
     def _reject(self, tagged: DataFrame, identity: Identity, count: int, on_rejected: Callable[[list[Row]], None] | None) -> None:
-        bad = tagged.where(F.col(ERROR).isNotNull() & ~F.col(_PUBLISHED)).select(
+        bad = tagged.where(F.col(ERROR).isNotNull() & ~F.col(PUBLISHED)).select(
             F.col(SOURCE).alias("source"), identity.as_text(F.col(OFFSET)).alias("offset"), F.col(ERROR).alias("reason")
         )
         if on_rejected is not None:
@@ -250,7 +212,3 @@ class Publisher:
             return
         examples = [f"- row {', '.join(map(str, row['offset']))}: {row['reason']}" for row in bad.limit(3).collect()]
         raise UsageError(f"{self.topic}: nothing was published, {count} rows cannot be:\n" + "\n".join(examples))
-
-
-def _key(group: Row) -> LedgerKey:
-    return LedgerKey.of(group[SOURCE], group["replicate_to"])

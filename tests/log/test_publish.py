@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from chispa import assert_df_equality
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
+from geo.log import numbering
+from geo.log.names import Topic
 from geo.log.publish import PublishStream, publish, publish_json_lines
 from geo.log.publisher import Published, Publisher
 from tests.world import TOPIC, World
@@ -94,6 +96,44 @@ def test_a_stream_goes_on_from_its_checkpoint_and_refuses_to_guess_without_it(wo
     with pytest.raises(UnsafeError, match="no longer at"):
         stream()
     assert world.log("eu").read().count() == 9
+
+
+def test_the_driver_and_spark_number_alike(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same batches to two topics: a few rows on the driver, and by Spark as if they were many."""
+    aims = "CASE number % 3 WHEN 0 THEN NULL WHEN 1 THEN array('us') ELSE array() END"
+    rows = world.spark.range(0, 60, numPartitions=3).selectExpr(
+        "id AS number", "concat('s', id % 4) AS gate", "date_add(DATE'2026-01-31', cast(id / 7 AS int)) AS day",
+        "if(id % 5 = 0, NULL, concat('k', id)) AS key", "if(id % 6 = 0, NULL, encode(concat('p', id), 'UTF-8')) AS payload",
+        "if(id % 4 = 0, map('a', cast(id AS string)), NULL) AS properties",
+        "if(id % 2 = 0, TIMESTAMP'2026-10-25 01:30:00', NULL) AS event_time",
+    ).withColumn("replicate_to", F.expr(aims))  # fmt: skip
+    topics = {"few": Topic.parse("persistent://shop/web/few"), "many": Topic.parse("persistent://shop/web/many")}
+    for kind, topic in topics.items():
+        monkeypatch.setattr(numbering, "FEW", 2_000 if kind == "few" else 0)
+        for batch in (rows.where("number < 25"), rows):
+            publish(batch, topic, config=world.config, cluster="eu", order_by=["day", "number"], partition_by="gate")
+        with pytest.raises(UsageError, match="two rows have the same order columns"):
+            more = rows.unionAll(rows.where("number = 59").withColumn("number", F.lit(60).cast("bigint")))
+            again = more.unionAll(more.where("number = 60"))
+            publish(again, topic, config=world.config, cluster="eu", order_by=["day", "number"], partition_by="gate")
+    logs = {kind: world.log("eu", topic).read().drop("publish_time", "publish_date") for kind, topic in topics.items()}
+    lines = {}
+    for kind, log in logs.items():
+        first = (
+            Window.partitionBy("ledger_id").orderBy("entry_id").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+        )
+        named = log.withColumn("ledger", F.first(F.struct("key", "payload")).over(first))  # a ledger has another id in each
+        lines[kind] = sorted(map(str, named.drop("ledger_id").collect()))
+    assert lines["few"] == lines["many"]
+    assert len(lines["few"]) == 60
+
+
+def test_heavy_rows_are_left_to_spark(world: World) -> None:
+    heavy = "encode(repeat('x', if(number = 3, 40000, 10)), 'UTF-8')"
+    rows = world.rows(0, 9).withColumn("payload", F.expr(heavy))
+    assert _publish(world, rows, order_by="number").rows == 9
+    found = world.log("eu").read().orderBy("entry_id").selectExpr("octet_length(payload) AS size").collect()
+    assert [row["size"] for row in found] == [10, 10, 10, 40000, 10, 10, 10, 10, 10]
 
 
 # -- JSON lines ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,182 @@
+"""Which rows of a batch are new, how many there are of each ledger, and the entries they get in offset order.
+
+Two ways to the same entries: `OnSpark` for any number of rows, and `OnDriver` for a few rows of a bytes topic, where the
+shuffles of the former are most of the time (a batch of 200 rows 0.9 s instead of 0.5 s). A test holds them equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import reduce
+from operator import add
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from geo.errors import UsageError
+from geo.log.frames import rows_frame
+from geo.log.identity import OFFSET, PUBLISHED, SOURCE, Identity
+from geo.log.intake import ERROR
+from geo.log.ledgers import Batch, LedgerKey
+from geo.log.tables import user_columns
+
+FEW, LIGHT = 2_000, 16 * 1024
+"""So many rows, if each has at most so many bytes, are numbered on the driver: never more than 32 MB."""
+
+_TEXT, _HEAVY = "_geo_offset_text", "_geo_heavy"
+_REPEATED = "GEO_REPEATED_ORDER"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows of a batch that are alike: `last` is the greatest offset of those of the source that are published, or are not."""
+
+    key: LedgerKey
+    bad: bool
+    published: bool
+    rows: int
+    last: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """What every row of a batch has in common: where and by whom it is written, and the log's columns."""
+
+    cluster: str
+    producer: str
+    columns: StructType
+
+
+def numbering(tagged: DataFrame, identity: Identity, writer: Writer) -> OnSpark | OnDriver:
+    """`tagged` has the log's columns, SOURCE, OFFSET, ERROR and PUBLISHED, and is cached."""
+    if not user_columns(writer.columns):
+        light = _octets() <= LIGHT
+        taken = [F.when(light, F.col(name)).alias(name) for name in ("key", "payload", "properties")]
+        told = [F.col(name) for name in (SOURCE, OFFSET, ERROR, PUBLISHED, "replicate_to", "event_time")]
+        text = identity.as_text(F.col(OFFSET)).alias(_TEXT)
+        head = tagged.select(*told, *taken, text, (~light).alias(_HEAVY)).limit(FEW + 1).toArrow()
+        if head.num_rows <= FEW and not pc.any(head[_HEAVY]).as_py():
+            return OnDriver(tagged, head, identity, writer)
+    return OnSpark(tagged, identity, writer)
+
+
+def _octets() -> Column:
+    parts = (F.octet_length("key"), F.octet_length("payload"), F.octet_length(F.to_json("properties")))
+    return reduce(add, (F.coalesce(part, F.lit(0)) for part in parts))
+
+
+class OnSpark:
+    """By aggregates and windows."""
+
+    def __init__(self, tagged: DataFrame, identity: Identity, writer: Writer) -> None:
+        self._tagged, self._identity, self._writer = tagged, identity, writer
+
+    def groups(self) -> list[Group]:
+        identity = self._identity
+        found = (
+            self._tagged.groupBy(SOURCE, "replicate_to", F.col(ERROR).isNotNull().alias("bad"), PUBLISHED)
+            .agg(F.count("*").alias("rows"), F.max(OFFSET).alias("last"))
+            .withColumn("last", identity.as_text(F.max("last").over(Window.partitionBy(SOURCE, PUBLISHED))))
+            .collect()
+        )
+        return [
+            Group(LedgerKey.of(r[SOURCE], r["replicate_to"]), r["bad"], r[PUBLISHED], r["rows"], tuple(r["last"])) for r in found
+        ]
+
+    def entries(self, batch: Batch) -> DataFrame:
+        """The new rows as they stand in the log. Evaluating it raises an error for which `is_repeated` if two are one."""
+        good = self._tagged.where(F.col(ERROR).isNull() & ~F.col(PUBLISHED))
+        spans = rows_frame(
+            good.sparkSession,
+            {"_source": "STRING", "_to": "ARRAY<STRING>", "ledger_id": "BIGINT", "_first": "BIGINT"},
+            [{"_source": s.key.source, "_to": s.key.listed, "ledger_id": s.ledger_id, "_first": s.first} for s in batch.spans],
+        )
+        order = Window.partitionBy(SOURCE, "replicate_to").orderBy(OFFSET)
+        entry: Column = F.col("_first") + F.row_number().over(order) - 1
+        if self._identity.unique:
+            repeated = F.col(OFFSET) == F.lag(OFFSET).over(order)
+            entry = F.when(repeated, F.raise_error(F.lit(_REPEATED)).cast("bigint")).otherwise(entry)
+        keyed = good.join(
+            F.broadcast(spans), (F.col(SOURCE) == F.col("_source")) & F.col("replicate_to").eqNullSafe(F.col("_to")), "inner"
+        )
+        publish_time = F.timestamp_micros(F.lit(batch.publish_time_us))
+        filled = {
+            "origin": F.lit(self._writer.cluster),
+            "entry_id": entry,
+            "publish_time": publish_time,
+            "producer": F.lit(self._writer.producer),
+            "marker": F.lit(None).cast("string"),
+            "publish_date": F.to_date(publish_time),
+        }
+        return keyed.select(*(filled.get(c, F.col(c)).alias(c) for c in self._writer.columns.names))
+
+
+class OnDriver:
+    """By lists, once the rows are here."""
+
+    def __init__(self, tagged: DataFrame, head: pa.Table, identity: Identity, writer: Writer) -> None:
+        self._spark, self._head, self._identity, self._writer = tagged.sparkSession, head, identity, writer
+        told = head.select([SOURCE, OFFSET, ERROR, PUBLISHED, "replicate_to", _TEXT]).to_pylist()
+        self._keys = [LedgerKey.of(row[SOURCE], row["replicate_to"]) for row in told]
+        # NULL comes first, as Spark orders it.
+        self._offsets = [tuple((part is not None, part) for part in row[OFFSET].values()) for row in told]
+        self._told = told
+
+    def groups(self) -> list[Group]:
+        counts: dict[tuple[LedgerKey, bool, bool], int] = {}
+        last: dict[tuple[str, bool], int] = {}
+        for at, row in enumerate(self._told):
+            kind = (self._keys[at], row[ERROR] is not None, row[PUBLISHED])
+            counts[kind] = counts.get(kind, 0) + 1
+            side = (row[SOURCE], row[PUBLISHED])
+            if side not in last or self._offsets[at] > self._offsets[last[side]]:
+                last[side] = at
+        return [
+            Group(key, bad, published, rows, tuple(self._told[last[key.source, published]][_TEXT].values()))
+            for (key, bad, published), rows in counts.items()
+        ]
+
+    def entries(self, batch: Batch) -> DataFrame:
+        """The new rows as they stand in the log. Raises an error for which `is_repeated` if two are one."""
+        spans = {span.key: span for span in batch.spans}
+        new = [at for at, row in enumerate(self._told) if row[ERROR] is None and not row[PUBLISHED]]
+        new.sort(key=lambda at: (spans[self._keys[at]].ledger_id, self._offsets[at]))
+        ids: list[int] = []
+        entry_ids: list[int] = []
+        for before, at in zip([None, *new], new, strict=False):
+            span = spans[self._keys[at]]
+            same = before is not None and self._keys[before] == self._keys[at]
+            if same and self._identity.unique and self._offsets[before or 0] == self._offsets[at]:
+                raise UsageError(_REPEATED)
+            ids.append(span.ledger_id)
+            entry_ids.append(entry_ids[-1] + 1 if same else span.first)
+        rows, count = self._head.take(new), len(new)
+        published = _EPOCH + timedelta(microseconds=batch.publish_time_us)
+        filled = {
+            "origin": _repeat(self._writer.cluster, count, pa.string()),
+            "ledger_id": pa.array(ids, pa.int64()),
+            "entry_id": pa.array(entry_ids, pa.int64()),
+            "publish_time": _repeat(published, count, pa.timestamp("us", "UTC")),
+            "producer": _repeat(self._writer.producer, count, pa.string()),
+            "marker": pa.nulls(count, pa.string()),
+            "publish_date": _repeat(published.date(), count, pa.date32()),
+        }
+        names = self._writer.columns.names
+        table = pa.table({name: filled[name] if name in filled else rows[name] for name in names})
+        return self._spark.createDataFrame(table, self._writer.columns).coalesce(1)
+
+
+def is_repeated(error: PySparkException | UsageError) -> bool:
+    """Whether it says that two rows have the same offset."""
+    return _REPEATED in str(error)
+
+
+def _repeat(value: Any, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
