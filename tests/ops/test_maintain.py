@@ -14,6 +14,7 @@ from geo.errors import UnsafeError
 from geo.ops.maintain import MARGIN, expired_days, maintain
 from geo.replication.replicate import reconcile_links
 from schemas import LINKS
+from tests.running import running
 from tests.world import TOPIC, World
 
 
@@ -28,9 +29,9 @@ def test_a_date_expires_when_its_last_message_has_and_never_before(day: date, tt
     assert expired_days([day], None, now) == []
 
 
-def _age(world: World, cluster: str, days: int) -> None:
-    """Ledger 2, ten messages published `days` ago, as a producer would have written them then."""
-    rows = world.entries(cluster, 0, 10).withColumn("ledger_id", F.lit(2).cast("bigint"))
+def _age(world: World, cluster: str, days: int, *, ledger: int = 2) -> None:
+    """Ten messages of another ledger published `days` ago, as a producer would have written them then."""
+    rows = world.entries(cluster, 0, 10).withColumn("ledger_id", F.lit(ledger).cast("bigint"))
     rows = rows.withColumn("publish_time", F.expr(f"publish_time - INTERVAL {days} DAYS"))
     world.log(cluster).append(rows.withColumn("publish_date", F.to_date("publish_time")))
 
@@ -65,6 +66,24 @@ def test_what_has_expired_goes_and_what_a_link_has_not_read_stays(linked: World)
     world.write("us", 20, 40)
     assert [report.state.value for report in world.replicate("eu")] == ["STOPPED"], "the link does not notice"
     assert world.log("eu").read().where("origin = 'us'").agg(F.max("entry_id")).collect()[0][0] == 39
+    report = world.verify()
+    assert report.clean, "\n".join(report.lines())
+
+
+@pytest.mark.spark
+def test_expiry_and_compaction_beside_links_that_run_and_publishing_that_goes_on(linked: World) -> None:
+    world = _expiring(linked)
+    with running(world, "eu") as links:
+        for number in range(2):
+            _age(world, "us", 8 + number, ledger=2 + number)
+            world.write("us", 20 + number * 10, 30 + number * 10)
+            maintain(world.spark, world.config, "us", str(TOPIC))
+            maintain(world.spark, world.config, "eu", str(TOPIC))
+        links.until(lambda: world.log("eu").read().where("origin = 'us' AND ledger_id = 1").count() == 40)
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert world.log("us").read().where("ledger_id > 1").isEmpty(), f"all that had expired is gone in the end: {log}"
+    assert world.log("eu").read().where("ledger_id > 1").isEmpty(), "and never crossed"
+    world.assert_clean()
     report = world.verify()
     assert report.clean, "\n".join(report.lines())
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 import pytest
 from deltalake import DeltaTable
 
@@ -14,55 +9,14 @@ from geo.errors import UsageError
 from geo.log.names import Topic
 from geo.log.publish import publish
 from geo.log.topics import create_partitions, partitions, registered_topics, set_replication_clusters
-from geo.replication import replicate
-from geo.replication.replicate import LinkReport, Replicator, reconcile_links
+from geo.replication.replicate import reconcile_links
 from geo.replication.state import State
+from tests.running import running
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
 
 ORDERS = Topic.parse("persistent://shop/web/orders")
-_LIMIT_S = 120.0
-
-
-class Running:
-    """The links into a cluster, running in a thread, and what they reported."""
-
-    def __init__(self, world: World, target: str) -> None:
-        self.reports: list[LinkReport] = []
-        self.replicator = Replicator(world.spark, world.config, target, trigger="100 ms", on_event=self.reports.append)
-        self._thread = threading.Thread(target=self.replicator.run)
-        self._thread.start()
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _LIMIT_S
-        while not condition():
-            assert self._thread.is_alive(), f"ended early: {self.reports}"
-            assert time.monotonic() < deadline, f"did not happen: {self.reports}"
-            time.sleep(0.05)
-
-    def last(self, topic: Topic) -> tuple[State | None, str | None]:
-        """State and reason that were last reported of a topic."""
-        return next(((r.state, r.reason) for r in reversed(self.reports) if r.topic == str(topic)), (None, None))
-
-    def stop(self) -> None:
-        self.replicator.stop()
-        self._thread.join(_LIMIT_S)
-
-
-@contextmanager
-def _running(world: World, target: str) -> Iterator[Running]:
-    running = Running(world, target)
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicate, "DISCOVERY_INTERVAL_S", 0.5)
-    monkeypatch.setattr(replicate, "FLUSH_INTERVAL_S", 0.5)
 
 
 def _count(world: World, cluster: str, topic: Topic) -> int:
@@ -86,7 +40,7 @@ def test_new_partitions_are_taken_up_with_the_columns_and_policy_of_the_others(w
     set_replication_clusters(us, world.config, ORDERS, ["us", "eu"])
     for part in partitions(us, ORDERS):
         world.write("us", 0, 5, topic=part)
-    with _running(world, "eu") as links:
+    with running(world, "eu") as links:
         links.until(lambda: all(_count(world, "eu", ORDERS.with_partition(n)) == 5 for n in (0, 1)))
         (third,) = create_partitions(us, ORDERS, 3)
         world.write("us", 0, 7, topic=third)
@@ -100,7 +54,7 @@ def test_new_partitions_are_taken_up_with_the_columns_and_policy_of_the_others(w
 def test_a_topic_whose_policy_leaves_the_link_out_stops_and_goes_on_when_it_is_back(world: World) -> None:
     us = world.tables("us")
     world.write("us", 0, 10)
-    with _running(world, "eu") as links:
+    with running(world, "eu") as links:
         links.until(lambda: _count(world, "eu", TOPIC) == 10)
         assert set_replication_clusters(us, world.config, TOPIC, ["us"]) == [TOPIC]
         links.until(lambda: links.last(TOPIC) == (State.STOPPED, "its replication clusters leave this link out"))
@@ -129,7 +83,7 @@ def test_the_registrys_policy_goes_before_the_configurations(world: World) -> No
 
 
 def test_a_failed_link_goes_on_in_its_process_once_it_is_resolved(linked: World) -> None:
-    with _running(linked, "eu") as links:
+    with running(linked, "eu") as links:
         linked.write("us", 20, 30)
         links.until(lambda: _count(linked, "eu", TOPIC) == 50)
         linked.log("us").delta().update("origin = 'us' AND entry_id = 7", {"key": "'forged'"})

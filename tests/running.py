@@ -1,0 +1,53 @@
+"""The links into a cluster, running in a thread of the test while it does something else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from geo.log.names import Topic
+from geo.replication import replicate
+from geo.replication.replicate import LinkReport, Replicator
+from geo.replication.state import State
+from tests.world import World
+
+_LIMIT_S = 120.0
+
+
+class Running:
+    """The links into a cluster, running in a thread, and what they reported."""
+
+    def __init__(self, world: World, target: str) -> None:
+        self.reports: list[LinkReport] = []
+        self.replicator = Replicator(world.spark, world.config, target, trigger="100 ms", on_event=self.reports.append)
+        self._thread = threading.Thread(target=self.replicator.run)
+        self._thread.start()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while not condition():
+            assert self._thread.is_alive(), f"ended early: {self.reports}"
+            assert time.monotonic() < deadline, f"did not happen: {self.reports}"
+            time.sleep(0.05)
+
+    def last(self, topic: Topic) -> tuple[State | None, str | None]:
+        """State and reason that were last reported of a topic."""
+        return next(((r.state, r.reason) for r in reversed(self.reports) if r.topic == str(topic)), (None, None))
+
+    def stop(self) -> None:
+        self.replicator.stop()
+        self._thread.join(_LIMIT_S)
+
+
+@contextmanager
+def running(world: World, target: str) -> Iterator[Running]:
+    # Intervals only: so that nobody waits ten seconds for nothing.
+    with mock.patch.object(replicate, "DISCOVERY_INTERVAL_S", 0.5), mock.patch.object(replicate, "FLUSH_INTERVAL_S", 0.5):
+        links = Running(world, target)
+        try:
+            yield links
+        finally:
+            links.stop()
