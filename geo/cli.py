@@ -20,8 +20,8 @@ EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as un
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["topics"] and arguments[1:2] and arguments[1].startswith(("--c", "--t", "-o")):
-        arguments.insert(1, "list")  # `geo topics` alone lists
+    if arguments[:1] == ["topics"] and arguments[1:] and arguments[1][:1] == "-" and arguments[1] not in ("-h", "--help"):
+        arguments.insert(1, "list")  # `geo topics` with no verb lists
     args = _parser().parse_args(arguments)
     output = Output(as_json=args.output == "json")
     configure_logging(verbose=args.verbose, as_json=output.as_json)

@@ -251,7 +251,8 @@ def create(args: argparse.Namespace, output: Output) -> int:
     from geo.log.topics import create_partitions, create_topic
 
     config, topic = load(args.config), Topic.parse(args.topic)
-    tables = ClusterTables(_spark("geo topics create"), config.cluster(args.cluster))
+    cluster = config.cluster(args.cluster)
+    tables = ClusterTables(_spark("geo topics create"), cluster)
     columns = own_columns(args.columns) if args.columns else []
     if args.partitions is None:
         create_topic(tables, topic, columns)
@@ -269,7 +270,8 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
     from geo.log.topics import set_replication_clusters
 
     config, topic = load(args.config), Topic.parse(args.topic)
-    tables = ClusterTables(_spark("geo topics set"), config.cluster(args.cluster))
+    cluster = config.cluster(args.cluster)
+    tables = ClusterTables(_spark("geo topics set"), cluster)
     clusters = None if args.inherit else args.replication_clusters.split(",")
     changed = set_replication_clusters(tables, config, topic, clusters)
     output.data({"topics": list(map(str, changed)), "cluster": args.cluster, "replication_clusters": clusters})

@@ -37,6 +37,7 @@ def _said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
         (["verify", "--config", "none.yaml"], "none.yaml"),
         (["peek", "--config", "geo.yaml", "--cluster", "eu", "--topic", "clicks"], "persistent://"),
         (["replicate", "--config", "geo.yaml", "--cluster", "eu", "--trigger", "often"], "trigger 'often'"),
+        (["topics", "create", "--config", "geo.yaml", "--cluster", "mars", "--topic", "persistent://a/b/c"], "mars"),
         (["reconcile", "--config", "geo.yaml", "--source", "eu", "--target", "mars", "--topic", "*"], "mars"),
     ],
 )
