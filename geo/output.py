@@ -20,9 +20,9 @@ def printable(text: str) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """`value` as JSON has it: times ISO 8601 in UTC, bytes in base64."""
+    """`value` as JSON has it: times ISO 8601 in UTC (without a zone: of this process, as Spark collects them), bytes in base64."""
     if isinstance(value, datetime):
-        return value.replace(tzinfo=value.tzinfo or timezone.utc).astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+        return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, (bytes, bytearray)):

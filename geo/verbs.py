@@ -248,14 +248,14 @@ def topics(args: argparse.Namespace, output: Output) -> int:
 def create(args: argparse.Namespace, output: Output) -> int:
     from geo.log.intake import own_columns
     from geo.log.tables import ClusterTables
-    from geo.log.topics import create_partitions, create_topic
+    from geo.log.topics import create_partitions, create_single
 
     config, topic = load(args.config), Topic.parse(args.topic)
     cluster = config.cluster(args.cluster)
     tables = ClusterTables(_spark("geo topics create"), cluster)
     columns = own_columns(args.columns) if args.columns else []
     if args.partitions is None:
-        create_topic(tables, topic, columns)
+        create_single(tables, topic, columns)
         created = [topic]
     else:
         created = create_partitions(tables, topic, args.partitions, columns)

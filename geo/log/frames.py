@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +26,11 @@ def rows_frame(spark: SparkSession, types: Mapping[str, str], rows: Iterable[Map
     """
     schema = pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])
     return spark.createDataFrame(pa.Table.from_pylist([{n: _arrow(row.get(n)) for n in types} for row in rows], schema))
+
+
+def utc(collected: datetime) -> datetime:
+    """A time out of `collect`, which Spark gives without a zone, in that of this process."""
+    return collected.astimezone(timezone.utc)
 
 
 def _arrow(value: object) -> object:

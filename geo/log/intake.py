@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -41,12 +40,17 @@ def new_topic_columns(frame: DataFrame, dropped: Collection[str]) -> list[Struct
 
 def own_columns(ddl: str) -> list[StructField]:
     """A typed topic's own columns from SQL: `amount DECIMAL(10,2), currency STRING`. Raises UsageError."""
+    wanted = f"columns {show(ddl)} are not like 'amount DECIMAL(10,2), currency STRING'"
     try:
-        columns = list(cast(StructType, StructType.fromDDL(ddl)))
+        parsed = StructType.fromDDL(ddl)
     except PySparkException as error:
-        raise UsageError(
-            f"columns {show(ddl)} are not like 'amount DECIMAL(10,2), currency STRING': {first_line(error)}"
-        ) from None
+        raise UsageError(f"{wanted}: {first_line(error)}") from None
+    if not isinstance(parsed, StructType):
+        raise UsageError(wanted)
+    columns = list(parsed)
+    names = [column.name.lower() for column in columns]
+    if len(set(names)) < len(names) or any(set(name) & set(" ,;{}()\n\t=") for name in names):
+        raise UsageError(f"{wanted}: names must differ, and have no space and none of , ; {{ }} ( ) =")
     if taken := [c.name for c in columns if c.name.lower() in _TYPES or c.name.lower() in _OURS or c.name.startswith("_geo_")]:
         raise UsageError(
             f"columns {', '.join(taken)} are of the envelope that every message has; leave them out or choose other names."

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from geo.config_tree import Config
 from geo.errors import first_line
+from geo.log.frames import utc
 from geo.log.ledgers import REBUILD_RECORD, Batch, Ledger, LedgerKey, Progress, SourceEnd, continued
 from geo.log.names import Topic
 from geo.log.table import Table
@@ -132,5 +133,5 @@ def _progress(rows: list[Row]) -> Progress:
         ledgers[LedgerKey.of(row["source"], row["replicate_to"])] = Ledger(row["ledger_id"], row["end"])
         if row["source_end"] is not None:
             sources[row["source"]] = SourceEnd(row["source_end"], row["source_count"])
-    time_us = max((row["publish_time"].replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1) for row in rows)
+    time_us = max((utc(row["publish_time"]) - _EPOCH) // timedelta(microseconds=1) for row in rows)
     return Progress(ledgers, sources, time_us)

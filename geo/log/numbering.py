@@ -6,6 +6,7 @@ shuffles of the former are most of the time (a batch of 200 rows 0.9 s instead o
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import reduce
@@ -27,7 +28,7 @@ from geo.log.ledgers import Batch, LedgerKey
 from geo.log.tables import user_columns
 
 FEW, LIGHT = 2_000, 16 * 1024
-"""So many rows, if each has at most so many bytes, are numbered on the driver: never more than 32 MB."""
+"""So many rows, if key, payload and properties of each have at most so many bytes, are numbered on the driver: up to 32 MB."""
 
 _TEXT, _HEAVY = "_geo_offset_text", "_geo_heavy"
 _REPEATED = "GEO_REPEATED_ORDER"
@@ -56,14 +57,16 @@ class Writer:
 
 def numbering(tagged: DataFrame, identity: Identity, writer: Writer) -> OnSpark | OnDriver:
     """`tagged` has the log's columns, SOURCE, OFFSET, ERROR and PUBLISHED, and is cached."""
-    if not user_columns(writer.columns):
+    collated = any(kind.simpleString().startswith("string collate") for kind in identity.types)
+    if not user_columns(writer.columns) and not collated:
         light = _octets() <= LIGHT
         taken = [F.when(light, F.col(name)).alias(name) for name in ("key", "payload", "properties")]
         told = [F.col(name) for name in (SOURCE, OFFSET, ERROR, PUBLISHED, "replicate_to", "event_time")]
         text = identity.as_text(F.col(OFFSET)).alias(_TEXT)
         head = tagged.select(*told, *taken, text, (~light).alias(_HEAVY)).limit(FEW + 1).toArrow()
         if head.num_rows <= FEW and not pc.any(head[_HEAVY]).as_py():
-            return OnDriver(tagged, head, identity, writer)
+            with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
+                return OnDriver(tagged, head, identity, writer)
     return OnSpark(tagged, identity, writer)
 
 

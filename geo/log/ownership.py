@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError
-from geo.log.frames import rows_frame
+from geo.log.frames import rows_frame, utc
 from geo.log.names import Topic
 from geo.log.process import Process
 from geo.log.table import Table
@@ -183,7 +183,7 @@ def _now() -> datetime:
 
 
 def _refuse_if_owned(row: Row, else_: str) -> None:
-    runner, since, holder = row["runner"], row["since"], Process.decode(row["holder"])
+    runner, since, holder = row["runner"], utc(row["since"]), Process.decode(row["holder"])
     if row["state"] == "released" or holder is None:
         return
     if holder.is_mine and (runner, row["token"]) not in _live:

@@ -33,6 +33,9 @@ from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
 
+ROUTES_INTERVAL_S = 10.0
+"""How often the topic's policy is read again, by which a `replicate_to` is refused."""
+
 RECORD_INTERVAL_S = 10.0
 """How often the ledgers' ends are recorded. A start after a crash reads the commits since the last record: at one commit
 a second that is ten."""
@@ -88,11 +91,7 @@ class Publisher:
         if not found and (parts := partitions(self.tables, self.topic)):
             raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
         self.columns = found or create_topic(self.tables, self.topic, own)
-        cluster = self.tables.cluster.name
-        local = {cluster: replication_clusters(self.tables, self.topic)}
-        self._routes = {
-            name: self.config.hubs(cluster, name, self.topic, local) for name in self.config.clusters if name != cluster
-        }
+        self._read_routes()
         runner = producer_runner(self.tables, self.topic, self.producer)
         self._ownership: Ownership = claim(self.tables, [runner], take_over=take_over, point=CrashPoint.PUBLISH_CLAIMED)[0]
         try:
@@ -138,6 +137,8 @@ class Publisher:
         (source, offset, reason); without it one bad row refuses the whole batch.
         Raises UsageError for bad rows, SourceChangedError if rows appeared below what was published, FencedError.
         """
+        if time.monotonic() - self._routes_read_at >= ROUTES_INTERVAL_S:
+            self._read_routes()
         own = row_error(self.tables.cluster.name, self._routes)
         error = F.coalesce(F.col(ERROR), own) if ERROR in rows.columns else own
         ready = prepared(rows, self.columns, self.tables.cluster.name).withColumn(ERROR, error)
@@ -183,6 +184,14 @@ class Publisher:
         reach(CrashPoint.PUBLISH_AFTER_APPEND)
         self._progress = self._progress.after(batch)
         self._changed |= {span.key for span in batch.spans}
+
+    def _read_routes(self) -> None:
+        """By which clusters a message gets to each other one, by the policy as it is in this cluster's registry now."""
+        cluster = self.tables.cluster.name
+        local = {cluster: replication_clusters(self.tables, self.topic)}
+        others = [name for name in self.config.clusters if name != cluster]
+        self._routes = {name: self.config.hubs(cluster, name, self.topic, local) for name in others}
+        self._routes_read_at = time.monotonic()
 
     def _new_ledger_id(self) -> int:
         while not self.ledgers.is_new(drawn := ledger_id(int(time.time()), secrets.randbits(LEDGER_RANDOM_BITS))):

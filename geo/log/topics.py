@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import UsageError
+from geo.log.frames import utc
 from geo.log.names import Topic
 from geo.log.tables import ClusterTables, open_log, user_columns
 from schemas import TOPIC_LOG, TOPICS
@@ -50,10 +51,10 @@ def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...]
     return Registered.of(rows[0]).replication_clusters if rows else None
 
 
-def create_topic(
-    tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), policies: Mapping[str, str] | None = None
-) -> StructType:
+def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = ()) -> StructType:
     """The topic's log, created with `columns` as the user's own unless another process is quicker, and registered.
+
+    A new partition has the policies of the others, whoever creates it.
 
     1. Add the registry row → 2. create the log. So a log that is there is registered; a registered topic whose log is not
     there yet is passed over by links, and the next call for it creates the log.
@@ -61,7 +62,13 @@ def create_topic(
     registry = tables.journal(TOPICS)
     if not registry.newest(f"topic = '{topic}'"):
         now = datetime.now(timezone.utc)
-        row = {"topic": str(topic), "created_at": now, "typed": bool(columns), "policies": policies, "sequence": 1}
+        row = {
+            "topic": str(topic),
+            "created_at": now,
+            "typed": bool(columns),
+            "policies": _inherited(tables, topic),
+            "sequence": 1,
+        }
         registry.append([row])
     reach(CrashPoint.TOPIC_REGISTERED)
     tables.log(topic).create(TOPIC_LOG, columns)
@@ -78,8 +85,8 @@ def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:
 def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: Sequence[StructField] = ()) -> list[Topic]:
     """Make `topic` a partitioned topic with `count` partitions, or give it more. Idempotent. Returns those created now.
 
-    New ones have the columns and policies of partition 0. Raises UsageError if there are more already (a partition cannot be
-    taken away: its messages are in it) or if `topic` is a topic of its own.
+    New ones have the columns and policies of the others. Raises UsageError if there are more already (a partition cannot be
+    taken away: its messages are in it), if they have other columns, or if `topic` is a topic of its own.
     """
     registry = tables.journal(TOPICS)
     if topic.partition is not None or registry.newest(f"topic = '{topic}'"):
@@ -91,17 +98,42 @@ def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: 
         raise UsageError(
             f"{topic} has {len(there)} partitions in {tables.cluster.name}; they can grow in number, not shrink to {count}."
         )
-    policies: Mapping[str, str] | None = None
-    if there:
-        own = user_columns(open_log(tables, there[0])[1])
-        if columns and list(columns) != own:
-            raise UsageError(f"{there[0]} has other columns: {StructType(own).simpleString()}; new partitions have the same.")
+    whole = [one for one in there if tables.log(one).exists()]  # others were registered when their creator died
+    if whole:
+        own = user_columns(open_log(tables, whole[0])[1])
+        _refuse_others(whole[0], own, columns)
         columns = own
-        policies = registry.newest(f"topic = '{there[0]}'")[0]["policies"]
-    missing = [one for one in map(topic.with_partition, range(count)) if one not in there]
+    missing = [one for one in map(topic.with_partition, range(count)) if one not in whole]
     for one in missing:
-        create_topic(tables, one, columns, policies)
+        create_topic(tables, one, columns)
     return missing
+
+
+def create_single(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = ()) -> None:
+    """Make a topic that is not partitioned. Idempotent. Raises UsageError if it is partitioned or has other columns."""
+    if there := partitions(tables, topic):
+        raise UsageError(
+            f"{topic} has {len(there)} partitions in {tables.cluster.name}: say how many there shall be (--partitions)."
+        )
+    _refuse_others(topic, user_columns(create_topic(tables, topic, columns)), columns)
+
+
+def _refuse_others(topic: Topic, own: Sequence[StructField], wanted: Sequence[StructField]) -> None:
+    def shape(columns: Sequence[StructField]) -> list[tuple[str, str]]:
+        return [(column.name, column.dataType.simpleString()) for column in columns]
+
+    if wanted and shape(own) != shape(wanted):
+        has = StructType(list(own)).simpleString() if own else "none: it is a bytes topic"
+        raise UsageError(f"{topic} is there and has other columns, {has}. Nothing was changed.")
+
+
+def _inherited(tables: ClusterTables, topic: Topic) -> Mapping[str, str] | None:
+    """The policies of the partitions that are there already."""
+    if topic.partition is None:
+        return None
+    siblings = str(topic).removesuffix(str(topic.partition))
+    rows = tables.journal(TOPICS).newest(f"startswith(topic, '{siblings}')")
+    return next((row["policies"] for row in sorted(rows, key=lambda row: row["topic"]) if row["policies"]), None)
 
 
 def set_replication_clusters(
@@ -128,7 +160,9 @@ def set_replication_clusters(
         policies = {key: value for key, value in (row["policies"] or {}).items() if key != REPLICATION_CLUSTERS}
         if clusters is not None:
             policies[REPLICATION_CLUSTERS] = ",".join(sorted(set(clusters)))
-        return {**row.asDict(), "policies": policies or None, "sequence": row["sequence"] + 1}
+        return {
+            **row.asDict(), "created_at": utc(row["created_at"]), "policies": policies or None, "sequence": row["sequence"] + 1
+        }  # fmt: skip
 
     registry.append([changed(row) for row in rows])
     return [Topic.parse(row["topic"]) for row in rows]

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from geo.config_tree import Config, Link, TopicPolicy
 from geo.errors import UnsafeError, UsageError, first_line
+from geo.log.frames import utc
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log
@@ -89,7 +90,7 @@ def maintain(
     found = [r.topic for r in registered_topics(tables) if topic_glob_matches(topics, r.topic)]
     if not found:
         raise UsageError(f"{cluster} has no topic that matches {topics}.")
-    logs = [(topic, open_log(tables, topic)[0]) for topic in found]
+    logs = [(topic, open_log(tables, topic)[0]) for topic in found if tables.log(topic).exists()]
     for topic, table in logs:
         _check_retention(table, topic, config.policy(topic))
     now = datetime.now(timezone.utc)
@@ -160,7 +161,7 @@ def _held(
     if not states:
         return Held(link.link_name, tuple(due), "it has never run", silent=True)
     (state,) = states
-    last = state["updated_at"].replace(tzinfo=timezone.utc)
+    last = utc(state["updated_at"])
     silent = now - last > GRACE
     when = f"last heard of at {last:%Y-%m-%d %H:%M:%S} UTC, {state['state']}"
     if state["source_table_id"] != table.table_id():

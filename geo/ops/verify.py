@@ -19,7 +19,7 @@ from geo.errors import UsageError
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.log.table import Table
 from geo.log.tables import ClusterTables
-from geo.log.topics import registered_topics
+from geo.log.topics import Registered, registered_topics
 from geo.ops.comparison import Comparison, End, Ends, Log, key
 from geo.ops.verify_result import VerifyReport
 from schemas import LINKS
@@ -29,6 +29,9 @@ AT_ONCE = 4
 
 _Place = tuple[Topic, str]
 """A topic in a cluster."""
+
+_Registries = Mapping[str, Mapping[Topic, Registered]]
+"""By cluster and topic."""
 
 
 def _read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
@@ -67,7 +70,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
     """
     check_topic_glob(topics)
     clusters = {name: ClusterTables(spark, cluster) for name, cluster in config.clusters.items()}
-    registries = {name: {found.topic: found for found in registered_topics(tables)} for name, tables in clusters.items()}
+    registries = _registries(clusters)
     registered = {name: set(registry) for name, registry in registries.items()}
     known = sorted(set().union(*registered.values()))
     matching = [topic for topic in known if topic_glob_matches(topics, topic)]
@@ -82,6 +85,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
         early = _pin(pool, logs)  # step 2
         late = _pin(pool, logs)  # step 3
         floors, now_us = _read_ends(clusters), time.time_ns() // 1000  # step 4
+        later = _registries(clusters)
 
         def compare(topic: Topic) -> Comparison:
             pinned = {
@@ -91,8 +95,8 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             }
             ttl_s = config.policy(topic).message_ttl_s
             expired_before_us = None if ttl_s is None else now_us - ttl_s * 1_000_000
-            local = {name: registry[topic].replication_clusters for name, registry in registries.items() if topic in registry}
-            links = config.links_of(topic, local)
+            # Those that replicated it before the pins or after: a policy may change meanwhile.
+            links = tuple(link for link in config.links if any(link in _links(config, topic, r) for r in (registries, later)))
             comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us)
             comparison.notes += _notes(topic, registered, pinned, links, floors)
             comparison.run()
@@ -105,6 +109,15 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
         tuple(result for comparison in compared for result in comparison.clusters()),
         tuple(note for comparison in compared for note in comparison.notes),
     )
+
+
+def _registries(clusters: Mapping[str, ClusterTables]) -> _Registries:
+    return {name: {found.topic: found for found in registered_topics(tables)} for name, tables in clusters.items()}
+
+
+def _links(config: Config, topic: Topic, registries: _Registries) -> tuple[Link, ...]:
+    local = {name: registry[topic].replication_clusters for name, registry in registries.items() if topic in registry}
+    return config.links_of(topic, local)
 
 
 def _pin(pool: ThreadPoolExecutor, logs: Mapping[_Place, Table]) -> dict[_Place, int]:

@@ -159,12 +159,21 @@ class Replicator:
 
     def _let_go(self, key: tuple[str, str]) -> None:
         """Stop one topic, whose replication clusters leave this link out by now. It goes on from here if they change again."""
-        slot = self._slots.pop(key)
-        self._stop_query(slot)
-        if slot.ownership is not None:
-            if slot.work.state is not None:
+        slot = self._slots[key]
+        try:
+            self._stop_query(slot)
+            query = slot.work.query
+            failed = query is not None and query.exception() is not None
+            if slot.ownership is not None and slot.state is State.STOPPED and slot.work.state is not None and not failed:
                 slot.work.flush(State.STOPPED)
-            release([slot.ownership])
+                release([slot.ownership])
+        except (GeoError, PySparkException) as error:
+            log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
+        finally:
+            # Whatever is not known to have ended cleanly stays owned, so that whoever goes on fences it first.
+            if slot.ownership is not None:
+                slot.ownership.abandon()
+            del self._slots[key]
         self._set(slot, State.STOPPED, "its replication clusters leave this link out")
 
     def _resolved(self) -> None:
@@ -224,7 +233,7 @@ class Replicator:
                 try:
                     self._discover()
                     self._resolved()
-                except PySparkException as error:
+                except (GeoError, PySparkException) as error:
                     log.warning("topics cannot be listed, trying again: %s", first_line(error))
                 discovered = now
 

@@ -22,6 +22,9 @@ VERSION = 1
 MAX_BYTES = 4 * 1024 * 1024
 """Of a payload: below the limit of a message, and read by every cluster that shares the topic."""
 
+MAX_EPOCH = 2**32
+"""A record beyond it is refused, so that nobody can freeze a subscription in a last epoch."""
+
 MAX_RANGES = 1_000_000
 """Of a record. A set that needs more is sent in several records, which mean the same."""
 
@@ -137,7 +140,7 @@ class _Reader:
 
     def state(self) -> State:
         flags = self.number(8)
-        epoch = Epoch(self.number(LEDGER_ID_LIMIT), self.cluster(empty=True))
+        epoch = Epoch(self.number(MAX_EPOCH), self.cluster(empty=True))
         self._clusters = [self.cluster() for _ in range(self.count())]
         base = None
         if flags & _TIME:
@@ -146,7 +149,8 @@ class _Reader:
             base = Base(self.mapping(self.ledger, lambda: self.number(ENTRY_ID_LIMIT)))
         self._ranges = MAX_RANGES
         acked = AckedSet(self.mapping(self.ledger, self.ranges))
-        redelivered = self.mapping(self.message, lambda: self.number(2**31, least=1))
+        counted = self.mapping(self.message, lambda: self.number(2**31, least=1))
+        redelivered = {one: count for one, count in counted.items() if one not in acked}
         if self._at != len(self._bytes):
             raise self.malformed("bytes behind its end")
         return State(epoch, base, bool(flags & _DELETED), acked, redelivered)

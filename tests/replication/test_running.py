@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+
 import pytest
 from deltalake import DeltaTable
 
 from geo.errors import UsageError
 from geo.log.names import Topic
 from geo.log.publish import publish
-from geo.log.topics import create_partitions, partitions, registered_topics, set_replication_clusters
+from geo.log.topics import create_partitions, create_single, partitions, registered_topics, set_replication_clusters
 from geo.replication.replicate import reconcile_links
 from geo.replication.state import State
 from tests.running import running
@@ -35,6 +38,12 @@ def test_new_partitions_are_taken_up_with_the_columns_and_policy_of_the_others(w
     assert create_partitions(us, ORDERS, 2) == []
     with pytest.raises(UsageError, match="has 2 partitions in us; they can grow in number, not shrink to 1"):
         create_partitions(us, ORDERS, 1)
+    shutil.rmtree(world.log("us", ORDERS.with_partition(1)).name)  # as if its creator had died before the log
+    assert create_partitions(us, ORDERS, 2) == [ORDERS.with_partition(1)]
+    with pytest.raises(UsageError, match="is there and has other columns"):
+        create_single(us, ORDERS.with_partition(1), list(world.rows(0, 0).select("number").schema))
+    with pytest.raises(UsageError, match="has 2 partitions in us: say how many"):
+        create_single(us, ORDERS)
     with pytest.raises(UsageError, match=r"orders is partitioned: publish to one of .*-partition-0 to orders-partition-1"):
         publish(world.rows(0, 1), ORDERS, config=world.config, cluster="us", order_by="number")
     set_replication_clusters(us, world.config, ORDERS, ["us", "eu"])
@@ -47,6 +56,10 @@ def test_new_partitions_are_taken_up_with_the_columns_and_policy_of_the_others(w
         links.until(lambda: _count(world, "eu", third) == 7)
     assert [found.replication_clusters for found in registered_topics(us)] == [("eu", "us")] * 3
     assert partitions(world.tables("eu"), ORDERS) == partitions(us, ORDERS)
+    set_replication_clusters(world.tables("eu"), world.config, ORDERS, ["eu"])
+    create_partitions(us, ORDERS, 4)
+    world.replicate("eu")
+    assert [found.replication_clusters for found in registered_topics(world.tables("eu"))] == [("eu",)] * 4, "also by a link"
     assert "amount" in world.log("eu", third).read().columns
     assert world.verify().clean
 
@@ -69,13 +82,20 @@ def test_a_topic_whose_policy_leaves_the_link_out_stops_and_goes_on_when_it_is_b
     assert world.verify().clean
 
 
-def test_the_registrys_policy_goes_before_the_configurations(world: World) -> None:
+def test_the_registrys_policy_goes_before_the_configurations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("us", 0, 10)
     with world.path.open("a") as file:
         file.write(f'topics:\n  - {{match: "{TOPIC}", replication_clusters: [us]}}\n')
     world.reload()
     set_replication_clusters(world.tables("us"), world.config, TOPIC, ["eu", "us"])
     assert [report.replicated for report in world.replicate("eu")] == [10]
+    (before,) = registered_topics(world.tables("us"))
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    set_replication_clusters(world.tables("us"), world.config, TOPIC, ["us", "eu"])
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert registered_topics(world.tables("us")) == [before], "whatever time zone the process has"
     with pytest.raises(UsageError, match="leave out us itself"):
         set_replication_clusters(world.tables("us"), world.config, TOPIC, ["eu"])
     with pytest.raises(UsageError, match="mars"):
