@@ -15,9 +15,10 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
-from geo.errors import UsageError
+from geo.errors import SchemaError, UsageError
 from geo.log.frames import utc
 from geo.log.names import Topic
+from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log, user_columns
 from schemas import TOPIC_LOG, TOPICS
 
@@ -73,6 +74,23 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     reach(CrashPoint.TOPIC_REGISTERED)
     tables.log(topic).create(TOPIC_LOG, columns)
     return open_log(tables, topic)[1]
+
+
+def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str) -> list[str]:
+    """The log's column names, after adding those of `wanted` that it lacks. Raises SchemaError for any other difference."""
+    kinds = {field.name: field.dataType for field in there}
+    for column in wanted:
+        kind = kinds.get(column.name)
+        if kind is not None and kind != column.dataType:
+            raise SchemaError(
+                f"{who}: column {column.name} is {column.dataType.simpleString()} in the source and {kind.simpleString()} in "
+                f"{log}; only new columns replicate. Nothing was written. Give the changed column a new name."
+            )
+    added = [column for column in wanted if column.name not in kinds]
+    if added:
+        columns = ", ".join(f"`{c.name}` {c.dataType.simpleString()}" for c in added)
+        log.commit(lambda: log.spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS ({columns})"))
+    return [*kinds, *(column.name for column in added)]
 
 
 def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:

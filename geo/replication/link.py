@@ -17,17 +17,16 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructField, StructType
 
 from geo.config_tree import Config, Link, Start
 from geo.crash import CrashPoint, reach
-from geo.errors import SchemaError, SourceChangedError
+from geo.errors import SourceChangedError
 from geo.log.checkpoints import checkpoint_id
 from geo.log.names import Topic
 from geo.log.ownership import Ownership, Runner
 from geo.log.table import Commit, Table
 from geo.log.tables import ClusterTables, open_log, user_columns
-from geo.log.topics import create_topic
+from geo.log.topics import create_topic, grow
 from geo.replication import reconcile
 from geo.replication.link_table import append_links
 from geo.replication.rule import Rule
@@ -97,7 +96,7 @@ class TopicLink:
         self._target_log = self.target.log(self.topic)
         target = self._target_log.find(TOPIC_LOG) or create_topic(self.target, self.topic, user_columns(columns))
         ownership.fence(self._target_log, CrashPoint.LINK_FENCED)
-        self._columns = self._evolved(user_columns(columns), target)
+        self._columns = grow(self._target_log, target, user_columns(columns), str(self))
         self._known_latest = self._source_log.latest_version()
         source_id, target_id = self._source_log.table_id(), self._target_log.table_id()
         state = self.recorded
@@ -173,8 +172,10 @@ class TopicLink:
 
     def missing(self, version: int, floors: Mapping[str, int] | None) -> DataFrame:
         """What a reconcile at `version` of the source would append."""
-        rows = reconcile.missing(self._source_log.read(version), self._target_log.read(), self.rule, floors, _now_us())
-        return reconcile.in_target_shape(rows, self._columns)
+        return reconcile.in_target_shape(self._missing(version, floors), self._columns)
+
+    def _missing(self, version: int, floors: Mapping[str, int] | None) -> DataFrame:
+        return reconcile.missing(self._source_log.read(version), self._target_log.read(), self.rule, floors, _now_us())
 
     def preview(self, start: Start | datetime | None = None) -> tuple[int, int]:
         """How many messages a reconcile would append now, and at which version of the source. Writes nothing."""
@@ -183,9 +184,8 @@ class TopicLink:
         version = self._source_log.latest_version()
         recorded = self.recorded
         floors = self.floors(start or self.link.start, version) if start or recorded is None else recorded.floors
-        if found := self._target_log.find(TOPIC_LOG):
-            self._columns = list(found.names)
-            return self.missing(version, floors).count(), version
+        if self._target_log.exists():
+            return self._missing(version, floors).count(), version
         crosses = F.col("marker").isNull() & reconcile.wanted(self.rule, floors, _now_us())
         return self._source_log.read(version).where(crosses).count(), version
 
@@ -312,24 +312,6 @@ class TopicLink:
         day = table.read().where(F.col("publish_date") == F.lit(date).cast("date"))
         same = (F.col("origin") == origin) & (F.col("ledger_id") == int(ledger_id)) & (F.col("entry_id") == int(entry_id))
         return not day.where(same).isEmpty() or (self.rule.message_ttl_s is not None and day.isEmpty())
-
-    def _evolved(self, source: list[StructField], target: StructType) -> list[str]:
-        """The target's columns, after adding those the source has more of. Raises SchemaError for any other difference."""
-        kinds = {field.name: field.dataType for field in target}
-        for column in source:
-            kind = kinds.get(column.name)
-            if kind is not None and kind != column.dataType:
-                raise SchemaError(
-                    f"{self}: column {column.name} is {column.dataType.simpleString()} in {self.link.source} and "
-                    f"{kind.simpleString()} in {self.link.target}; only new columns replicate. Nothing was written. "
-                    "Give the changed column a new name."
-                )
-        added = [column for column in source if column.name not in kinds]
-        if added:
-            columns = ", ".join(f"`{c.name}` {c.dataType.simpleString()}" for c in added)
-            table = self._target_log
-            table.commit(lambda: table.spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS ({columns})"))
-        return [*kinds, *(column.name for column in added)]
 
 
 def _offset(offset: Any) -> dict[str, Any] | None:

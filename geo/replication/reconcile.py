@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from geo.errors import RetryableError
 from geo.log.frames import rows_frame
 from geo.replication.routing_column import routing_column
 from geo.replication.rule import Rule
@@ -75,5 +76,12 @@ def lost_ranges(source_ends: Mapping[str, int], target_ends: Mapping[str, int]) 
 
 
 def in_target_shape(rows: DataFrame, columns: Collection[str]) -> DataFrame:
-    """`rows` with exactly the target's columns; one the source does not have yet is NULL."""
+    """`rows` with exactly the target's columns; one the source does not have yet is NULL.
+
+    Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
+    """
+    if new := [name for name in rows.columns if name not in columns]:
+        raise RetryableError(
+            f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
+        )
     return rows.select(*(F.col(c) if c in rows.columns else F.lit(None).alias(c) for c in columns))

@@ -116,3 +116,23 @@ def test_a_failed_link_goes_on_in_its_process_once_it_is_resolved(linked: World)
         linked.write("us", 40, 50)
         links.until(lambda: _count(linked, "eu", TOPIC) == 70)
     assert linked.link_state("eu", "us").state is State.STOPPED
+
+
+def test_columns_added_to_a_typed_topic_cross_while_its_link_runs(world: World) -> None:
+    us = world.tables("us")
+    create_single(us, ORDERS, list(world.rows(0, 0).select("number").schema))
+    world.write("us", 0, 5, topic=ORDERS)
+    with running(world, "eu") as links:
+        links.until(lambda: _count(world, "eu", ORDERS) == 5)
+        world.spark.sql(f"ALTER TABLE {world.log('us', ORDERS).sql} ADD COLUMNS (note STRING)")
+        rows = world.entries("us", 5, 9).selectExpr("*", "entry_id AS number", "'new' AS note")
+        world.log("us", ORDERS).append(rows)
+        links.until(lambda: _count(world, "eu", ORDERS) == 9)
+        world.spark.sql(f"ALTER TABLE {world.log('us', ORDERS).sql} ADD COLUMNS (place STRING)")
+        rows = world.entries("us", 9, 12).selectExpr("*", "entry_id AS number", "'new' AS note", "'here' AS place")
+        world.log("us", ORDERS).append(rows)
+        links.until(lambda: _count(world, "eu", ORDERS) == 12)
+    assert world.log("eu", ORDERS).read().where("note = 'new'").count() == 7
+    assert world.log("eu", ORDERS).read().where("place = 'here' AND note = 'new'").count() == 3
+    assert [report.state for report in links.reports if report.state is State.FAILED] == []
+    assert world.verify().clean
