@@ -165,6 +165,11 @@ class Topic:
         found = _PARTITION.match(self.name)
         return int(found[1]) if found else None
 
+    @property
+    def partitioned(self) -> Topic | None:
+        """The partitioned topic of which this is a partition, else None."""
+        return None if self.partition is None else Topic(self.tenant, self.namespace, self.name.rpartition("-partition-")[0])
+
     def with_partition(self, number: int) -> Topic:
         """Partition `number` of the partitioned topic of this name."""
         return Topic(self.tenant, self.namespace, f"{self.name}-partition-{number}")

@@ -95,9 +95,19 @@ def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str)
 
 def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:
     """The partitions of a partitioned topic that a cluster has, in order; none if it is not partitioned there."""
+    return [Topic.parse(row["topic"]) for row in _partition_rows(tables, topic)]
+
+
+def _partition_rows(tables: ClusterTables, topic: Topic) -> list[Row]:
+    """The newest registry rows of a topic's partitions, in order."""
     rows = tables.journal(TOPICS).newest(f"startswith(topic, '{topic}-partition-')")
-    found = [(one.partition, one) for row in rows if (one := Topic.parse(row["topic"])).partition is not None]
-    return [one for _, one in sorted(found)]
+    named = [(Topic.parse(row["topic"]), row) for row in rows]
+    return [
+        row
+        for _, row in sorted(
+            ((one.partition, row) for one, row in named if one.partitioned == topic), key=lambda found: found[0] or 0
+        )
+    ]
 
 
 def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: Sequence[StructField] = ()) -> list[Topic]:
@@ -147,11 +157,8 @@ def _refuse_others(topic: Topic, own: Sequence[StructField], wanted: Sequence[St
 
 def _inherited(tables: ClusterTables, topic: Topic) -> Mapping[str, str] | None:
     """The policies of the partitions that are there already."""
-    if topic.partition is None:
-        return None
-    siblings = str(topic).removesuffix(str(topic.partition))
-    rows = tables.journal(TOPICS).newest(f"startswith(topic, '{siblings}')")
-    return next((row["policies"] for row in sorted(rows, key=lambda row: row["topic"]) if row["policies"]), None)
+    rows = _partition_rows(tables, topic.partitioned) if topic.partitioned else []
+    return next((row["policies"] for row in rows if row["policies"]), None)
 
 
 def set_replication_clusters(
@@ -170,7 +177,7 @@ def set_replication_clusters(
             f"replication clusters {', '.join(sorted(clusters))} leave out {tables.cluster.name} itself; name it too."
         )
     registry = tables.journal(TOPICS)
-    rows = [row for one in [topic, *partitions(tables, topic)] for row in registry.newest(f"topic = '{one}'")]
+    rows = [*registry.newest(f"topic = '{topic}'"), *_partition_rows(tables, topic)]
     if not rows:
         raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
 

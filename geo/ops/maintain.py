@@ -117,9 +117,7 @@ def _maintain_log(
 ) -> Maintained:
     by_day = _files(table)
     due = expired_days(by_day, config.policy(topic).message_ttl_s, now)
-    local = {tables.cluster.name: replication_clusters(tables, topic)}
-    links = [link for link in config.links_of(topic, local) if link.source == tables.cluster.name]
-    held = [one for link in links if due and (one := _held(config, tables, link, topic, table, due, now))]
+    held = _all_held(config, tables, topic, table, due, now) if due else []
     kept = {day for one in held if not (one.silent and yes) for day in one.days}
     expired = [by_day[day] for day in due if day not in kept]
     if expired and not dry_run:
@@ -147,6 +145,14 @@ def _files(table: Table) -> dict[date, DateFiles]:
         F.sum("rows").alias("rows"), F.count("*").alias("files"), F.sum("size").alias("bytes")
     )
     return {r["publish_date"]: DateFiles(r["publish_date"], r["rows"], r["files"], r["bytes"]) for r in days.collect()}
+
+
+def _all_held(
+    config: Config, tables: ClusterTables, topic: Topic, table: Table, due: Sequence[date], now: datetime
+) -> list[Held]:
+    local = {tables.cluster.name: replication_clusters(tables, topic)}
+    links = [link for link in config.links_of(topic, local) if link.source == tables.cluster.name]
+    return [one for link in links if (one := _held(config, tables, link, topic, table, due, now))]
 
 
 def _held(

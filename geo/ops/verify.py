@@ -96,7 +96,8 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             ttl_s = config.policy(topic).message_ttl_s
             expired_before_us = None if ttl_s is None else now_us - ttl_s * 1_000_000
             # Those that replicated it before the pins or after: a policy may change meanwhile.
-            links = tuple(link for link in config.links if any(link in _links(config, topic, r) for r in (registries, later)))
+            carried = {*_links(config, topic, registries), *_links(config, topic, later)}
+            links = tuple(link for link in config.links if link in carried)
             comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us)
             comparison.notes += _notes(topic, registered, pinned, links, floors)
             comparison.run()
