@@ -15,8 +15,9 @@
         topics: [persistent://*/*/*]       globs; default all
         start: earliest                    or latest; default earliest
         origins: [us]                      whose messages cross; default the source's. More: forwarding through a hub
+        carry: both                        or messages, or acks: only the acknowledgements of subscriptions; default both
     topics:                                default none; the first match wins
-      - match: persistent://shop/*/*       required; a glob
+      - match: persistent://shop/*/*       required; a glob. System topics (__acks) only if its name starts with __
         message_ttl: 7 days                <int> seconds|minutes|hours|days|weeks; default none, messages do not expire
         longest_outage: 7 days             how long a link may be away and still find its place; default 7 days
         replication_clusters: [eu, us]     only links between these carry the topic; default all. One alone: no replication
@@ -45,6 +46,7 @@ from geo.config_tree import (
     Link,
     Secret,
     TopicPolicy,
+    check_carry,
     check_conf,
     check_identifier,
     check_start,
@@ -159,16 +161,17 @@ def _read_kafka(reader: Reader, servers: str, node: Node) -> dict[str, str | Sec
 
 
 def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | None:
-    fields = reader.fields(node, "link", ("source", "target"), ("topics", "start", "origins"))
+    fields = reader.fields(node, "link", ("source", "target"), ("topics", "start", "origins", "carry"))
     source = reader.word(fields.get("source"), "source", partial(known, clusters=clusters))
     target = reader.word(fields.get("target"), "target", partial(known, clusters=clusters))
     start = reader.word(fields.get("start"), "start", check_start)
+    carry = reader.word(fields.get("carry"), "carry", check_carry)
     topics = _read_list(reader, fields.get("topics"), "topics", check_topic_glob)
     origins = _read_list(reader, fields.get("origins"), "origins", partial(known, clusters=clusters))
     if source is None or target is None:
         return None
     topics = topics or (ALL_TOPICS,)
-    return reader.attempt(line_of(node), lambda: Link(source, target, topics, start or "earliest", origins))
+    return reader.attempt(line_of(node), lambda: Link(source, target, topics, start or "earliest", origins, carry or "both"))
 
 
 def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[str], str]) -> tuple[str, ...]:

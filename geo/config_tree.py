@@ -17,9 +17,22 @@ from typing import Literal, cast, get_args
 
 from geo.config_yaml import MAX_DURATION_S, check_location, contains, suggestion
 from geo.errors import ConfigError, UsageError
-from geo.log.names import ALL_TOPICS, Topic, check_cluster, check_topic_glob, show, topic_glob_matches
+from geo.log.names import (
+    ACKS,
+    ALL_TOPICS,
+    Topic,
+    check_cluster,
+    check_topic_glob,
+    glob_names_system_topics,
+    namespace_glob_matches,
+    show,
+    topic_glob_matches,
+)
 
 Start = Literal["earliest", "latest"]
+
+Carry = Literal["messages", "acks", "both"]
+"""What crosses a link: messages of topics, acknowledgements of subscriptions, or both."""
 
 Local = Mapping[str, Sequence[str] | None]
 """By cluster, the replication clusters that its own registry has for a topic; None or left out: it has none."""
@@ -124,6 +137,7 @@ class Link:
     topics: tuple[str, ...] = (ALL_TOPICS,)
     start: Start = "earliest"
     origins: tuple[str, ...] = ()
+    carry: Carry = "both"
 
     def __post_init__(self) -> None:
         check_cluster(self.source)
@@ -131,6 +145,7 @@ class Link:
         if self.source == self.target:
             raise UsageError(f"link {self.link_name}: a cluster needs no link to itself")
         check_start(self.start)
+        check_carry(self.carry)
         if not self.topics:
             raise UsageError(f"link {self.link_name}: topics is empty; leave it out for all topics")
         for glob in self.topics:
@@ -149,8 +164,13 @@ class Link:
         return f"{self.source}->{self.target}"
 
     def carries(self, topic: Topic) -> bool:
-        """Whether the link's globs match the topic. Its policy has a say too: see `Config.links_of`."""
-        return any(topic_glob_matches(glob, topic) for glob in self.topics)
+        """Whether the link's globs match the topic and it carries such topics. A policy has a say too: see `Config.links_of`.
+
+        Acknowledgements travel with a namespace: a link that carries one topic of it carries those of all.
+        """
+        if topic.name == ACKS:
+            return self.carry != "messages" and any(namespace_glob_matches(glob, topic) for glob in self.topics)
+        return self.carry != "acks" and any(topic_glob_matches(glob, topic) for glob in self.topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +235,13 @@ class Config:
         return tuple(link for link in self.links if link.target == target)
 
     def policy(self, topic: Topic) -> TopicPolicy:
-        """The first policy that matches the topic; without one, nothing expires."""
-        return next((policy for policy in self.policies if topic_glob_matches(policy.match, topic)), TopicPolicy())
+        """The first policy that matches the topic; without one, nothing expires.
+
+        For a system topic it must name such topics (`persistent://*/*/__acks`): a TTL that is meant for messages would take
+        acknowledgements away before the messages they name.
+        """
+        matching = (policy for policy in self.policies if topic_glob_matches(policy.match, topic))
+        return next((one for one in matching if not topic.is_system or glob_names_system_topics(one.match)), TopicPolicy())
 
     def links_of(self, topic: Topic, local: Local = MappingProxyType({})) -> tuple[Link, ...]:
         """The links that replicate the topic: their globs match it, and both ends are among its replication clusters.
@@ -315,6 +340,13 @@ def check_start(text: str) -> Start:
         allowed = get_args(Start)
         raise UsageError(f"{show(text)} is no start; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
     return cast(Start, text)
+
+
+def check_carry(text: str) -> Carry:
+    if text not in get_args(Carry):
+        allowed = get_args(Carry)
+        raise UsageError(f"a link cannot carry {show(text)}; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
+    return cast(Carry, text)
 
 
 def check_identifier(text: str) -> str:

@@ -35,6 +35,16 @@ class CrashPoint(str, Enum):
     LINK_BEFORE_APPEND = "link-before-append"
     LINK_AFTER_APPEND = "link-after-append"
     LINK_STATE_RECORDED = "link-state-recorded"
+    # consume: owners row -> creation record -> [the user's function -> dead letters -> acknowledgement record]
+    CONSUME_CREATED = "consume-created"
+    CONSUME_PROCESSED = "consume-processed"
+    CONSUME_DEAD_LETTERED = "consume-dead-lettered"
+    ACKS_BEFORE_FLUSH = "acks-before-flush"
+    ACKS_AFTER_FLUSH = "acks-after-flush"
+    # fold: a batch folded -> cursors row -> compact record -> checkpoint
+    FOLD_BEFORE_CURSORS = "fold-before-cursors"
+    FOLD_AFTER_CURSORS = "fold-after-cursors"
+    FOLD_COMPACTED = "fold-compacted"
     # erase: rewritten rows -> a commit that links can begin at
     ERASE_UPDATED = "erase-updated"
     # rebuild: claimed -> rows appended

@@ -92,3 +92,26 @@ LINKS = TableSchema(
         Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
     ),
 )
+
+CURSORS = TableSchema(
+    kind="cursors",
+    version=1,
+    subject=("topic", "subscription"),
+    properties=_JOURNAL,
+    columns=(
+        Column("topic", "STRING", "full topic name", nullable=False),
+        Column("subscription", "STRING", "the named consumer group", nullable=False),
+        Column("epoch", "BIGINT", "counts resets and deletions", nullable=False),
+        Column("epoch_cluster", "STRING", "the cluster that made the last of them; empty: none yet", nullable=False),
+        Column("deleted", "BOOLEAN", "unsubscribed for good, until somebody creates it again", nullable=False),
+        Column("acknowledged", "BIGINT", "how many messages are acknowledged in this epoch", nullable=False),
+        Column("mark_delete", "MAP<STRING, BIGINT>", "`origin:ledger` to the entry up to which all are acknowledged"),
+        Column("ranges", "BIGINT", "how many ranges of entries the acknowledged messages are", nullable=False),
+        Column("state", "BINARY", "all of it, as records of __acks have it (geo.subscription.record)", nullable=False),
+        Column("folded", "MAP<STRING, BIGINT>", "`origin:ledger` of __acks to the last record that is in it", nullable=False),
+        Column("refused", "MAP<STRING, BIGINT>", "records that changed nothing, by reason", nullable=False),
+        Column("compacted_at", "TIMESTAMP", "when this cluster last published all of it in compact records; NULL: never"),
+        Column("sequence", "BIGINT", "counts the subscription's rows here; the newest has the highest", nullable=False),
+        Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
+    ),
+)

@@ -1,12 +1,16 @@
-"""What a streaming checkpoint says of itself, read with Spark so that it works on every storage. Read only."""
+"""What a streaming checkpoint says of itself, read with Spark so that it works on every storage; and removing one."""
 
 from __future__ import annotations
 
 import json
+import logging
 
+from pyarrow import fs
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+
+log = logging.getLogger(__name__)
 
 
 def checkpoint_id(spark: SparkSession, checkpoint: str) -> str | None:
@@ -26,3 +30,12 @@ def last_planned_batch(spark: SparkSession, checkpoint: str) -> int:
         return -1
     numbers = (row["name"].rpartition("/")[2] for row in names)
     return max((int(number) for number in numbers if number.isdigit()), default=-1)
+
+
+def forget(checkpoint: str) -> None:
+    """Remove a checkpoint that nobody needs any more. Where that cannot be done from here it stays, a few kilobytes."""
+    try:
+        system, folder = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
+        system.delete_dir(folder)
+    except (OSError, ValueError) as error:
+        log.debug("%s stays: %s", checkpoint, error)

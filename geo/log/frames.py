@@ -10,7 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 _ARROW = {
     "BIGINT": pa.int64(),
+    "BINARY": pa.binary(),
     "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
     "STRING": pa.string(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
     "ARRAY<STRING>": pa.list_(pa.string()),

@@ -24,6 +24,8 @@ from geo.errors import InvalidNameError
 SCHEME = "persistent://"
 ALL_TOPICS = f"{SCHEME}*/*/*"
 PARTS = ("tenant", "namespace", "name")
+ACKS = "__acks"
+"""Name of the topic of a namespace that carries the acknowledgements of its subscriptions."""
 
 # A part is a folder, file systems end at 255 bytes, and the longest encoding (upper case) takes 3 for a character.
 MAX_PART = 85
@@ -179,6 +181,11 @@ class Topic:
         """Whether the name starts with `__`: it carries what this package writes, not messages of users."""
         return self.name.startswith("__")
 
+    @property
+    def acks(self) -> Topic:
+        """The topic that carries the acknowledgements of this namespace."""
+        return Topic(self.tenant, self.namespace, ACKS)
+
 
 def check_cluster(name: str) -> str:
     """The name itself, when it is one a cluster may have. Raises InvalidNameError."""
@@ -207,6 +214,16 @@ def topic_glob_matches(glob: str, topic: Topic) -> bool:
     # fnmatch never goes back over a `*` it has passed, so that no glob takes exponential time; without `[`, which the
     # grammar has not, its patterns are exactly ours.
     return all(map(fnmatchcase, parts, _glob_parts(glob)))
+
+
+def namespace_glob_matches(glob: str, topic: Topic) -> bool:
+    """Whether the glob stands for topics of the topic's namespace. Raises InvalidNameError."""
+    return all(map(fnmatchcase, (topic.tenant, topic.namespace), _glob_parts(glob)))
+
+
+def glob_names_system_topics(glob: str) -> bool:
+    """Whether the glob is about system topics on purpose: its name starts with `__`. Raises InvalidNameError."""
+    return _glob_parts(glob)[-1].startswith("__")
 
 
 @lru_cache(maxsize=1024)

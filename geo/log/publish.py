@@ -58,7 +58,7 @@ def publish(
     """
     spark = df.sparkSession
     require_delta(spark)
-    topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
+    topic = _of_users(topic)
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     publisher = Publisher(ClusterTables(spark, config.cluster(cluster)), config, topic, producer)
     if df.isStreaming:
@@ -74,6 +74,13 @@ def publish(
         raise
     publisher.close()
     return result
+
+
+def _of_users(topic: str | Topic) -> Topic:
+    topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
+    if topic.is_system:
+        raise UsageError(f"{topic}: names that start with __ are for what delta-geo itself writes. Choose another name.")
+    return topic
 
 
 def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | None, publish_id: str | None) -> Identity:
@@ -111,7 +118,7 @@ def publish_json_lines(
     jsonl.open_path(path)
     require_delta(spark)
     spark.dataSource.register(jsonl.JsonLinesSource)
-    topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
+    topic = _of_users(topic)
     tables = ClusterTables(spark, config.cluster(cluster))
     publisher = Publisher(tables, config, topic, producer)
     frame = spark.readStream.format(jsonl.FORMAT).option("path", path).option("batchBytes", batch_bytes).load()
@@ -149,7 +156,7 @@ def publish_kafka(
     if find_spec("crc32c") is None:
         log.warning("Kafka records are checked in Python, which reads 7 MB/s a core instead of 30. %s.", kafka.NATIVE_PARTS)
     spark.dataSource.register(kafka.KafkaSource)
-    topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
+    topic = _of_users(topic)
     tables = ClusterTables(spark, config.cluster(cluster))
     configured = config.kafka.get(bootstrap_servers, {})
     settings = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}

@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import cast
 
 from pyspark.errors import PySparkException
@@ -20,10 +22,11 @@ from pyspark.sql.types import StructType
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError, UsageError
+from geo.log.frames import rows_frame
 from geo.log.identity import OFFSET, PUBLISHED, SOURCE, Identity
 from geo.log.intake import ERROR, check_columns, new_topic_columns, prepared, row_error
 from geo.log.ledger_table import LedgerTable
-from geo.log.ledgers import LEDGER_RANDOM_BITS, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, plan
+from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, plan
 from geo.log.names import Topic, check_producer
 from geo.log.numbering import Group, OnDriver, OnSpark, Writer, is_repeated, numbering
 from geo.log.ownership import Ownership, claim, producer_runner, release
@@ -39,6 +42,8 @@ ROUTES_INTERVAL_S = 10.0
 RECORD_INTERVAL_S = 10.0
 """How often the ledgers' ends are recorded. A start after a crash reads the commits since the last record: at one commit
 a second that is ten."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +166,30 @@ class Publisher:
         self.record_if_due()
         return result
 
+    def publish_rows(self, rows: Sequence[Mapping[str, object]]) -> None:
+        """Publish rows that this program has at hand, given by columns of MESSAGE_INPUT, for all clusters, in one commit.
+
+        They have no identity: called again, they are published again. Of a bytes topic. Raises FencedError.
+        """
+        source = self._progress.sources.get("")
+        counted = [Counted(LedgerKey("", None), len(rows))]
+        self._append(counted, {"": f'["{(source.count if source else 0) + len(rows)}"]'}, partial(self._entries, rows))
+        self.total += Published(rows=len(rows), commits=1)
+        self.record_if_due()
+
+    def _entries(self, rows: Sequence[Mapping[str, object]], batch: Batch) -> DataFrame:
+        span, published = batch.spans[0], _EPOCH + timedelta(microseconds=batch.publish_time_us)
+        same = {"origin": self.tables.cluster.name, "ledger_id": span.ledger_id, "producer": self.producer,
+                "publish_time": published, "publish_date": published.date()}  # fmt: skip
+        numbered = [{**row, **same, "entry_id": span.first + at} for at, row in enumerate(rows)]
+        return rows_frame(self.tables.spark, TOPIC_LOG.types, numbered).coalesce(1)
+
     def _commit(self, numbered: OnSpark | OnDriver, identity: Identity, fresh: Sequence[Group]) -> None:
         counted = [Counted(g.key, g.rows) for g in fresh if not g.bad]
-        ends = {g.key.source: identity.encode(g.last) for g in fresh}
+        self._append(counted, {g.key.source: identity.encode(g.last) for g in fresh}, numbered.entries)
+
+    def _append(self, counted: Sequence[Counted], ends: Mapping[str, str], entries: Callable[[Batch], DataFrame]) -> None:
+        """Give the counted rows their ledgers and entries, and append what `entries` makes of that with its record."""
         batch = plan(self._progress, self.producer, counted, ends, time.time_ns() // 1000, self._new_ledger_id)
         opened = {s.key: Ledger(s.ledger_id, -1) for s in batch.spans if s.first == 0}
         if opened:
@@ -173,7 +199,7 @@ class Publisher:
         reach(CrashPoint.PUBLISH_LEDGERS_OPENED)
         reach(CrashPoint.PUBLISH_BEFORE_APPEND)
         try:
-            self._ownership.append(self.log, numbered.entries(batch), batch.encode())
+            self._ownership.append(self.log, entries(batch), batch.encode())
         except (PySparkException, UsageError) as error:
             if is_repeated(error):
                 raise UsageError(

@@ -74,6 +74,11 @@ class TopicLink:
         name = f"link {self.link.link_name} of {self.topic}"
         return Runner(name, f"replicate/{self.link.source}/{self.topic.path}", f"link.{self.link.source}")
 
+    @property
+    def _start(self) -> Start:
+        """Acknowledgements cross from the earliest: a link that leaves old messages out still needs to know what is done."""
+        return "earliest" if self.topic.is_system else self.link.start
+
     # -- start -----------------------------------------------------------------------------------------------------
 
     def prepare(
@@ -100,7 +105,7 @@ class TopicLink:
         self._known_latest = self._source_log.latest_version()
         source_id, target_id = self._source_log.table_id(), self._target_log.table_id()
         state = self.recorded
-        floors = self.floors(start or self.link.start, self._known_latest) if start or state is None else state.floors
+        floors = self.floors(start or self._start, self._known_latest) if start or state is None else state.floors
         if state is None or accept_source:
             self._reconcile(floors, source_id, target_id)
         else:
@@ -183,7 +188,7 @@ class TopicLink:
         self._target_log = self.target.log(self.topic)
         version = self._source_log.latest_version()
         recorded = self.recorded
-        floors = self.floors(start or self.link.start, version) if start or recorded is None else recorded.floors
+        floors = self.floors(start or self._start, version) if start or recorded is None else recorded.floors
         if self._target_log.exists():
             return self._missing(version, floors).count(), version
         crosses = F.col("marker").isNull() & reconcile.wanted(self.rule, floors, _now_us())

@@ -3,65 +3,81 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from geo.log.ledgers import LEDGER_RANDOM_BITS
 from geo.subscription.record import Refusal, RefusedRecordError, decode, parse_key
-from geo.subscription.state import Ledger, State
+from geo.subscription.state import State, merged
 
-HELD_ENTRIES = 10_000_000
-"""How far acknowledgements may run ahead of the messages they name: hours of a fast producer, while a link is behind. A record
-that names entries beyond is no acknowledgement of anything that exists."""
+HELD_ENTRIES = 10**9
+HELD_ENTRIES_A_SECOND = 10**6
+"""How many entries a ledger can have: a first bulk load, and for every second since its birth (its id tells) more than any
+producer writes. A record may name messages that are not here yet, they are held until those come; one that names more than can
+exist is no acknowledgement of anything, and would have all that is ever written skipped in silence."""
+
+MAX_STATE_RANGES = 5_000_000
+"""Of one subscription. Half a gigabyte; a subscription that acknowledges every other message of ten million has lost its way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A row of an `__acks` log: its key and payload."""
+    """A row of an `__acks` log: by whom it was first written, its key and payload, and when, in microseconds since 1970."""
 
+    origin: str
     key: str | None
     payload: bytes | None
+    publish_time_us: int
 
 
 @dataclass(slots=True)
 class Fold:
-    """The states of the subscriptions of one topic, as records come in, in any order and more than once.
+    """The states of some subscriptions, as records come in, in any order and more than once.
 
-    `clusters` are those of the configuration. `ends`: of each ledger in the local log its last entry, so that absurd ranges are
-    known; a ledger that is not there yet ends at -1.
+    `clusters` are those of the configuration. What they say of messages of a cluster that has left is kept: it did happen.
     """
 
     clusters: Collection[str]
-    ends: Mapping[Ledger, int] = field(default_factory=dict)
     states: dict[str, State] = field(default_factory=dict)
-    """By subscription."""
+    """By the records' key."""
     refused: Counter[Refusal] = field(default_factory=Counter)
 
     def add(self, records: Iterable[Received]) -> set[str]:
-        """Take records in. Returns the subscriptions whose state they changed."""
-        changed = set()
+        """Take records in. Returns the keys of the subscriptions whose state they changed."""
+        found: dict[str, list[State]] = {}
         for record in records:
             try:
-                subscription, state = self._checked(record)
+                state = self._checked(record)
             except RefusedRecordError as error:
                 self.refused[error.reason] += 1
-                continue
-            before = self.states.get(subscription)
-            after = state if before is None else before | state
-            if after != before:
-                self.states[subscription] = after
-                changed.add(subscription)
+            else:
+                found.setdefault(record.key or "", []).append(state)
+        changed = set()
+        for key, states in found.items():
+            before = self.states.get(key)
+            after = merged([before, *states] if before else states)
+            self.refused[Refusal.OLDER_EPOCH] += sum(before is not None and one.epoch < before.epoch for one in states)
+            if after.acked.range_count > MAX_STATE_RANGES:
+                self.refused[Refusal.TOO_LARGE] += len(states)
+            elif after != before:
+                self.states[key] = after
+                changed.add(key)
+        self.refused += Counter()  # without zeros
         return changed
 
-    def _checked(self, record: Received) -> tuple[str, State]:
-        _, subscription = parse_key(record.key or "")
+    def _checked(self, record: Received) -> State:
+        parse_key(record.key or "")
         state = decode(record.payload or b"")
-        origins = {origin for origin, _ in state.acked.ledgers} | {one.origin for one in state.redelivered}
-        if unknown := {*origins, state.epoch.cluster} - {*self.clusters, ""}:
-            raise RefusedRecordError(Refusal.UNKNOWN_CLUSTER, ", ".join(sorted(unknown)))
-        for ledger, found in state.acked.ledgers.items():
-            if found[-1][1] > self.ends.get(ledger, -1) + HELD_ENTRIES:
-                raise RefusedRecordError(Refusal.TOO_LARGE, f"{ledger[0]}:{ledger[1]} up to entry {found[-1][1]}")
-        known = self.states.get(subscription)
-        if known is not None and state.epoch < known.epoch:
-            raise RefusedRecordError(Refusal.OLDER_EPOCH, f"{state.epoch}, the subscription is at {known.epoch}")
-        return subscription, state
+        if record.origin not in self.clusters:
+            raise RefusedRecordError(Refusal.UNKNOWN_CLUSTER, record.origin)
+        for messages in (state.acked, *state.redelivered):
+            for (origin, ledger_id), found in messages.ledgers.items():
+                if found[-1][1] > longest_end(ledger_id, record.publish_time_us):
+                    raise RefusedRecordError(Refusal.TOO_LARGE, f"{origin}:{ledger_id} up to entry {found[-1][1]}")
+        return state
+
+
+def longest_end(ledger_id: int, at_us: int) -> int:
+    """The last entry that a ledger can have at a time in microseconds since 1970."""
+    age_s = at_us // 1_000_000 - (ledger_id >> LEDGER_RANDOM_BITS)
+    return HELD_ENTRIES + HELD_ENTRIES_A_SECOND * max(0, age_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from itertools import chain
 
 Range = tuple[int, int]
 Ranges = tuple[Range, ...]
@@ -27,9 +28,16 @@ def joined(ascending: Iterable[Range]) -> Ranges:
     return tuple(found)
 
 
-def union(one: Ranges, other: Ranges) -> Ranges:
+def union(*sets: Ranges) -> Ranges:
+    if len(sets) == 1:
+        return sets[0]
+    if len(sets) > 2:
+        return joined(sorted(chain.from_iterable(sets)))
+    one, other = sets
     if not one or not other or one == other:
         return one or other
+    if other[0][0] > one[-1][1] + 1:  # most acknowledgements name what is new
+        return one + other
     return joined(merge(one, other))
 
 
@@ -51,6 +59,11 @@ def _without(one: Ranges, other: Ranges) -> Iterator[Range]:
             here += 1
         if first <= last:
             yield first, last
+
+
+def intersection(one: Ranges, other: Ranges) -> Ranges:
+    """What is in both."""
+    return difference(one, difference(one, other)) if one and other else ()
 
 
 def contains(ranges: Ranges, entry: int) -> bool:

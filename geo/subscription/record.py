@@ -1,7 +1,7 @@
 """How a state travels: the key and payload of a message of `__acks`. Versioned, compact, and strict when it is read.
 
     key      TOPIC/SUBSCRIPTION
-    payload  version 1 · flags · epoch · names of clusters · base · acknowledged ranges · redelivery counts
+    payload  version 1 · flags · epoch · names of clusters · base · acknowledged ranges · levels of redelivery
 
 Numbers are varints (LEB128). The ranges of a ledger alternate between how many entries are left out and how many are in,
 so 10,000 holes take some 30 kB, and a range cannot be told backwards. Pure.
@@ -14,9 +14,11 @@ from enum import Enum
 from typing import TypeVar
 
 from geo.errors import GeoError
-from geo.log.message_id import ENTRY_ID_LIMIT, LEDGER_ID_LIMIT, MessageId
+from geo.log.message_id import ENTRY_ID_LIMIT, LEDGER_ID_LIMIT
 from geo.log.names import Topic, check_cluster, check_subscription
-from geo.subscription.state import AckedSet, Base, Epoch, Ledger, State
+from geo.subscription.message_set import Ledger, MessageSet
+from geo.subscription.ranges import Range
+from geo.subscription.state import MAX_REDELIVERIES, Base, Epoch, State, merged
 
 VERSION = 1
 MAX_BYTES = 4 * 1024 * 1024
@@ -65,12 +67,14 @@ def parse_key(key: str) -> tuple[Topic, str]:
         raise RefusedRecordError(Refusal.MALFORMED, str(error)) from None
 
 
-def encode(state: State) -> bytes:
-    """The payload of a record. Raises RefusedRecordError if it would be TOO_LARGE."""
-    clusters = sorted(
-        {origin for origin, _ in (*state.acked.ledgers, *(state.base.floors if state.base else ()))}
-        | {one.origin for one in state.redelivered}
-    )
+def encode(state: State, *, limited: bool = True) -> bytes:
+    """The payload of a record. Raises RefusedRecordError if a reader would refuse it as TOO_LARGE.
+
+    `limited` False: for a state that does not travel, of any size.
+    """
+    sets = [state.acked, *state.redelivered]
+    origins = {origin for one in sets for origin, _ in one.ledgers} | {origin for origin, _ in _floors(state)}
+    clusters = sorted(origins)
     place = {name: at for at, name in enumerate(clusters)}
     out = bytearray([VERSION])
     flags = _DELETED * state.deleted
@@ -89,8 +93,23 @@ def encode(state: State) -> bytes:
         for (origin, ledger_id), first in sorted(state.base.floors.items()):
             for number in (place[origin], ledger_id, first):
                 _number(out, number)
-    _number(out, len(state.acked.ledgers))
-    for (origin, ledger_id), found in sorted(state.acked.ledgers.items()):
+    _messages(out, state.acked, place)
+    _number(out, len(state.redelivered))
+    for level in state.redelivered:
+        _messages(out, level, place)
+    count = sum(one.range_count for one in sets)
+    if limited and (len(out) > MAX_BYTES or count > MAX_RANGES or state.epoch.counter >= MAX_EPOCH):
+        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(out)} bytes, {count} ranges, epoch {state.epoch.counter}")
+    return bytes(out)
+
+
+def _floors(state: State) -> Mapping[Ledger, int]:
+    return state.base.floors if state.base is not None else {}
+
+
+def _messages(out: bytearray, messages: MessageSet, place: Mapping[str, int]) -> None:
+    _number(out, len(messages.ledgers))
+    for (origin, ledger_id), found in sorted(messages.ledgers.items()):
         for number in (place[origin], ledger_id, len(found)):
             _number(out, number)
         end = -1
@@ -98,45 +117,55 @@ def encode(state: State) -> bytes:
             _number(out, first - end - 1)
             _number(out, last - first)
             end = last
-    _number(out, len(state.redelivered))
-    for one, count in sorted(state.redelivered.items()):
-        for number in (place[one.origin], one.ledger_id, one.entry_id, count):
-            _number(out, number)
-    if len(out) > MAX_BYTES or state.acked.range_count > MAX_RANGES:
-        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(out)} bytes, {state.acked.range_count} ranges")
-    return bytes(out)
 
 
-def decode(payload: bytes) -> State:
+def decode(payload: bytes, *, limited: bool = True) -> State:
     """The state a payload tells. Raises RefusedRecordError; a payload of another program changes nothing, whatever it holds."""
-    if len(payload) > MAX_BYTES:
+    if limited and len(payload) > MAX_BYTES:
         raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
     if not payload or payload[0] == 0:
         raise RefusedRecordError(Refusal.MALFORMED, "it has no version")
     if payload[0] > VERSION:
         raise RefusedRecordError(Refusal.NEWER_ENCODING, f"version {payload[0]}, this program reads up to {VERSION}")
-    return _Reader(payload).state()
+    return _Reader(payload, MAX_RANGES if limited else len(payload)).state()
 
 
 def split(state: State, most: int = 100_000) -> Iterator[State]:
     """States of at most `most` ranges each that together mean `state`; at least one."""
-    part: dict[Ledger, tuple[tuple[int, int], ...]] = {}
-    room = most
-    first = True
-    for ledger, found in sorted(state.acked.ledgers.items()):
-        for at in range(0, len(found), most):
-            piece = found[at : at + most]
-            if len(piece) > room:
-                yield State(state.epoch, state.base, state.deleted, AckedSet(part), state.redelivered if first else {})
-                part, room, first = {}, most, False
-            part[ledger] = piece
-            room -= len(piece)
-    yield State(state.epoch, state.base, state.deleted, AckedSet(part), state.redelivered if first else {})
+    part = _Part(state)
+    for level, messages in enumerate((state.acked, *state.redelivered)):
+        for ledger, found in sorted(messages.ledgers.items()):
+            for at in range(0, len(found), most):
+                piece = found[at : at + most]
+                if part.size + len(piece) > most:
+                    yield part.state
+                    part = _Part(state)
+                part.add(level, ledger, piece)
+    yield part.state
+
+
+class _Part:
+    """A part of a state that is being split: its beginning, and of its sets as much as was added."""
+
+    def __init__(self, whole: State) -> None:
+        self._whole, self.size = whole, 0
+        self._sets: list[dict[Ledger, tuple[Range, ...]]] = [{} for _ in range(1 + len(whole.redelivered))]
+
+    def add(self, level: int, ledger: Ledger, found: tuple[Range, ...]) -> None:
+        self._sets[level][ledger] = found
+        self.size += len(found)
+
+    @property
+    def state(self) -> State:
+        acked, *levels = map(MessageSet, self._sets)
+        while levels and not levels[-1]:
+            levels.pop()
+        return State(self._whole.epoch, self._whole.base, self._whole.deleted, acked, tuple(levels))
 
 
 class _Reader:
-    def __init__(self, payload: bytes) -> None:
-        self._bytes, self._at = payload, 1
+    def __init__(self, payload: bytes, ranges: int) -> None:
+        self._bytes, self._at, self._ranges = payload, 1, ranges
 
     def state(self) -> State:
         flags = self.number(8)
@@ -147,13 +176,13 @@ class _Reader:
             base = Base(time_us=self.number(ENTRY_ID_LIMIT))
         elif flags & _BASE:
             base = Base(self.mapping(self.ledger, lambda: self.number(ENTRY_ID_LIMIT)))
-        self._ranges = MAX_RANGES
-        acked = AckedSet(self.mapping(self.ledger, self.ranges))
-        counted = self.mapping(self.message, lambda: self.number(2**31, least=1))
-        redelivered = {one: count for one, count in counted.items() if one not in acked}
+        acked = MessageSet(self.mapping(self.ledger, self.ranges))
+        levels = self.number(MAX_REDELIVERIES + 1)
+        redelivered = tuple(MessageSet(self.mapping(self.ledger, self.ranges)) for _ in range(levels))
         if self._at != len(self._bytes):
             raise self.malformed("bytes behind its end")
-        return State(epoch, base, bool(flags & _DELETED), acked, redelivered)
+        # A record whose counts name what it acknowledges, or end in empty levels, means what its tidy form means.
+        return merged([State(epoch, base, bool(flags & _DELETED), acked, redelivered)])
 
     def number(self, limit: int, least: int = 0) -> int:
         value = shift = 0
@@ -194,9 +223,6 @@ class _Reader:
 
     def ledger(self) -> Ledger:
         return self._clusters[self.number(len(self._clusters))], self.number(LEDGER_ID_LIMIT, least=1)
-
-    def message(self) -> MessageId:
-        return MessageId(*self.ledger(), self.number(ENTRY_ID_LIMIT))
 
     def ranges(self) -> tuple[tuple[int, int], ...]:
         found: list[tuple[int, int]] = []

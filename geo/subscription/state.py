@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from geo.log.message_id import MessageId
-from geo.subscription import ranges
-from geo.subscription.ranges import Ranges
+from geo.subscription.message_set import Ledger, MessageSet
 
-Ledger = tuple[str, int]
-"""Origin and ledger id."""
+MAX_REDELIVERIES = 255
+"""So far redeliveries are counted; a message that came back more often is told with this."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,50 +29,6 @@ class Epoch:
 
     def next(self, cluster: str) -> Epoch:
         return Epoch(self.counter + 1, cluster)
-
-
-@dataclass(frozen=True, slots=True)
-class AckedSet:
-    """Acknowledged messages, as ranges per ledger. Ledgers without any are left out."""
-
-    ledgers: Mapping[Ledger, Ranges] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, ids: Iterable[MessageId]) -> AckedSet:
-        entries: dict[Ledger, list[int]] = {}
-        for one in ids:
-            entries.setdefault((one.origin, one.ledger_id), []).append(one.entry_id)
-        return cls({ledger: ranges.of_entries(found) for ledger, found in entries.items()})
-
-    def __bool__(self) -> bool:
-        return bool(self.ledgers)
-
-    def __contains__(self, one: MessageId) -> bool:
-        return ranges.contains(self.ledgers.get((one.origin, one.ledger_id), ()), one.entry_id)
-
-    def __or__(self, other: AckedSet) -> AckedSet:
-        if not self or not other:
-            return self if self else other
-        names = self.ledgers.keys() | other.ledgers.keys()
-        return AckedSet({name: ranges.union(self.ledgers.get(name, ()), other.ledgers.get(name, ())) for name in names})
-
-    def __sub__(self, other: AckedSet) -> AckedSet:
-        left = {name: ranges.difference(mine, other.ledgers.get(name, ())) for name, mine in self.ledgers.items()}
-        return AckedSet({name: found for name, found in left.items() if found})
-
-    @property
-    def size(self) -> int:
-        """How many messages."""
-        return sum(map(ranges.size, self.ledgers.values()))
-
-    @property
-    def range_count(self) -> int:
-        """What its memory and its encoding grow with."""
-        return sum(map(len, self.ledgers.values()))
-
-    def mark_delete(self, ledger: Ledger, begin: int = 0) -> int:
-        """The entry up to which all of the ledger's from `begin` on are acknowledged; `begin` - 1: none."""
-        return ranges.mark_delete(self.ledgers.get(ledger, ()), begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,36 +52,30 @@ class Base:
         both = self.floors.keys() & other.floors.keys()
         return Base({ledger: min(self.floors[ledger], other.floors[ledger]) for ledger in both})
 
+    @property
+    def below_floors(self) -> MessageSet:
+        """What the floors leave out."""
+        return MessageSet({ledger: ((0, first - 1),) for ledger, first in self.floors.items() if first > 0})
+
 
 @dataclass(frozen=True, slots=True)
 class State:
     """One subscription as far as some records tell.
 
     `base` None: the record that began this epoch has not been seen, so nothing is before the base: a message too many is
-    delivered rather than one too few. `redelivered`: how often a message that is not acknowledged was delivered in vain.
+    delivered rather than one too few. `redelivered[n]`: the messages not acknowledged that were delivered in vain more than
+    n times; as sets, a count merges as everything else does, and a million of them take no room.
     """
 
     epoch: Epoch = Epoch()
     base: Base | None = None
     deleted: bool = False
-    acked: AckedSet = AckedSet()
-    redelivered: Mapping[MessageId, int] = field(default_factory=dict)
+    acked: MessageSet = field(default_factory=MessageSet)
+    redelivered: tuple[MessageSet, ...] = ()
 
     def __or__(self, other: State) -> State:
         """What both tell together."""
-        if self.epoch != other.epoch:
-            return max(self, other, key=lambda one: one.epoch)
-        acked = self.acked | other.acked
-        counts = dict(self.redelivered)
-        for one, count in other.redelivered.items():
-            counts[one] = max(count, counts.get(one, 0))
-        return State(
-            self.epoch,
-            self.base & other.base if self.base and other.base else self.base or other.base,
-            self.deleted or other.deleted,
-            acked,
-            {one: count for one, count in counts.items() if one not in acked},
-        )
+        return merged((self, other))
 
     def reset(self, cluster: str, base: Base) -> State:
         """A new epoch of this subscription, which begins at `base`; it also brings back one that was deleted."""
@@ -135,8 +85,37 @@ class State:
         """The tombstone: no record of an earlier epoch brings the subscription back."""
         return State(self.epoch.next(cluster), deleted=True)
 
-    def is_before_base(self, one: MessageId, publish_time_us: int) -> bool:
-        if self.base is None:
-            return False
-        below = one.entry_id < self.base.floors.get((one.origin, one.ledger_id), 0)
-        return below or (self.base.time_us is not None and publish_time_us < self.base.time_us)
+    def redelivery_count(self, one: MessageId) -> int:
+        return sum(one in level for level in self.redelivered)
+
+    def once_more(self, messages: MessageSet) -> State:
+        """The record that `messages` were delivered once more in vain."""
+        levels = [messages, *(messages & level for level in self.redelivered[: MAX_REDELIVERIES - 1])]
+        return State(self.epoch, redelivered=_levels([levels], self.acked))
+
+    def begins_as(self, other: State) -> bool:
+        """Whether both leave out the same messages from the beginning."""
+        return (self.epoch, self.base, self.deleted) == (other.epoch, other.base, other.deleted)
+
+
+def merged(states: Iterable[State]) -> State:
+    """What all of them tell together; the same whatever their order, and if one is among them twice."""
+    found = list(states)
+    epoch = max((one.epoch for one in found), default=Epoch())
+    found = [one for one in found if one.epoch == epoch]
+    acked = MessageSet.union(one.acked for one in found)
+    base: Base | None = None
+    for one in found:
+        base = base & one.base if base and one.base else base or one.base
+    return State(
+        epoch, base, any(one.deleted for one in found), acked, _levels((one.redelivered for one in found), acked)
+    )  # fmt: skip
+
+
+def _levels(counts: Iterable[Iterable[MessageSet]], acked: MessageSet) -> tuple[MessageSet, ...]:
+    """Of some counts the highest, of what is not acknowledged."""
+    united = (MessageSet.union(level) - acked for level in zip_longest(*counts, fillvalue=MessageSet()))
+    levels = list(united)
+    while levels and not levels[-1]:
+        levels.pop()
+    return tuple(levels)

@@ -6,16 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geo.log.ledgers import ledger_id
 from geo.log.message_id import MessageId
 from geo.log.names import Topic
-from geo.subscription.fold import HELD_ENTRIES, Fold, Received
+from geo.subscription.fold import HELD_ENTRIES, HELD_ENTRIES_A_SECOND, Fold, Received
+from geo.subscription.message_set import MessageSet
 from geo.subscription.record import Refusal, encode, key_of
-from geo.subscription.state import AckedSet, Base, Epoch, State
+from geo.subscription.state import Base, Epoch, State
 from tests.subscription.test_state import states
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 KEY = key_of(TOPIC, "billing")
 CLUSTERS = ("eu", "us")
+BORN = 1_800_000_000
+LEDGER = ledger_id(BORN, 0)
+
+
+def record(payload: bytes | None, *, key: str | None = KEY, origin: str = "eu", second: int = BORN) -> Received:
+    return Received(origin, key, payload, second * 1_000_000)
 
 
 def _fold(*records: Received) -> Fold:
@@ -26,46 +34,53 @@ def _fold(*records: Received) -> Fold:
 
 @given(st.lists(states(), min_size=1, max_size=5), st.randoms())
 def test_any_order_and_any_repeats_end_in_the_same_state(found: list[State], chance: st.DataObject) -> None:
-    records = [Received(KEY, encode(state)) for state in found]
+    records = [record(encode(state)) for state in found]
     shuffled = [*records, *records[:2]]
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert _fold(*shuffled).states == _fold(*records).states
+    one_by_one = Fold(CLUSTERS)
+    for one in shuffled:
+        one_by_one.add([one])
+    assert _fold(*shuffled).states == _fold(*records).states == one_by_one.states
 
 
 def test_a_record_says_which_subscription_it_changed_and_a_repeat_changes_none() -> None:
-    fold, record = Fold(CLUSTERS), Received(KEY, encode(State(acked=AckedSet.of([MessageId("eu", 1, 3)]))))
-    assert fold.add([record]) == {"billing"}
-    assert fold.add([record]) == set()
+    fold, one = Fold(CLUSTERS), record(encode(State(acked=MessageSet.of([MessageId("eu", 1, 3)]))))
+    assert fold.add([one]) == {KEY}
+    assert fold.add([one]) == set()
 
 
-def _acked(origin: str, entry: int) -> bytes:
-    return encode(State(acked=AckedSet({(origin, 1): ((0, entry),)})))
+def _acked(entry: int, origin: str = "eu", first: int = 0) -> bytes:
+    return encode(State(acked=MessageSet({(origin, LEDGER): ((first, entry),)})))
 
 
 @pytest.mark.parametrize(
-    ("key", "payload", "reason"),
+    ("bad", "reason"),
     [
-        (None, _acked("eu", 0), Refusal.MALFORMED),
-        (KEY, None, Refusal.MALFORMED),
-        (KEY, b"\x09", Refusal.NEWER_ENCODING),
-        (KEY, _acked("mars", 0), Refusal.UNKNOWN_CLUSTER),
-        (KEY, encode(State(Epoch(9, "mars"))), Refusal.UNKNOWN_CLUSTER),
-        (KEY, _acked("eu", HELD_ENTRIES), Refusal.TOO_LARGE),
-        (KEY, encode(State(Epoch(1, "eu"), acked=AckedSet({("eu", 1): ((0, 9),)}))), Refusal.OLDER_EPOCH),
+        (record(_acked(0), key=None), Refusal.MALFORMED),
+        (record(None), Refusal.MALFORMED),
+        (record(b"\x09"), Refusal.NEWER_ENCODING),
+        (record(_acked(0), origin="mars"), Refusal.UNKNOWN_CLUSTER),
+        (record(_acked(HELD_ENTRIES + 1)), Refusal.TOO_LARGE),
+        (record(_acked(2**62)), Refusal.TOO_LARGE),
+        (record(encode(State(Epoch(1, "eu"), acked=MessageSet({("eu", 1): ((0, 9),)})))), Refusal.OLDER_EPOCH),
     ],
+    ids=lambda value: value.value if isinstance(value, Refusal) else "",
 )
-def test_a_bad_record_is_counted_with_its_reason_and_changes_nothing(
-    key: str | None, payload: bytes | None, reason: Refusal
-) -> None:
-    fold = _fold(Received(KEY, encode(State(Epoch(2, "us"), Base(time_us=5)))))
+def test_a_bad_record_is_counted_with_its_reason_and_changes_nothing(bad: Received, reason: Refusal) -> None:
+    fold = _fold(record(encode(State(Epoch(2, "us"), Base(time_us=5)))))
     before = dict(fold.states)
-    assert fold.add([Received(key, payload)]) == set()
+    assert fold.add([bad]) == set()
     assert fold.states == before
     assert dict(fold.refused) == {reason: 1}
 
 
-def test_acknowledgements_may_run_ahead_of_their_messages_as_far_as_is_held() -> None:
-    fold = Fold(CLUSTERS, ends={("eu", 1): 99})
-    fold.add([Received(KEY, _acked("eu", 99 + HELD_ENTRIES))])
-    assert fold.states["billing"].acked.size == 100 + HELD_ENTRIES
+def test_acknowledgements_may_run_ahead_of_their_messages_as_far_as_a_ledger_can_have_grown() -> None:
+    fold = _fold(record(_acked(HELD_ENTRIES + 60 * HELD_ENTRIES_A_SECOND), second=BORN + 60))
+    assert fold.states[KEY].acked.size == HELD_ENTRIES + 60 * HELD_ENTRIES_A_SECOND + 1
+    assert not fold.refused
+
+
+def test_what_a_cluster_that_left_had_written_is_still_acknowledged() -> None:
+    fold = _fold(record(_acked(9, origin="gone")))
+    assert fold.states[KEY].acked.size == 10
     assert not fold.refused

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from geo.log.message_id import MessageId
 from geo.log.names import Topic
-from geo.subscription.record import MAX_BYTES, Refusal, RefusedRecordError, decode, encode, key_of, parse_key, split
-from geo.subscription.state import AckedSet, Base, Epoch, State
+from geo.subscription.record import MAX_BYTES, MAX_EPOCH, Refusal, RefusedRecordError, decode, encode, key_of, parse_key, split
+from geo.subscription.message_set import MessageSet
+from geo.subscription.state import Base, Epoch, State, merged
 from tests.subscription.test_state import states
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
@@ -23,11 +24,8 @@ def test_a_state_is_read_back_as_it_was_written(state: State) -> None:
 @given(states(), st.integers(1, 3))
 def test_the_parts_of_a_split_state_mean_the_same(state: State, most: int) -> None:
     parts = list(split(state, most))
-    assert all(part.acked.range_count <= most for part in parts)
-    merged = State(state.epoch)
-    for part in reversed(parts):
-        merged |= part
-    assert merged == state
+    assert all(sum(one.range_count for one in (part.acked, *part.redelivered)) <= most for part in parts)
+    assert merged(reversed(parts)) == state
 
 
 @given(st.binary(max_size=60))
@@ -67,7 +65,7 @@ def test_what_is_no_record_is_refused_with_its_reason(payload: bytes, reason: Re
 
 
 def test_a_million_messages_with_ten_thousand_holes_take_some_tens_of_kilobytes() -> None:
-    acked = AckedSet({("eu", 7): tuple((first, first + 98) for first in range(0, 1_000_000, 100))})
+    acked = MessageSet({("eu", 7): tuple((first, first + 98) for first in range(0, 1_000_000, 100))})
     assert acked.size == 990_000
     payload = encode(State(Epoch(3, "us"), Base(), acked=acked))
     assert len(payload) < 50_000
@@ -81,8 +79,17 @@ def test_the_key_names_topic_and_subscription() -> None:
             parse_key(key)
 
 
-def test_a_set_too_large_for_one_record_is_refused_before_it_is_sent() -> None:
-    acked = AckedSet({("eu", 7): tuple((n * 2, n * 2) for n in range(1_000_001))})
+def test_a_state_too_large_for_one_record_is_refused_before_it_is_sent_and_can_be_split_or_kept() -> None:
+    acked = MessageSet({("eu", 7): tuple((n * 2, n * 2) for n in range(1_000_001))})
     with pytest.raises(RefusedRecordError, match="too large"):
         encode(State(acked=acked))
     assert MessageId("eu", 7, 4) in acked
+    assert merged(decode(encode(part)) for part in split(State(acked=acked))).acked == acked
+    assert decode(encode(State(acked=acked), limited=False), limited=False).acked == acked
+
+
+def test_nobody_can_freeze_a_subscription_in_a_last_epoch() -> None:
+    last = Epoch(MAX_EPOCH - 1, "eu")
+    assert decode(encode(State(last))).epoch == last
+    with pytest.raises(RefusedRecordError, match="too large"):
+        encode(State(Epoch(MAX_EPOCH, "eu")))

@@ -1,0 +1,171 @@
+"""The `__acks` topic of a namespace: what its records tell of subscriptions, and publishing records to it.
+
+What is known of a subscription in a cluster is `system/cursors`, as far as they were folded, and all newer records; both
+together are right whether or not the folding query runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import reduce
+from hashlib import sha256
+from operator import or_
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from geo.config_tree import Config
+from geo.crash import CrashPoint, reach
+from geo.log.frames import rows_frame
+from geo.log.message_id import MessageId
+from geo.log.names import Topic, check_subscription
+from geo.log.publisher import Publisher
+from geo.log.tables import ClusterTables
+from geo.subscription.fold import Fold, Received
+from geo.subscription.message_set import Ledger
+from geo.subscription.record import decode, encode, key_of, split
+from geo.subscription.rows import beyond
+from geo.subscription.state import State
+from schemas import CURSORS, TOPIC_LOG
+
+log = logging.getLogger(__name__)
+
+MOVED = "geo.moved"
+"""Property of the record of a failover: `from->to`."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_COLUMNS = ("origin", "ledger_id", "entry_id", "publish_time", "key", "payload", "properties")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The newest record that one cluster has written of a subscription."""
+
+    message_id: MessageId
+    publish_time: datetime
+
+
+@dataclass(slots=True)
+class Known:
+    """What a cluster knows of the subscriptions of one namespace. By their records' key (`topic/subscription`)."""
+
+    fold: Fold
+    version: int | None
+    """Of the `__acks` log up to which it was read; None: there is none."""
+    newest: dict[str, dict[str, Record]] = field(default_factory=dict)
+    """Of each subscription the newest record by the cluster that wrote it, of those that are not folded yet."""
+    moves: dict[str, tuple[datetime, str]] = field(default_factory=dict)
+    """Of each subscription the newest failover, of those that are not folded yet."""
+
+    @property
+    def states(self) -> dict[str, State]:
+        return self.fold.states
+
+
+def read_known(tables: ClusterTables, config: Config, topic: Topic, subscription: str | None = None) -> Known:
+    """What the cluster of `tables` knows of `subscription` of `topic`, or of all subscriptions of the topic's namespace."""
+    key = None if subscription is None else key_of(topic, check_subscription(subscription))
+    known = Known(Fold(config.clusters), None)
+    log_table = tables.log(topic.acks)
+    if log_table.find(TOPIC_LOG) is None:
+        return known
+    known.version = log_table.latest_version()  # before the cursors: they may know more, never less
+    where = f"startswith(topic, 'persistent://{topic.tenant}/{topic.namespace}/')" if key is None else _is(topic, subscription)
+    folded: dict[str, Mapping[Ledger, int]] = {}
+    for row in tables.journal(CURSORS).newest(where):
+        one = f"{row['topic']}/{row['subscription']}"
+        known.states[one] = decode(bytes(row["state"]), limited=False)
+        folded[one] = parse_ends(row["folded"])
+    rows = log_table.read(known.version).where(F.col("marker").isNull())
+    newer = _newer(folded) if key is None else (F.col("key") == key) & beyond(folded.get(key, {}))
+    records = rows.where(newer).select(*_COLUMNS).toArrow().to_pylist()
+    known.fold.add(map(received, records))
+    for record in records:
+        _note(known, record)
+    return known
+
+
+def received(record: Mapping[str, object]) -> Received:
+    """A row of an `__acks` log as the fold takes it."""
+    payload, time = record["payload"], record["publish_time"]
+    assert isinstance(time, datetime)
+    time = time if time.tzinfo else time.astimezone(timezone.utc)
+    body = bytes(payload) if isinstance(payload, (bytes, bytearray)) else None
+    return Received(str(record["origin"]), _text(record["key"]), body, (time - _EPOCH) // timedelta(microseconds=1))
+
+
+def _note(known: Known, record: Mapping[str, object]) -> None:
+    one = received(record)
+    key, time = one.key or "", _EPOCH + timedelta(microseconds=one.publish_time_us)
+    message_id = MessageId(one.origin, int(str(record["ledger_id"])), int(str(record["entry_id"])))
+    by_cluster = known.newest.setdefault(key, {})
+    if one.origin not in by_cluster or by_cluster[one.origin].publish_time <= time:
+        by_cluster[one.origin] = Record(message_id, time)
+    move = dict(record["properties"] or ()).get(MOVED)  # type: ignore[call-overload]  # a map out of Arrow: pairs
+    if move is not None and (key not in known.moves or known.moves[key][0] <= time):
+        known.moves[key] = (time, move)
+
+
+def parse_ends(folded: Mapping[str, int]) -> dict[Ledger, int]:
+    """`origin:ledger` → entry, as tables have it, by ledger."""
+    parts = ((name.partition(":"), end) for name, end in folded.items())
+    return {(origin, int(ledger)): end for (origin, _, ledger), end in parts}
+
+
+def tell_ends(ends: Mapping[Ledger, int]) -> dict[str, int]:
+    """The inverse of `parse_ends`."""
+    return {f"{origin}:{ledger_id}": end for (origin, ledger_id), end in sorted(ends.items())}
+
+
+class AckPublisher:
+    """Publishes records of subscriptions of one namespace, as one producer that this process owns from here to `close`.
+
+    Raises AlreadyOwnedError if another process is it.
+    """
+
+    def __init__(self, tables: ClusterTables, config: Config, topic: Topic, producer: str, *, take_over: bool = False) -> None:
+        self._publisher = Publisher(tables, config, topic.acks, producer)
+        columns = {"key": "STRING", "payload": "BINARY"}
+        self._publisher.open(rows_frame(tables.spark, columns, []), take_over=take_over)
+
+    def publish(self, states: Iterable[tuple[Topic, str, State]], properties: Mapping[str, str] | None = None) -> None:
+        """Publish what states of (topic, subscription) tell, in one commit."""
+        rows = [
+            {"key": key_of(topic, subscription), "payload": encode(part), "properties": properties}
+            for topic, subscription, state in states
+            for part in split(state)
+        ]
+        if rows:
+            reach(CrashPoint.ACKS_BEFORE_FLUSH)
+            self._publisher.publish_rows(rows)
+            reach(CrashPoint.ACKS_AFTER_FLUSH)
+
+    def record_if_due(self) -> None:
+        self._publisher.record_if_due()
+
+    def close(self, *, clean: bool = True) -> None:
+        self._publisher.close(clean=clean)
+
+
+def consumer_name(topic: Topic, subscription: str) -> str:
+    """The producer under which a consumer of the subscription acknowledges; owning it makes it the only one of its cluster."""
+    return f"acks-{subscription[:40]}-{sha256(key_of(topic, subscription).encode()).hexdigest()[:16]}"
+
+
+def _is(topic: Topic, subscription: str | None) -> str:
+    return f"topic = '{topic}' AND subscription = '{subscription}'"
+
+
+def _newer(folded: Mapping[str, Mapping[Ledger, int]]) -> Column:
+    """Records that are not in the cursors."""
+    if not folded:
+        return F.lit(True)
+    others = ~F.coalesce(F.col("key").isin(*folded), F.lit(False))
+    return reduce(or_, ((F.col("key") == key) & beyond(ends) for key, ends in folded.items()), others)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

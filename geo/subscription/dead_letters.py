@@ -1,0 +1,86 @@
+"""The dead letter topic of a subscription: messages that were delivered in vain often enough, with the reason."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from geo.config_tree import Config
+from geo.log.identity import by_columns
+from geo.log.names import Topic
+from geo.log.publisher import Publisher
+from geo.log.tables import ClusterTables
+from geo.subscription.message_set import MessageSet
+from geo.subscription.rows import ID
+from schemas.topic_log import MESSAGE_INPUT
+
+REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
+"""Properties of a dead letter, as Pulsar names them."""
+
+REASON = "geo.dead_letter_reason"
+
+
+class DeadLetters:
+    """Publishes dead letters to `<topic>-<subscription>-DLQ`, each message once per cluster: those that are there are left out.
+
+    Payload, key, event time, the user's own columns and properties are the message's; one that was not for all clusters stays
+    in this one.
+    """
+
+    def __init__(self, tables: ClusterTables, config: Config, topic: Topic, subscription: str, *, take_over: bool) -> None:
+        self._tables, self._config, self._of, self._subscription = tables, config, topic, subscription
+        self.topic = dead_letter_topic(topic, subscription)
+        self._take_over = take_over
+        self._publisher: Publisher | None = None
+
+    def publish(self, rows: DataFrame, messages: MessageSet, max_redeliveries: int) -> None:
+        """Publish `rows`, of the columns of the log, which are exactly `messages`."""
+        own = [name for name in rows.columns if name not in {*_ENVELOPE, *MESSAGE_INPUT}]
+        there = self._tables.log(self.topic)
+        message_id = F.concat_ws(":", *ID)
+        if there.exists():
+            ids = there.read().select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
+            rows = rows.join(ids, message_id == F.col("_there"), "left_anti")
+        if rows.isEmpty():
+            return
+        ours = {
+            REAL_TOPIC: F.lit(str(self._of)),
+            REAL_SUBSCRIPTION: F.lit(self._subscription),
+            ORIGIN_MESSAGE_ID: message_id,
+            REASON: F.lit(f"delivered {max_redeliveries + 1} times and not acknowledged"),
+        }
+        kept = F.map_filter(F.coalesce("properties", F.create_map().cast("map<string,string>")), lambda k, _: ~k.isin(*ours))
+        properties = F.map_concat(kept, F.create_map(*(part for k, v in ours.items() for part in (F.lit(k), v))))
+        letters = rows.select(
+            "key",
+            "payload",
+            "event_time",
+            *own,
+            properties.alias("properties"),
+            F.when(F.col("replicate_to").isNotNull(), F.array().cast("array<string>")).alias("replicate_to"),
+            F.lit("dead").alias("_geo_letters"),
+            F.row_number().over(Window.orderBy(*ID)).cast("bigint").alias("_geo_number"),
+        )
+        publisher = self._opened(letters)
+        last = publisher.sources.get("dead")
+        letters = letters.withColumn("_geo_number", F.col("_geo_number") + (last.count if last else 0))
+        publisher.publish(letters, by_columns("_geo_letters", "_geo_number"))
+
+    def close(self, *, clean: bool = True) -> None:
+        if self._publisher is not None:
+            self._publisher.close(clean=clean)
+            self._publisher = None
+
+    def _opened(self, letters: DataFrame) -> Publisher:
+        if self._publisher is None:
+            publisher = Publisher(self._tables, self._config, self.topic, "dead-letters")
+            self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number"), take_over=self._take_over)
+        return self._publisher
+
+
+def dead_letter_topic(topic: Topic, subscription: str) -> Topic:
+    """As Pulsar names it."""
+    return Topic(topic.tenant, topic.namespace, f"{topic.name}-{subscription}-DLQ")
+
+
+_ENVELOPE = ("origin", "ledger_id", "entry_id", "publish_time", "producer", "marker", "publish_date")

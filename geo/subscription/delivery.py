@@ -1,0 +1,77 @@
+"""What one consumer has in hand: which messages it delivers, delivers again, or gives up, and what it has to tell. Pure.
+
+Invariants, asserted by the tests after each step:
+- A a message is delivered only if it is not acknowledged and not waiting for its redelivery;
+- B what is acknowledged was delivered in this epoch, or named by a record;
+- C what was delivered in an epoch that has passed changes nothing in the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from geo.subscription.message_set import MessageSet
+from geo.subscription.state import Epoch, State
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Times are seconds of any clock that does not go back."""
+
+    state: State
+    redelivery_delay_s: float
+    max_redeliveries: int | None = None
+    waiting: MessageSet = field(default_factory=MessageSet)
+    """Delivered and not acknowledged: they are delivered again when their time has come."""
+    _due: list[tuple[float, MessageSet]] = field(default_factory=list)
+    _told: State | None = None
+    """What this consumer has found out and not yet published."""
+
+    def wanted(self, present: MessageSet) -> MessageSet:
+        """What of the messages at hand is to be delivered or given up now."""
+        left_out = self.state.base.below_floors if self.state.base is not None else MessageSet()
+        return present - self.state.acked - self.waiting - left_out
+
+    def given_up(self, messages: MessageSet) -> MessageSet:
+        """Those of them that were delivered in vain often enough: they go to the dead letter topic."""
+        levels = self.state.redelivered
+        if self.max_redeliveries is None or len(levels) <= self.max_redeliveries:
+            return MessageSet()
+        return messages & levels[self.max_redeliveries]
+
+    def settle(self, delivered: MessageSet, acked: MessageSet, epoch: Epoch, now: float) -> None:
+        """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done."""
+        if epoch != self.state.epoch:
+            return
+        left = delivered - acked - self.state.acked
+        self._tell(State(epoch, acked=acked))
+        if left:
+            self._tell(self.state.once_more(left))
+            self._due.append((now + self.redelivery_delay_s, left))
+        self.waiting = (self.waiting | left) - acked
+
+    def due(self, now: float) -> MessageSet:
+        """What is to be delivered again now, or given up. It does not wait any longer."""
+        ripe = MessageSet.union(messages for time, messages in self._due if time <= now) & self.waiting
+        self._due = [(time, messages) for time, messages in self._due if time > now]
+        self.waiting = self.waiting - ripe
+        return ripe
+
+    def received(self, state: State) -> bool:
+        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted."""
+        before, self.state = self.state, self.state | state
+        if self.state.epoch != before.epoch:
+            self.waiting, self._due, self._told = MessageSet(), [], None
+        else:
+            self.waiting = self.waiting - self.state.acked
+        return not self.state.begins_as(before)
+
+    def take_told(self) -> State | None:
+        """What is to be published; None: nothing. It counts as published from here on."""
+        told, self._told = self._told, None
+        return told
+
+    def _tell(self, news: State) -> None:
+        self.state = self.state | news
+        if news.acked or news.redelivered:
+            self._told = news if self._told is None else self._told | news

@@ -1,0 +1,103 @@
+"""What a consumer delivers, in any interleaving of batches, acknowledgements, redeliveries, records and resets."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from geo.log.message_id import MessageId
+from geo.subscription.delivery import Delivery
+from geo.subscription.message_set import MessageSet
+from geo.subscription.state import Base, State, merged
+from tests.subscription.test_state import ids
+
+DELAY_S = 10
+ALL = MessageSet({("eu", 1): ((0, 12),), ("eu", 2): ((0, 12),), ("us", 1): ((0, 12),), ("us", 2): ((0, 12),)})
+some = st.sets(ids)
+
+
+class Consumer(RuleBasedStateMachine):
+    """A naive model beside it: per message, how often it was delivered in vain, and when it comes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.real = Delivery(State(base=Base()), DELAY_S, max_redeliveries=2)
+        self.now = 0
+        self.acked: set[MessageId] = set()
+        self.vain: dict[MessageId, int] = {}
+        self.back_at: dict[MessageId, int] = {}
+        self.published: list[State] = [State(base=Base())]
+        self.floors: set[MessageId] = set()
+
+    def _hand_out(self, found: MessageSet, done: set[MessageId]) -> None:
+        dead = self.real.given_up(found)
+        assert set(dead) == {one for one in found if self.vain.get(one, 0) > 2}
+        done = (done & set(found)) | set(dead)
+        self.real.settle(found, MessageSet.of(done), self.real.state.epoch, self.now)
+        self.acked |= done
+        for one in set(found) - done:
+            self.vain[one] = self.vain.get(one, 0) + 1
+            self.back_at[one] = self.now + DELAY_S
+        for one in done:
+            self.back_at.pop(one, None)
+
+    @rule(present=some, done=some)
+    def batch(self, present: set[MessageId], done: set[MessageId]) -> None:
+        wanted = self.real.wanted(MessageSet.of(present))
+        assert set(wanted) == present - self.acked - self.back_at.keys() - self.floors
+        self._hand_out(wanted, done)
+
+    @rule(seconds=st.integers(1, 15), done=some)
+    def time_passes(self, seconds: int, done: set[MessageId]) -> None:
+        self.now += seconds
+        ripe = {one for one, time in self.back_at.items() if time <= self.now}
+        found = self.real.due(self.now)
+        assert set(found) == ripe
+        for one in ripe:
+            del self.back_at[one]
+        self._hand_out(found, done)
+
+    @rule(elsewhere=some)
+    def acknowledged_elsewhere(self, elsewhere: set[MessageId]) -> None:
+        record = State(self.real.state.epoch, acked=MessageSet.of(elsewhere))
+        self.published.append(record)
+        assert not self.real.received(record)
+        self.acked |= elsewhere
+        for one in elsewhere:
+            self.back_at.pop(one, None)
+
+    @rule(seconds=st.integers(0, 15))
+    def acknowledged_later(self, seconds: int) -> None:
+        waiting = set(self.back_at)
+        self.real.settle(MessageSet(), MessageSet.of(waiting), self.real.state.epoch, self.now)
+        self.acked |= waiting
+        self.back_at.clear()
+
+    @rule(floor=st.integers(0, 12), late=some)
+    def reset_elsewhere(self, floor: int, late: set[MessageId]) -> None:
+        old = self.real.state.epoch
+        begun = self.real.state.reset("us", Base({("eu", 1): floor}))
+        self.published.append(begun)
+        assert self.real.received(begun)
+        for known in (self.acked, self.vain, self.back_at):
+            known.clear()
+        self.floors = {MessageId("eu", 1, entry) for entry in range(floor)}
+        self.real.settle(MessageSet.of(late), MessageSet.of(late), old, self.now)  # a batch that was out meanwhile
+
+    @rule()
+    def flush(self) -> None:
+        if told := self.real.take_told():
+            self.published.append(told)
+        assert merged(self.published) == self.real.state, "nothing is lost from the records, and nothing else gets in"
+
+    @invariant()
+    def the_set_is_what_was_acknowledged(self) -> None:
+        assert set(self.real.state.acked) == self.acked
+        assert set(self.real.waiting) == set(self.back_at)
+        for one in set(ALL) - self.acked:
+            assert self.real.state.redelivery_count(one) == self.vain.get(one, 0)
+
+
+Consumer.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestConsumer = Consumer.TestCase
