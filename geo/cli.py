@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from geo import verbs
-from geo.errors import GeoError
+from geo import subscription_verbs, verbs
+from geo.errors import GeoError, UsageError
+from geo.log.message_id import MessageId
 from geo.log.names import ALL_TOPICS
 from geo.output import Output, configure_logging, printable
 from geo.trigger import AVAILABLE_NOW
@@ -188,12 +189,77 @@ def _parser() -> argparse.ArgumentParser:
     policy.add_argument("--replication-clusters", metavar="A,B,…", help="only links between these carry it; one alone: none does")
     policy.add_argument("--inherit", action="store_true", help="again as the configuration says")
 
+    _subscriptions(verb_parsers, verb)
+
     verb(verbs.doctor, "check versions, session, table properties, locks and retention; name the fix of each finding")
     return parser
 
 
-def _running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trigger", default=AVAILABLE_NOW, help="available-now (default), or an interval: '1 second'")
+def _subscriptions(verb_parsers: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
+    """`consume`, `subscriptions …` and `failover`."""
+
+    def named(p: argparse.ArgumentParser, *, cluster: str | None) -> None:
+        if cluster is not None:
+            p.add_argument("--cluster", required=True, help=cluster)
+        p.add_argument("--topic", required=True, help="persistent://tenant/namespace/name")
+        p.add_argument("--subscription", required=True, metavar="S", help="the named consumer group")
+
+    def starts(p: argparse.ArgumentParser, does: str) -> None:
+        p.add_argument(
+            "--start", type=_start, metavar="earliest|latest|TIME", default="latest", help=f"{does} (default: %(default)s)"
+        )
+
+    p = verb(subscription_verbs.consume, "deliver a topic's messages to a subscription and print them")
+    named(p, cluster="the cluster whose log is read")
+    p.add_argument("--limit", type=_from_1_to(10**12, "a number of messages"), metavar="N", help="stop after so many messages")
+    p.add_argument("--for", type=_seconds, dest="for_s", metavar="SECONDS", help="stop after so long")
+    p.add_argument("--ack", default="all", metavar="all|none|REGEX", help="acknowledge all (default), none, or by the key")
+    starts(p, "where a subscription begins that is not there yet")
+    p.add_argument(
+        "--redelivery-delay", type=_seconds, default=60.0, metavar="SECONDS", help="of what is not acknowledged (default: 60)"
+    )
+    p.add_argument(
+        "--max-redeliveries",
+        type=_from_1_to(255, "a number from 1 to 255"),
+        metavar="N",
+        help="then a message goes to TOPIC-S-DLQ (default: it comes back until it is acknowledged)",
+    )
+    _running(p, default="200 ms", also="available-now: what is there")
+
+    of = verb_parsers.add_parser("subscriptions", help="list, create, look at, reset, delete, fold").add_subparsers(
+        metavar="VERB", required=True
+    )
+    p = verb(subscription_verbs.subscriptions, "list the subscriptions of every cluster", among=of, name="list")
+    p.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
+    p = verb(subscription_verbs.create, "create a subscription without consuming", among=of)
+    named(p, cluster="where the record is written; links bring it to the others")
+    starts(p, "where it begins")
+    p = verb(subscription_verbs.status, "how far a subscription is in every cluster, and why one is behind", among=of)
+    named(p, cluster=None)
+    p = verb(subscription_verbs.reset, "let a subscription begin anew somewhere, in every cluster", among=of)
+    named(p, cluster="by whose log the place is found")
+    where = "TIME as 2026-11-21T12:00:00Z, MESSAGE_ID as eu:7:42"
+    p.add_argument("--to", required=True, type=_place, metavar="earliest|latest|TIME|MESSAGE_ID", help=where)
+    p.add_argument("--dry-run", action="store_true", help="say what it would repeat or skip, write nothing")
+    p.add_argument("--yes", action="store_true", help="do it")
+    p = verb(subscription_verbs.delete, "delete a subscription in every cluster", among=of)
+    named(p, cluster="where the record is written; links bring it to the others")
+    p.add_argument("--yes", action="store_true", help="do it")
+    does = "fold acknowledgements into system/cursors, and publish compact records"
+    p = verb(subscription_verbs.run_fold, does, among=of, name="fold")
+    p.add_argument("--cluster", required=True, help="the cluster whose acknowledgements are folded")
+    _running(p)
+
+    p = verb(subscription_verbs.failover, "move a subscription's consumer to another cluster; works when the first is gone")
+    named(p, cluster=None)
+    p.add_argument("--from", required=True, dest="source", metavar="A", help="where it was consumed")
+    p.add_argument("--to", required=True, dest="target", metavar="B", help="where it will be")
+    p.add_argument("--wait", type=_seconds, default=30.0, metavar="SECONDS", help="for a consumer that still runs (default: 30)")
+    p.add_argument("--dry-run", action="store_true", help="say what will be repeated, write nothing")
+
+
+def _running(parser: argparse.ArgumentParser, default: str = AVAILABLE_NOW, also: str = "or an interval: '1 second'") -> None:
+    parser.add_argument("--trigger", default=default, help=f"default: {default}; {also}")
     parser.add_argument("--take-over", action="store_true", help="replace a runner that seems to live; it is fenced and stops")
 
 
@@ -206,6 +272,23 @@ def _from_1_to(limit: int, what: str) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 10**9:
+        raise argparse.ArgumentTypeError("a number of seconds")
+    return seconds
+
+
+def _place(text: str) -> Any:
+    try:
+        return MessageId.parse(text)
+    except UsageError:
+        return _start(text)
 
 
 def _start(text: str) -> Any:

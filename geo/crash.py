@@ -41,10 +41,10 @@ class CrashPoint(str, Enum):
     CONSUME_DEAD_LETTERED = "consume-dead-lettered"
     ACKS_BEFORE_FLUSH = "acks-before-flush"
     ACKS_AFTER_FLUSH = "acks-after-flush"
-    # fold: a batch folded -> cursors row -> compact record -> checkpoint
-    FOLD_BEFORE_CURSORS = "fold-before-cursors"
-    FOLD_AFTER_CURSORS = "fold-after-cursors"
+    # fold: a batch folded -> compact records -> cursors rows -> checkpoint
+    FOLD_FOLDED = "fold-folded"
     FOLD_COMPACTED = "fold-compacted"
+    FOLD_CURSORS_WRITTEN = "fold-cursors-written"
     # erase: rewritten rows -> a commit that links can begin at
     ERASE_UPDATED = "erase-updated"
     # rebuild: claimed -> rows appended

@@ -45,6 +45,11 @@ class Output:
         if self.as_json:
             print(json.dumps(to_json(value), ensure_ascii=False, indent=2), flush=True)
 
+    def line(self, value: Any) -> None:
+        """One of many results as a JSON document on a line; nothing in text mode."""
+        if self.as_json:
+            print(json.dumps(to_json(value), ensure_ascii=False), flush=True)
+
     def text(self, *lines: str) -> None:
         """Lines for people; nothing in JSON mode."""
         if not self.as_json:

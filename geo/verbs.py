@@ -40,7 +40,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         "config": config, "cluster": args.cluster, "producer": args.producer, "trigger": args.trigger,
         "rejects": args.rejects, "take_over": args.take_over,
     }  # fmt: skip
-    spark = _spark("geo publish")
+    spark = start_spark("geo publish")
     if args.kafka is not None:
         stream = publish_kafka(
             spark, args.kafka, args.kafka_topic, topic, begin=args.kafka_start, batch_rows=args.batch_rows,
@@ -67,7 +67,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
     config = load(args.config)
     runner = Replicator(
-        _spark("geo replicate"),
+        start_spark("geo replicate"),
         config,
         args.cluster,
         source=args.source,
@@ -100,7 +100,7 @@ def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
     config = load(args.config)
     config.link(args.source, args.target)
     done = reconcile_links(
-        _spark("geo reconcile" if start is None else "geo links reset"),
+        start_spark("geo reconcile" if start is None else "geo links reset"),
         config,
         args.source,
         args.target,
@@ -122,7 +122,7 @@ def verify(args: argparse.Namespace, output: Output) -> int:
     from geo.ops.verify import verify as run
 
     config = load(args.config)
-    report = run(_spark("geo verify"), config, check_topic_glob(args.topic))
+    report = run(start_spark("geo verify"), config, check_topic_glob(args.topic))
     output.data(report.to_json())
     output.text(*report.lines())
     return 0 if report.clean else 1
@@ -132,7 +132,7 @@ def links(args: argparse.Namespace, output: Output) -> int:
     from geo.log.tables import ClusterTables
     from geo.replication.link_table import read_links
 
-    config, spark = load(args.config), _spark("geo links")
+    config, spark = load(args.config), start_spark("geo links")
     found = []
     for name, cluster in config.clusters.items():
         for (source, topic), state in read_links(ClusterTables(spark, cluster)).items():
@@ -153,7 +153,7 @@ def rebuild(args: argparse.Namespace, output: Output) -> int:
 
     config = load(args.config)
     config.cluster(args.cluster), config.cluster(args.peer)
-    done = run(_spark("geo rebuild"), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run)
+    done = run(start_spark("geo rebuild"), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run)
     output.data([{**asdict(one), "cluster": args.cluster, "from": args.peer, "dry_run": args.dry_run} for one in done])
     verb = "would come back" if args.dry_run else "came back"
     for one in done:
@@ -166,7 +166,7 @@ def erase(args: argparse.Namespace, output: Output) -> int:
 
     config, topic = load(args.config), Topic.parse(args.topic)
     config.cluster(args.cluster)
-    done = run(_spark("geo erase"), config, args.cluster, topic, args.where, dry_run=args.dry_run)
+    done = run(start_spark("geo erase"), config, args.cluster, topic, args.where, dry_run=args.dry_run)
     output.data({**asdict(done), "dry_run": args.dry_run})
     output.text(f"{topic} in {args.cluster}: {done.messages:,} messages " + ("would be emptied" if args.dry_run else "emptied"))
     if done.version is not None:
@@ -182,7 +182,9 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
 
     config = load(args.config)
     config.cluster(args.cluster)
-    done = run(_spark("geo maintain"), config, args.cluster, check_topic_glob(args.topic), dry_run=args.dry_run, yes=args.yes)
+    done = run(
+        start_spark("geo maintain"), config, args.cluster, check_topic_glob(args.topic), dry_run=args.dry_run, yes=args.yes
+    )
     output.data({"dry_run": args.dry_run, "tables": [asdict(one) for one in done]})
     removed, compacted = ("would be removed", "would be compacted") if args.dry_run else ("removed", "compacted")
     for one in done:
@@ -204,7 +206,7 @@ def peek(args: argparse.Namespace, output: Output) -> int:
     from geo.log.tables import ClusterTables
 
     config, topic = load(args.config), Topic.parse(args.topic)
-    found = list(newest(ClusterTables(_spark("geo peek"), config.cluster(args.cluster)), topic, args.n))
+    found = list(newest(ClusterTables(start_spark("geo peek"), config.cluster(args.cluster)), topic, args.n))
     for message in found:
         raw = message.pop("payload")
         message["payload_bytes"] = None if raw is None else len(raw)
@@ -222,7 +224,7 @@ def topics(args: argparse.Namespace, output: Output) -> int:
     from geo.log.tables import ClusterTables
     from geo.log.topics import registered_topics
 
-    config, spark = load(args.config), _spark("geo topics")
+    config, spark = load(args.config), start_spark("geo topics")
     found: list[dict[str, Any]] = []
     for name, cluster in config.clusters.items():
         tables = ClusterTables(spark, cluster)
@@ -252,7 +254,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
 
     config, topic = load(args.config), Topic.parse(args.topic)
     cluster = config.cluster(args.cluster)
-    tables = ClusterTables(_spark("geo topics create"), cluster)
+    tables = ClusterTables(start_spark("geo topics create"), cluster)
     columns = own_columns(args.columns) if args.columns else []
     if args.partitions is None:
         create_single(tables, topic, columns)
@@ -271,7 +273,7 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
 
     config, topic = load(args.config), Topic.parse(args.topic)
     cluster = config.cluster(args.cluster)
-    tables = ClusterTables(_spark("geo topics set"), cluster)
+    tables = ClusterTables(start_spark("geo topics set"), cluster)
     clusters = None if args.inherit else args.replication_clusters.split(",")
     changed = set_replication_clusters(tables, config, topic, clusters)
     output.data({"topics": list(map(str, changed)), "cluster": args.cluster, "replication_clusters": clusters})
@@ -284,7 +286,7 @@ def doctor(args: argparse.Namespace, output: Output) -> int:
     from geo.ops.doctor import examine
 
     config = load(args.config)
-    findings = examine(_spark("geo doctor"), config)
+    findings = examine(start_spark("geo doctor"), config)
     output.data([{"level": f.level, "where": f.where, "what": f.what, "fix": f.fix} for f in findings])
     for f in findings:
         output.text(f"{f.level:5} {f.where}: {f.what}" + (f"\n      fix: {f.fix}" if f.fix else ""))
@@ -300,7 +302,7 @@ def demo(args: argparse.Namespace, output: Output) -> int:
 # -- helpers -----------------------------------------------------------------------------------------------------------
 
 
-def _spark(name: str) -> SparkSession:
+def start_spark(name: str) -> SparkSession:
     """Only now: parsing and configuration errors need no JVM. What that prints by itself (VACUUM does) goes to stderr."""
     from geo.session import session
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import reduce
 from hashlib import sha256
@@ -20,8 +20,9 @@ from pyspark.sql import functions as F
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.log.frames import rows_frame
-from geo.log.message_id import MessageId
 from geo.log.names import Topic, check_subscription
+from geo.log.ownership import owned_now, producer_runner
+from geo.log.process import Process
 from geo.log.publisher import Publisher
 from geo.log.tables import ClusterTables
 from geo.subscription.fold import Fold, Received
@@ -36,16 +37,13 @@ log = logging.getLogger(__name__)
 MOVED = "geo.moved"
 """Property of the record of a failover: `from->to`."""
 
+ADMIN = "subscriptions"
+"""The producer under which operators' changes are published."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_COLUMNS = ("origin", "ledger_id", "entry_id", "publish_time", "key", "payload", "properties")
 
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The newest record that one cluster has written of a subscription."""
-
-    message_id: MessageId
-    publish_time: datetime
+RECORD = ("origin", "key", "payload", "publish_time")
+"""Columns of an `__acks` log that `received` reads."""
 
 
 @dataclass(slots=True)
@@ -55,10 +53,6 @@ class Known:
     fold: Fold
     version: int | None
     """Of the `__acks` log up to which it was read; None: there is none."""
-    newest: dict[str, dict[str, Record]] = field(default_factory=dict)
-    """Of each subscription the newest record by the cluster that wrote it, of those that are not folded yet."""
-    moves: dict[str, tuple[datetime, str]] = field(default_factory=dict)
-    """Of each subscription the newest failover, of those that are not folded yet."""
 
     @property
     def states(self) -> dict[str, State]:
@@ -81,10 +75,7 @@ def read_known(tables: ClusterTables, config: Config, topic: Topic, subscription
         folded[one] = parse_ends(row["folded"])
     rows = log_table.read(known.version).where(F.col("marker").isNull())
     newer = _newer(folded) if key is None else (F.col("key") == key) & beyond(folded.get(key, {}))
-    records = rows.where(newer).select(*_COLUMNS).toArrow().to_pylist()
-    known.fold.add(map(received, records))
-    for record in records:
-        _note(known, record)
+    known.fold.add(map(received, rows.where(newer).select(*RECORD).toArrow().to_pylist()))
     return known
 
 
@@ -95,18 +86,6 @@ def received(record: Mapping[str, object]) -> Received:
     time = time if time.tzinfo else time.astimezone(timezone.utc)
     body = bytes(payload) if isinstance(payload, (bytes, bytearray)) else None
     return Received(str(record["origin"]), _text(record["key"]), body, (time - _EPOCH) // timedelta(microseconds=1))
-
-
-def _note(known: Known, record: Mapping[str, object]) -> None:
-    one = received(record)
-    key, time = one.key or "", _EPOCH + timedelta(microseconds=one.publish_time_us)
-    message_id = MessageId(one.origin, int(str(record["ledger_id"])), int(str(record["entry_id"])))
-    by_cluster = known.newest.setdefault(key, {})
-    if one.origin not in by_cluster or by_cluster[one.origin].publish_time <= time:
-        by_cluster[one.origin] = Record(message_id, time)
-    move = dict(record["properties"] or ()).get(MOVED)  # type: ignore[call-overload]  # a map out of Arrow: pairs
-    if move is not None and (key not in known.moves or known.moves[key][0] <= time):
-        known.moves[key] = (time, move)
 
 
 def parse_ends(folded: Mapping[str, int]) -> dict[Ledger, int]:
@@ -148,6 +127,30 @@ class AckPublisher:
 
     def close(self, *, clean: bool = True) -> None:
         self._publisher.close(clean=clean)
+
+
+def publish_once(
+    tables: ClusterTables,
+    config: Config,
+    topic: Topic,
+    subscription: str,
+    state: State,
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Publish what an operator has decided. Raises AlreadyOwnedError if another operator does the same now."""
+    publisher = AckPublisher(tables, config, topic, ADMIN)
+    try:
+        publisher.publish([(topic, subscription, state)], properties)
+    except BaseException:
+        publisher.close(clean=False)
+        raise
+    publisher.close()
+
+
+def running_consumer(tables: ClusterTables, topic: Topic, subscription: str) -> Process | None:
+    """Who consumes the subscription in this cluster, or did and ended without a word; None: nobody."""
+    runner = producer_runner(tables, topic.acks, consumer_name(topic, subscription)).name
+    return next((Process.decode(row["holder"]) for row in owned_now(tables) if row["runner"] == runner), None)
 
 
 def consumer_name(topic: Topic, subscription: str) -> str:

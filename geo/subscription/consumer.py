@@ -30,14 +30,15 @@ from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import partitions
 from geo.session import require_delta
 from geo.streams import stop_between_batches
-from geo.subscription.acks import AckPublisher, consumer_name, read_known, received
+from geo.subscription.acks import RECORD, AckPublisher, consumer_name, read_known, received
 from geo.subscription.dead_letters import DeadLetters
 from geo.subscription.delivery import Delivery
 from geo.subscription.fold import Fold
 from geo.subscription.message_set import MessageSet
+from geo.subscription.places import base_at
 from geo.subscription.record import key_of
 from geo.subscription.rows import ID, PUBLISH_ORDER, among, counted, ids_of, message_set, only
-from geo.subscription.state import Base, Epoch, State
+from geo.subscription.state import Epoch, State
 from geo.trigger import AVAILABLE_NOW, parse_trigger
 
 if TYPE_CHECKING:
@@ -305,7 +306,7 @@ class Subscription:
             {"startingVersion": str(self._acks_version), "ignoreDeletes": "true"}
         )
         ours = (F.col("key") == key_of(self.topic, self.name)) & F.col("marker").isNull()
-        rows = records.where(ours).select("origin", "key", "payload", "publish_time")
+        rows = records.where(ours).select(*RECORD)
         with self._query(rows, f"geo acknowledgements {self}", "acks", self._on_records, parse_trigger(TRIGGER)) as query:
             yield query
 
@@ -420,7 +421,7 @@ class Subscription:
             self._failure = error
             raise
 
-    def _named(self, returned: DataFrame | None, messages: DataFrame, live: MessageSet) -> MessageSet:
+    def _named(self, returned: object, messages: DataFrame, live: MessageSet) -> MessageSet:
         if returned is messages:
             return live
         if returned is None:
@@ -474,16 +475,6 @@ class Subscription:
             told = self._delivery.take_told()
         if told is not None:
             self._publisher.publish([(self.topic, self.name, told)])
-
-
-def base_at(start: Start | datetime, rows: DataFrame) -> Base:
-    """Where a subscription begins that starts at the earliest or latest message of a log, or at a time."""
-    if start == "earliest":
-        return Base()
-    if isinstance(start, datetime):
-        return Base(time_us=round(start.timestamp() * 1_000_000))
-    ends = rows.groupBy("origin", "ledger_id").agg(F.max("entry_id").alias("end")).collect()
-    return Base({(row["origin"], row["ledger_id"]): row["end"] + 1 for row in ends})
 
 
 def _between(rows: DataFrame, ids: pa.Table) -> DataFrame:

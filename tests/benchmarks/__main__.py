@@ -1,8 +1,8 @@
-"""`python -m tests.benchmarks [throughput|latency|age|kafka] [--quick]`: a link beside the plain Delta-to-Delta stream a user
-would write, and a Kafka topic into another region beside MirrorMaker 2.
+"""`python -m tests.benchmarks [throughput|latency|age|kafka|acks|subscription] [--quick]`: a link beside the plain Delta-to-Delta
+stream a user would write, a Kafka topic into another region beside MirrorMaker 2, and subscriptions beside what is wanted.
 
-Both are run in turn in one process on the same data; the ratios are printed, the seconds are this machine's. The plain
-stream is `readStream.format("delta")` into `writeStream.format("delta")`, exactly once by Delta's own transaction ids.
+Two that are compared are run in turn in one process on the same data; the ratios are printed, the seconds are this machine's.
+The plain stream is `readStream.format("delta")` into `writeStream.format("delta")`, exactly once by Delta's own transaction ids.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from geo.ops.maintain import maintain
 from geo.session import session
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.kafka import KafkaBench
+from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench
+
+_WHICH = ("throughput", "latency", "age", "kafka", "acks", "subscription")
 
 _BATCHES = 25
 """Measured at each age; the first five are not counted."""
@@ -110,6 +113,28 @@ def kafka(spark: SparkSession, folder: Path, records: int, seconds: float) -> No
         bench.close()
 
 
+def acks(bench: SubscriptionBench, batches: int) -> None:
+    """One topic, a 10-row commit each 500 ms, consumed in two regions: from an acknowledgement in one to its effect in the other."""
+    found = bench.effects(batches)
+    print(f"{_percentiles('acknowledgement in us to effect in eu:', found, 'batches')} (wanted: p50 under 1.5 s)")
+
+
+def subscription(bench: SubscriptionBench, holes: int, records: int) -> None:
+    """From the start of a consumer to its function's first call, when all but some messages of a long topic are acknowledged."""
+    bench.holes("warm", 100, 10)
+    bench.start("warm")
+    bench.holes("holes", holes, records)
+    found, count = bench.start("holes"), holes * HOLE_EVERY
+    wanted = range(HOLE_EVERY - 1, count, HOLE_EVERY)
+    assert found.entries == list(wanted), f"{len(found.entries):,} were delivered of {holes:,}, or others"
+    print(
+        f"start of a consumer, {count:,} messages, {count - holes:,} acknowledged in {records:,} records: "
+        f"first batch after {found.first_s:.1f} s, all {holes:,} holes in {found.batches} batches after {found.all_s:.1f} s; "
+        f"state {found.state_bytes / 1e6:.3f} MB, {found.state_bytes_after / 1e6:.3f} MB with the holes as delivered once "
+        f"(wanted: under 10 s, under 5 MB)"
+    )
+
+
 def _at(seconds: list[float], percentile: int) -> float:
     return statistics.quantiles(seconds, n=100)[percentile - 1]
 
@@ -120,7 +145,7 @@ def _percentiles(kind: str, seconds: list[float], of: str = "commits") -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("which", nargs="*", choices=("throughput", "latency", "age", "kafka", []), help="default: all but kafka")
+    parser.add_argument("which", nargs="*", choices=(*_WHICH, []), help="default: throughput, latency and age")
     parser.add_argument(
         "--commits", type=int, default=5_000, help="of `age`; 20,000 is a month of small commits (default: 5,000)"
     )
@@ -132,6 +157,13 @@ def main() -> None:
         for which in args.which or ("throughput", "latency", "age"):
             if which == "kafka":
                 kafka(spark, Path(folder) / which, 400_000 // part, 60.0 / part)
+                continue
+            if which in ("acks", "subscription"):
+                subscriptions = SubscriptionBench(spark, Path(folder) / which)
+                if which == "acks":
+                    acks(subscriptions, 60 // part)
+                else:
+                    subscription(subscriptions, 10_000 // part, 1_000 // part)
                 continue
             bench = Bench(spark, Path(folder) / which)
             if which == "throughput":

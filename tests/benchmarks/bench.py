@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,10 @@ _ROWS = 10
 class Bench:
     """Logs and copies below one folder; clusters us (source) and eu (target), and plain copies beside them."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, links: Sequence[tuple[str, str]] = (("us", "eu"),)) -> None:
         folder.mkdir(parents=True)
         self.spark, self.folder, self._entry = spark, folder, 0
-        self.world = World(spark, folder, links=[("us", "eu")])
+        self.world = World(spark, folder, links=links)
         self._warm = False
 
     # -- logs ------------------------------------------------------------------------------------------------------

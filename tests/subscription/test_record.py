@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from geo.log.message_id import MessageId
 from geo.log.names import Topic
-from geo.subscription.record import MAX_BYTES, MAX_EPOCH, Refusal, RefusedRecordError, decode, encode, key_of, parse_key, split
 from geo.subscription.message_set import MessageSet
+from geo.subscription.record import MAX_BYTES, MAX_EPOCH, Refusal, RefusedRecordError, decode, encode, key_of, parse_key, split
 from geo.subscription.state import Base, Epoch, State, merged
 from tests.subscription.test_state import states
 

@@ -1,0 +1,130 @@
+"""Moving a subscription's consumer to another cluster: nothing that was acknowledged is repeated if it can still be had.
+
+Acknowledgements are a set of message ids, so the move needs no translation: what both clusters know is united and recorded
+in the target. It works when the source is gone; then the target goes on with what has come, and this says what that may repeat.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from geo.config_tree import Config
+from geo.errors import GeoError, UsageError, first_line
+from geo.log.frames import utc
+from geo.log.names import Topic, check_subscription
+from geo.log.tables import ClusterTables, open_log
+from geo.subscription.acks import MOVED, publish_once, read_known, running_consumer
+from geo.subscription.message_set import MessageSet
+from geo.subscription.places import before_base, in_log
+from geo.subscription.record import key_of
+from geo.subscription.state import State
+
+WAIT_S = 30.0
+"""For a consumer that is being stopped: its last batch, and its last acknowledgements."""
+
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """What a failover found. Messages are those in the target's log; `ids` as `origin:ledger:first-last`, at most 100 ranges."""
+
+    topic: str
+    subscription: str
+    source: str
+    target: str
+    source_unreadable: str | None
+    consumer: str
+    """In the source: `stopped`, `running`, `killed` (it ended without a word), or `unknown` (the source cannot be read)."""
+    brought: int
+    """Messages acknowledged in the source of which the target did not know."""
+    acknowledged: int
+    to_deliver: int
+    """Messages that the target's consumer gets now."""
+    repeated: int
+    """Of these, those that were delivered before and not acknowledged."""
+    repeated_ids: str
+    at_most_repeated: int
+    """With a consumer that may have processed more than it could tell: `repeated` and what else it may have had."""
+    last_acknowledged: datetime | None
+    """When the source wrote the newest record that the target knows of."""
+    recorded: bool
+
+
+def failover(
+    spark: SparkSession,
+    config: Config,
+    topic: Topic,
+    subscription: str,
+    source: str,
+    target: str,
+    *,
+    dry_run: bool = False,
+    wait_s: float = WAIT_S,
+) -> Failover:
+    """Take over what `source` acknowledged, say what will be repeated, and record the move in `target`.
+
+    Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if they can be read, so
+    that nothing depends on a link. Raises UsageError if neither cluster knows the subscription.
+    """
+    check_subscription(subscription)
+    if source == target:
+        raise UsageError(f"--from and --to are both {source}.")
+    key = key_of(topic, subscription)
+    here, there = (ClusterTables(spark, config.cluster(name)) for name in (target, source))
+    consumer, unreadable, theirs = "unknown", None, None
+    try:
+        if not there.log(topic.acks).exists() and not there.log(topic).exists():
+            unreadable = "it has neither the topic nor its acknowledgements"
+        else:
+            consumer = _stopped(there, topic, subscription, 0 if dry_run else wait_s)
+            theirs = read_known(there, config, topic, subscription).states.get(key)
+    except (GeoError, PySparkException) as error:
+        unreadable = first_line(error)
+    ours = read_known(here, config, topic, subscription).states.get(key)
+    state = ours | theirs if ours and theirs else ours or theirs
+    if state is None or state.deleted:
+        raise UsageError(f"neither {source} nor {target} knows a subscription {subscription} of {topic}.")
+    rows = open_log(here, topic)[0].read()
+    left = in_log(rows) - state.acked - before_base(state.base, rows)
+    again = left & state.redelivered[0] if state.redelivered else MessageSet()
+    sure = consumer == "stopped"
+    if not dry_run:
+        publish_once(here, config, topic, subscription, state, {MOVED: f"{source}->{target}"})
+    return Failover(
+        str(topic), subscription, source, target, unreadable, consumer,
+        ((theirs or State()).acked - (ours or State()).acked).size, state.acked.size, left.size,
+        again.size, _shown(again), again.size if sure else left.size, _last_record(here, there, topic, key, unreadable), not dry_run,
+    )  # fmt: skip
+
+
+def _stopped(tables: ClusterTables, topic: Topic, subscription: str, wait_s: float) -> str:
+    """How the consumer in the source is, after waiting for its end."""
+    deadline = time.monotonic() + wait_s
+    while (holder := running_consumer(tables, topic, subscription)) is not None:
+        if holder.is_here and not holder.lives:
+            return "killed"
+        if time.monotonic() >= deadline:
+            return "running"
+        time.sleep(_POLL_S)
+    return "stopped"
+
+
+def _last_record(here: ClusterTables, there: ClusterTables, topic: Topic, key: str, unreadable: str | None) -> datetime | None:
+    log = (here if unreadable else there).log(topic.acks)
+    if not log.exists():
+        return None
+    mine = (F.col("key") == key) & (F.col("origin") == there.cluster.name)
+    found = log.read().where(mine).agg(F.max("publish_time").alias("last")).collect()[0]["last"]
+    return None if found is None else utc(found)
+
+
+def _shown(messages: MessageSet) -> str:
+    shown = str(messages).split(" ")
+    return " ".join(shown[:100]) + (f" and {len(shown) - 100} ranges more" if len(shown) > 100 else "")

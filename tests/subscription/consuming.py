@@ -1,0 +1,133 @@
+"""Consumers as tests need them: what their function was given, and what of it counts as done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from geo.log.message_id import MessageId
+from geo.log.names import Topic
+from geo.subscription.acks import read_known
+from geo.subscription.consumer import Consumed, Process, Subscription
+from geo.subscription.dead_letters import dead_letter_topic
+from geo.subscription.record import key_of
+from geo.subscription.rows import ID
+from geo.subscription.state import State
+from geo.trigger import AVAILABLE_NOW
+from tests.world import TOPIC, World
+
+NAME = "billing"
+DEAD_LETTERS = dead_letter_topic(TOPIC, NAME)
+
+ALL, NONE = "true", "false"
+
+LIMIT_S = 60.0
+"""For what must happen while a consumer runs."""
+
+
+class Given:
+    """The function of a consumer. Notes what it is given; done is what fulfils a condition of SQL, or what `done` returns."""
+
+    def __init__(self, done: str | Process = ALL) -> None:
+        self.done = done
+        self.batches: list[list[MessageId]] = []
+        self.counts: dict[MessageId, list[int]] = {}
+        """Of each message the redelivery counts with which it came."""
+        self.times: dict[MessageId, list[float]] = {}
+        """And when."""
+        self.columns: list[str] = []
+        self.consumed = Consumed()
+        """What the run says that `consume` made."""
+
+    def __call__(self, messages: DataFrame) -> DataFrame | None:
+        now, self.columns = time.monotonic(), messages.columns
+        rows = messages.select(*ID, "redelivery_count").toArrow().to_pylist()
+        batch = []
+        for row in rows:
+            one = MessageId(*(row[name] for name in ID))
+            self.counts.setdefault(one, []).append(row["redelivery_count"])
+            self.times.setdefault(one, []).append(now)
+            batch.append(one)
+        self.batches.append(batch)
+        if not isinstance(self.done, str):
+            return self.done(messages)
+        return {ALL: messages, NONE: None}.get(self.done, messages.where(self.done))
+
+    @property
+    def ids(self) -> list[MessageId]:
+        """In the order in which they came; one that came twice is there twice."""
+        return [one for batch in self.batches for one in batch]
+
+
+def ids(origin: str, first: int, end: int) -> list[MessageId]:
+    """The messages that `World.write(origin, first, end)` wrote."""
+    return [MessageId(origin, 1, entry) for entry in range(first, end)]
+
+
+def subscription(
+    world: World, cluster: str, *, topic: str | Topic = TOPIC, name: str = NAME, start: Any = "earliest", **options: Any
+) -> Subscription:
+    return Subscription(world.spark, topic, name, config=world.config, cluster=cluster, start=start, **options)
+
+
+def consume(
+    world: World,
+    cluster: str,
+    done: str | Process = ALL,
+    *,
+    trigger: str = AVAILABLE_NOW,
+    limit: int | None = None,
+    **options: Any,
+) -> Given:
+    """One run over what is there, or with another `trigger` until `limit`. A Given that is passed as `done` is the function."""
+    given = done if isinstance(done, Given) else Given(done)
+    consumer = subscription(world, cluster, **options)
+    given.consumed = consumer.run(given, trigger=trigger, limit=limit, for_s=None if trigger == AVAILABLE_NOW else LIMIT_S)
+    return given
+
+
+def known(world: World, cluster: str) -> State:
+    """What the published records tell a cluster of the subscription."""
+    return read_known(world.tables(cluster), world.config, TOPIC, NAME).states[key_of(TOPIC, NAME)]
+
+
+def letters(world: World, cluster: str) -> list[dict[str, str]]:
+    """The properties of the dead letters in a cluster."""
+    log = world.log(cluster, DEAD_LETTERS)
+    return [dict(row["properties"]) for row in log.read().collect()] if log.exists() else []
+
+
+class Running:
+    """A consumer that runs in its thread while the test does something else."""
+
+    def __init__(self, consumer: Subscription, given: Given) -> None:
+        self.subscription, self.given = consumer, given
+        consumer.start(given, trigger="100 ms")
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert not self.subscription.await_termination(0.05), "ended early"
+            assert time.monotonic() < deadline, f"did not happen: {self.subscription.done}, {self.given.batches}"
+
+    def until_given(self, *messages: MessageId) -> None:
+        self.until(lambda: set(messages) <= self.given.counts.keys())
+
+    def stop(self) -> Consumed:
+        self.subscription.stop()
+        assert self.subscription.await_termination(LIMIT_S), "did not stop"
+        return self.subscription.done
+
+
+@contextmanager
+def consuming(world: World, cluster: str, done: str | Process = ALL, **options: Any) -> Iterator[Running]:
+    """A consumer that runs; what ends it early is raised."""
+    running = Running(subscription(world, cluster, **options), Given(done))
+    try:
+        yield running
+    finally:
+        running.stop()
