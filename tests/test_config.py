@@ -439,6 +439,33 @@ def test_replication_clusters_leave_out_links_that_lead_elsewhere() -> None:
         Config("g", clusters, links, (TopicPolicy(replication_clusters=("mars",)),))
 
 
+def test_a_link_carries_messages_or_acknowledgements_or_both() -> None:
+    topic, other = Topic("shop", "web", "clicks"), Topic("shop", "app", "clicks")
+    both, messages, acks = (
+        Link("us", "eu", ("persistent://shop/web/c*",), carry=carry) for carry in ("both", "messages", "acks")
+    )
+    assert (both.carries(topic), messages.carries(topic), acks.carries(topic)) == (True, True, False)
+    assert (both.carries(topic.acks), messages.carries(topic.acks), acks.carries(topic.acks)) == (True, False, True)
+    assert not both.carries(other.acks), "acknowledgements travel with their namespace"
+    both_regions = _cluster("{root: /a}") + "  us: {root: /b}"
+    links = "\nlinks: [{source: us, target: eu, carry: acks}]"
+    assert parse(both_regions + links, path="g").links[0].carry == "acks"
+    with pytest.raises(
+        ConfigError, match=r"carry: a link cannot carry 'ack'; allowed: messages, acks, both; did you mean 'acks'"
+    ):
+        parse(both_regions + links.replace("acks", "ack"), path="g")
+
+
+def test_acknowledgements_expire_only_by_a_policy_that_names_them() -> None:
+    topic = Topic("shop", "web", "clicks")
+    all_topics = TopicPolicy(message_ttl_s=60)
+    named = TopicPolicy("persistent://*/*/__acks", message_ttl_s=600)
+    config = Config("g", {"eu": Cluster("eu", root="/eu")}, (), (all_topics,))
+    assert (config.policy(topic).message_ttl_s, config.policy(topic.acks).message_ttl_s) == (60, None)
+    config = Config("g", {"eu": Cluster("eu", root="/eu")}, (), (all_topics, named))
+    assert (config.policy(topic).message_ttl_s, config.policy(topic.acks).message_ttl_s) == (60, 600)
+
+
 def test_kafka_settings_are_kept_by_bootstrap_servers() -> None:
     text = '\nkafka: {"a:1,b:2": {security_protocol: SASL_SSL, sasl_plain_password: secret://env/X, ssl_keyfile: /k}}'
     config = parse(_cluster("{root: /a}" + text), path="g")

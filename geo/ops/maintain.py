@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from geo.config_tree import Config, Link, TopicPolicy
@@ -22,7 +22,8 @@ from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matche
 from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics, replication_clusters
-from schemas import LEDGERS, LINKS, OWNERS
+from geo.subscription.record import RefusedRecordError, parse_key
+from schemas import CURSORS, LEDGERS, LINKS, OWNERS
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ class DateFiles:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Expired dates that one link has not read to the end, so they stay. `silent`: it has not moved for longer than GRACE."""
+    """Expired dates that one link (or for acknowledgements, the folding query) has not read to the end, so they stay. `silent`: it
+    has not moved for longer than GRACE."""
 
     link: str
     days: tuple[date, ...]
@@ -95,7 +97,7 @@ def maintain(
         _check_retention(table, topic, config.policy(topic))
     now = datetime.now(timezone.utc)
     done = [_maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes) for topic, table in logs]
-    for schema in (OWNERS, LEDGERS, LINKS):
+    for schema in (OWNERS, LEDGERS, LINKS, CURSORS):
         done.append(Maintained(f"system/{schema.kind}", superseded_rows=tables.journal(schema).clean(dry_run=dry_run)))
     return done
 
@@ -118,6 +120,8 @@ def _maintain_log(
     by_day = _files(table)
     due = expired_days(by_day, config.policy(topic).message_ttl_s, now)
     held = _all_held(config, tables, topic, table, due, now) if due else []
+    if due and topic == topic.acks and (unfolded := _unfolded(tables, topic, table, due)):
+        held.append(unfolded)
     kept = {day for one in held if not (one.silent and yes) for day in one.days}
     expired = [by_day[day] for day in due if day not in kept]
     if expired and not dry_run:
@@ -175,6 +179,28 @@ def _held(
     behind = _unread(table, state["source_version"], link, due)
     return (
         Held(link.link_name, behind, f"it has read up to version {state['source_version']}, {when}", silent) if behind else None
+    )
+
+
+def _unfolded(tables: ClusterTables, acks: Topic, table: Table, due: Sequence[date]) -> Held | None:
+    """Which of the dates `due` hold acknowledgements that are not all in younger compact records; None if none does."""
+    cursors = {f"{row['topic']}/{row['subscription']}": row for row in tables.journal(CURSORS).newest()}
+
+    def needed(row: Row) -> bool:
+        try:
+            parse_key(row["key"] or "")
+        except RefusedRecordError:
+            return False
+        cursor = cursors.get(row["key"])
+        if cursor is None or cursor["compacted_at"] is None or utc(cursor["compacted_at"]).date() <= row["publish_date"]:
+            return True
+        return bool(cursor["folded"].get(f"{row['origin']}:{row['ledger_id']}", -1) < row["end"])
+
+    rows = table.read().where(F.col("publish_date").isin(list(due)) & F.col("marker").isNull())
+    ends = rows.groupBy("publish_date", "key", "origin", "ledger_id").agg(F.max("entry_id").alias("end")).collect()
+    days = tuple(sorted({row["publish_date"] for row in ends if needed(row)}))
+    return (
+        Held("the folding query", days, f"run `geo subscriptions fold --cluster {tables.cluster.name}`", False) if days else None
     )
 
 

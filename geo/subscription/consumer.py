@@ -36,7 +36,7 @@ from geo.subscription.delivery import Delivery
 from geo.subscription.fold import Fold
 from geo.subscription.message_set import MessageSet
 from geo.subscription.places import base_at
-from geo.subscription.record import key_of
+from geo.subscription.record import Refusal, key_of
 from geo.subscription.rows import ID, PUBLISH_ORDER, among, counted, ids_of, message_set, only
 from geo.subscription.state import Epoch, State
 from geo.trigger import AVAILABLE_NOW, parse_trigger
@@ -317,7 +317,10 @@ class Subscription:
             fold = Fold(self.config.clusters, {key: self.state})
             fold.add(records)
             if fold.refused:
-                log.warning("%s: records refused: %s", self, ", ".join(f"{n} {why.value}" for why, n in fold.refused.items()))
+                told = ", ".join(f"{count} {why.value}" for why, count in fold.refused.items())
+                # After a reset what was acknowledged before it keeps coming for a while.
+                usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
+                log.log(logging.INFO if usual else logging.WARNING, "%s: records refused: %s", self, told)
                 self.done = replace(self.done, refused=self.done.refused + fold.refused.total())
             if self._delivery.received(fold.states[key]):
                 log.info("%s: begins at another place now (%s)", self, self.state.epoch)

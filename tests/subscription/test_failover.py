@@ -1,0 +1,262 @@
+"""Moving a subscription between clusters: what was acknowledged is not repeated, what was not is not skipped, in every topology."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from geo.errors import UsageError
+from geo.log.message_id import MessageId
+from geo.log.names import Topic
+from geo.subscription.acks import AckPublisher, read_known
+from geo.subscription.admin import create, delete, list_subscriptions, reset, status
+from geo.subscription.consumer import Subscription
+from geo.subscription.failover import Failover, failover
+from geo.subscription.message_set import MessageSet
+from geo.subscription.record import key_of
+from geo.subscription.state import State
+from tests.running import running
+from tests.world import SHAPES, TOPIC, Link, World
+
+pytestmark = pytest.mark.spark
+
+NAME = "billing"
+ACKS = "persistent://shop/web/__acks"
+Id = tuple[str, int]
+
+
+def consume(world: World, cluster: str, leave: Callable[[Id], bool] = lambda _: False) -> list[Id]:
+    """What a consumer gets of what is there. It acknowledges all but what it is to leave."""
+    got: list[Id] = []
+
+    def process(messages: DataFrame) -> DataFrame:
+        here = [(row["origin"], row["entry_id"]) for row in messages.collect()]
+        got.extend(here)
+        left = [f"{origin}:{entry}" for origin, entry in here if leave((origin, entry))]
+        return messages.where(~F.concat_ws(":", "origin", "entry_id").isin(left)) if left else messages
+
+    subscription(world, cluster).run(process, trigger="available-now")
+    return got
+
+
+def subscription(world: World, cluster: str) -> Subscription:
+    return Subscription(world.spark, TOPIC, NAME, config=world.config, cluster=cluster, start="earliest")
+
+
+def state(world: World, cluster: str) -> State:
+    return read_known(world.tables(cluster), world.config, TOPIC, NAME).states.get(key_of(TOPIC, NAME), State())
+
+
+def moved(world: World, source: str, target: str, **options: float) -> Failover:
+    return failover(world.spark, world.config, TOPIC, NAME, source, target, **options)  # type: ignore[arg-type]
+
+
+def entries(cluster: str, first: int, end: int) -> list[Id]:
+    return [(cluster, entry) for entry in range(first, end)]
+
+
+ONE_WAY_AND_BACK: tuple[Sequence[str], Sequence[Link]] = (
+    ("a", "c"),
+    [("a", "c"), {"source": "c", "target": "a", "carry": "acks"}],
+)
+
+
+@pytest.mark.parametrize(("shape", "target"), [(SHAPES["one-way"], "b"), (ONE_WAY_AND_BACK, "c"), (SHAPES["inlong"], "c")])
+def test_one_message_in_the_middle_is_all_that_is_repeated_elsewhere_and_the_topic_may_be_idle(
+    spark: SparkSession, tmp_path: Path, shape: tuple[Sequence[str], Sequence[Link]], target: str
+) -> None:
+    clusters, links = shape
+    world = World(spark, tmp_path, clusters, links)
+    world.write("a", 0, 30)
+    assert consume(world, "a", leave=lambda one: one == ("a", 12)) == entries("a", 0, 30)
+    world.replicate(target)
+    assert consume(world, target) == [("a", 12)]
+    if shape is ONE_WAY_AND_BACK:
+        world.replicate("a")
+        assert consume(world, "a") == [], "failing back: acknowledged in c"
+        assert not world.log("a").read().where("origin = 'c'").count()
+
+
+def test_at_full_rate_nothing_acknowledged_and_synced_is_repeated_and_nothing_is_skipped(linked: World) -> None:
+    world, hole = linked, ("eu", 7)
+    here: list[Id] = []
+    there: list[Id] = []
+
+    def process_into(got: list[Id]) -> Callable[[DataFrame], DataFrame]:
+        def process(messages: DataFrame) -> DataFrame:
+            got.extend((row["origin"], row["entry_id"]) for row in messages.collect())
+            return messages.where("NOT (origin = 'eu' AND entry_id = 7)")
+
+        return process
+
+    with running(world, "eu") as into_eu, running(world, "us"):
+        first, second = subscription(world, "eu"), subscription(world, "us")
+        first.start(process_into(here))
+        for n in range(20, 60, 10):
+            for cluster in ("eu", "us"):
+                world.write(cluster, n, n + 10)
+        into_eu.until(lambda: first.done.acknowledged >= 100)
+        first.stop()
+        for n in range(60, 80, 10):
+            world.write("us", n, n + 10)
+        assert first.await_termination(60)
+        into_eu.until(lambda: set(first.state.acked) <= set(state(world, "us").acked))
+        done = moved(world, "eu", "us")
+        assert (done.consumer, done.repeated_ids, done.at_most_repeated) == ("stopped", "eu:1:7", 1)
+        second.start(process_into(there))
+        world.write("us", 80, 90)
+        world.write("eu", 60, 90)
+        into_eu.until(lambda: second.state.acked.size >= 179)
+        second.stop()
+        assert second.await_termination(60)
+    assert set(here) | set(there) == {*entries("eu", 0, 90), *entries("us", 0, 90)}
+    assert len(here) == len(set(here))
+    assert len(there) == len(set(there))
+    assert set(here) & set(there) == {hole}, "the one that was never acknowledged"
+
+
+def test_what_only_the_other_cluster_has_received_is_not_skipped_there(linked: World) -> None:
+    linked.write("us", 20, 40)  # not in eu yet
+    assert len(consume(linked, "eu")) == 40
+    linked.replicate("us")
+    assert consume(linked, "us") == entries("us", 20, 40)
+
+
+def test_a_failover_takes_what_no_link_has_brought(linked: World) -> None:
+    consume(linked, "eu", leave=lambda one: one == ("eu", 5))
+    before = linked.log("us", Topic.parse(ACKS)).exists()
+    dry = moved(linked, "eu", "us", dry_run=True)
+    assert linked.log("us", Topic.parse(ACKS)).exists() == before, "a dry run writes nothing"
+    assert (dry.recorded, dry.brought, dry.to_deliver, dry.repeated, dry.repeated_ids) == (False, 39, 1, 1, "eu:1:5")
+    done = moved(linked, "eu", "us")
+    assert (done.recorded, done.consumer, done.at_most_repeated) == (True, "stopped", 1)
+    (standing,) = [one for one in status(linked.spark, linked.config, TOPIC, NAME) if one.cluster == "us"]
+    assert standing.moved is not None
+    assert standing.moved.startswith("eu->us at ")
+    assert consume(linked, "us") == [("eu", 5)]
+
+
+def test_a_failover_works_when_the_first_cluster_is_gone_and_says_what_may_be_repeated(linked: World) -> None:
+    consume(linked, "eu")
+    linked.replicate("us")
+    linked.write("us", 20, 30)
+    shutil.rmtree(linked.folder / "eu")
+    done = moved(linked, "eu", "us")
+    assert done.source_unreadable is not None
+    assert (done.consumer, done.acknowledged, done.to_deliver, done.repeated, done.at_most_repeated) == ("unknown", 40, 10, 0, 10)
+    assert done.last_acknowledged is not None
+    assert consume(linked, "us") == entries("us", 20, 30)
+
+
+def test_a_failover_of_what_nobody_knows_is_refused(linked: World) -> None:
+    with pytest.raises(UsageError, match="neither eu nor us knows a subscription billing"):
+        moved(linked, "eu", "us")
+
+
+def test_a_failover_waits_for_a_consumer_that_still_runs(linked: World) -> None:
+    first = subscription(linked, "eu")
+    first.start(lambda messages: messages)
+    with running(linked, "us") as links:
+        links.until(lambda: first.done.delivered == 40)
+        assert moved(linked, "eu", "us", wait_s=0).consumer == "running"
+        first.stop()
+        assert moved(linked, "eu", "us", wait_s=60).consumer == "stopped"
+        assert first.await_termination(60)
+
+
+@pytest.mark.parametrize("first", ["reset", "acknowledgements"])
+def test_a_reset_wins_over_acknowledgements_of_before_whichever_comes_first(linked: World, first: str) -> None:
+    world = linked
+    consume(world, "eu", leave=lambda one: one[1] >= 10)
+    world.replicate("us", topics=ACKS)
+    consume(world, "eu")  # acknowledges the rest; still on its way when us resets
+    if first == "acknowledgements":
+        world.replicate("us", topics=ACKS)
+    told = reset(world.spark, world.config, "us", TOPIC, NAME, MessageId("eu", 1, 5), dry_run=True)
+    assert told.epoch == 1
+    assert state(world, "us").epoch.counter == 0, "a dry run changes nothing"
+    done = reset(world.spark, world.config, "us", TOPIC, NAME, MessageId("eu", 1, 5))
+    assert (done.repeated, done.skipped) == (told.repeated, told.skipped)
+    world.replicate("us", topics=ACKS)
+    world.replicate("eu", topics=ACKS)
+    assert state(world, "eu") == state(world, "us")
+    assert state(world, "eu").acked == MessageSet()
+    expected = entries("eu", 5, 20)
+    assert [one for one in consume(world, "eu") if one[0] == "eu"] == expected
+
+
+def test_two_resets_at_once_converge_and_a_running_consumer_follows(linked: World) -> None:
+    world = linked
+    consume(world, "eu")
+    world.replicate("us", topics=ACKS)
+    got: list[Id] = []
+    consumer = subscription(world, "eu")
+
+    def process(messages: DataFrame) -> DataFrame:
+        got.extend((row["origin"], row["entry_id"]) for row in messages.collect())
+        return messages
+
+    reset(world.spark, world.config, "eu", TOPIC, NAME, MessageId("eu", 1, 15))
+    reset(world.spark, world.config, "us", TOPIC, NAME, "earliest")
+    consumer.start(process)
+    with running(world, "eu") as into_eu, running(world, "us"):
+        into_eu.until(lambda: state(world, "eu") == state(world, "us") and state(world, "eu").epoch.counter == 1)
+        assert state(world, "eu").epoch.cluster == "us", "the cluster decides"
+        into_eu.until(lambda: consumer.state.acked.size == 40 and consumer.state.epoch.cluster == "us")
+    consumer.stop()
+    assert consumer.await_termination(60)
+    assert set(got) == {*entries("eu", 0, 20), *entries("us", 0, 20)}
+
+
+def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(linked: World) -> None:
+    world = linked
+    consume(world, "eu", leave=lambda one: one[1] >= 10)
+    world.replicate("us", topics=ACKS)
+    consume(world, "eu")  # acknowledgements that are on their way when us deletes
+    delete(world.spark, world.config, "us", TOPIC, NAME)
+    for target in ("us", "eu", "us"):
+        world.replicate(target, topics=ACKS)
+    assert state(world, "us").deleted
+    assert state(world, "eu").deleted
+    assert [one.deleted for one in list_subscriptions(world.spark, world.config)] == [True, True]
+    with pytest.raises(Exception, match="was deleted"):
+        consume(world, "eu")
+    create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
+    with pytest.raises(UsageError, match="is there already"):
+        create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
+    assert len(consume(world, "eu")) == 40
+
+
+def test_the_status_says_how_far_each_cluster_is_and_why_one_is_behind(linked: World) -> None:
+    world = linked
+    consume(world, "eu", leave=lambda one: one == ("eu", 5))
+    eu, us = status(world.spark, world.config, TOPIC, NAME)
+    assert (eu.backlog, eu.acknowledged, eu.mark_delete, eu.ranges_beyond) == (1, 39, {"eu:1": 4, "us:1": 19}, {"eu:1": 1})
+    assert (us.backlog, us.acknowledged, us.runs) == (40, 0, False)
+    (peer,) = us.peers
+    assert peer.newest_here is None
+    assert peer.behind is not None
+    assert f"link eu->us has not run for {ACKS} yet" in peer.behind
+    world.replicate("us")
+    _, us = status(world.spark, world.config, TOPIC, NAME)
+    assert (us.backlog, us.peers[0].behind) == (1, None)
+    shutil.rmtree(world.folder / "eu" / "topics")
+    _, us = status(world.spark, world.config, TOPIC, NAME)
+    assert us.backlog == 1
+
+
+def test_a_record_that_names_more_than_can_exist_is_counted_and_changes_nothing(linked: World) -> None:
+    consume(linked, "us", leave=lambda one: True)
+    publisher = AckPublisher(linked.tables("eu"), linked.config, TOPIC, "forger")
+    absurd = MessageSet({("us", 1_800_000_000 << 20): ((0, 2**62),)})
+    publisher.publish([(TOPIC, NAME, State(acked=absurd))])
+    publisher.close()
+    linked.replicate("us")
+    assert len(consume(linked, "us")) == 40
+    _, us = status(linked.spark, linked.config, TOPIC, NAME)
+    assert us.refused == {"too large": 1}
