@@ -38,6 +38,39 @@ def _said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
         (["peek", "--config", "geo.yaml", "--cluster", "eu", "--topic", "clicks"], "persistent://"),
         (["replicate", "--config", "geo.yaml", "--cluster", "eu", "--trigger", "often"], "trigger 'often'"),
         (["topics", "create", "--config", "geo.yaml", "--cluster", "mars", "--topic", "persistent://a/b/c"], "mars"),
+        (["consume", "--config", "geo.yaml", "--cluster", "eu", "--topic", "persistent://a/b/c", "--subscription", "A"], "'A'"),
+        (
+            [
+                "consume",
+                "--config",
+                "geo.yaml",
+                "--cluster",
+                "eu",
+                "--topic",
+                "persistent://a/b/c",
+                "--subscription",
+                "s",
+                "--ack",
+                "(",
+            ],
+            "neither all nor none nor a regular expression",
+        ),
+        (
+            [
+                "failover",
+                "--config",
+                "geo.yaml",
+                "--topic",
+                "persistent://a/b/c",
+                "--subscription",
+                "s",
+                "--from",
+                "eu",
+                "--to",
+                "mars",
+            ],
+            "mars",
+        ),
         (["reconcile", "--config", "geo.yaml", "--source", "eu", "--target", "mars", "--topic", "*"], "mars"),
     ],
 )
@@ -57,7 +90,22 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert ended.value.code == 0
     out = capsys.readouterr().out
-    assert all(verb in out for verb in ("demo", "publish", "replicate", "reconcile", "verify", "peek", "topics", "doctor"))
+    assert all(
+        verb in out
+        for verb in (
+            "demo",
+            "publish",
+            "replicate",
+            "reconcile",
+            "verify",
+            "peek",
+            "topics",
+            "doctor",
+            "consume",
+            "subscriptions",
+            "failover",
+        )
+    )
 
 
 @pytest.mark.spark
@@ -94,6 +142,56 @@ def test_the_verbs_on_two_linked_clusters(linked: World, capsys: pytest.CaptureF
     linked.log("eu").delta().delete("origin = 'us' AND entry_id = 7")
     assert main(["verify", *config]) == 1
     assert "1 missing" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+def test_the_verbs_of_subscriptions(linked: World, capsys: pytest.CaptureFixture[str]) -> None:
+    config, of = ["--config", str(linked.path)], ["--topic", str(TOPIC), "--subscription", "billing"]
+    path = linked.folder / "in.jsonl"
+    path.write_text('{"key": "a", "payload_base64": "/w=="}\n{"key": "b", "payload": "hello", "properties": {"x": "y"}}\n')
+    assert main(["publish", *config, "--cluster", "eu", "--topic", str(TOPIC), "--jsonl", str(path)]) == 0
+
+    def consumed(*args: str) -> list[dict[str, Any]]:
+        capsys.readouterr()
+        assert main(["consume", *config, "--cluster", "eu", *of, "--trigger", "available-now", "-o", "json", *args]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    code, created = _said(capsys, "subscriptions", "create", *config, "--cluster", "eu", *of, "--start", "earliest")
+    assert (code, created["epoch"]) == (0, 0)
+    assert len(consumed("--limit", "3", "--ack", "none")) == 3
+    every = consumed("--ack", "^k")
+    assert len(every) == 42
+    names = ("origin", "ledger_id", "entry_id", "key", "payload", "properties", "publish_time", "redelivery_count")
+    assert all(name in every[0] for name in names)
+    assert sorted(one["redelivery_count"] for one in every) == [0] * 39 + [1] * 3
+    left = consumed()
+    assert [(one["key"], one.get("payload"), one.get("payload_base64")) for one in left] == [
+        ("a", None, "/w=="),
+        ("b", "hello", None),
+    ]
+    assert left[1]["properties"] == {"x": "y"}
+    assert consumed() == []
+
+    code, found = _said(capsys, "subscriptions", "list", *config)
+    assert [(one["cluster"], one["acknowledged"]) for one in found] == [("eu", 42)]
+    code, standing = _said(capsys, "subscriptions", "status", *config, *of)
+    assert [(one["cluster"], one["backlog"]) for one in standing] == [("eu", 0), ("us", 40)]
+    code, moved = _said(capsys, "failover", *config, *of, "--from", "eu", "--to", "us")
+    assert (code, moved["consumer"], moved["brought"], moved["to_deliver"]) == (0, "stopped", 42, 0)
+    to = ["subscriptions", "reset", *config, "--cluster", "eu", *of, "--to", "eu:1:15"]
+    code, planned = _said(capsys, *to, "--dry-run")
+    assert (code, planned["skipped"], planned["dry_run"]) == (0, 0, True)
+    assert main(to) == 3
+    assert "--yes" in capsys.readouterr().err
+    code, done = _said(capsys, *to, "--yes")
+    assert (code, done["repeated"], done["epoch"]) == (0, planned["repeated"], 1)
+    assert len(consumed("--ack", "none")) == done["repeated"]
+    code, folded = _said(capsys, "subscriptions", "fold", *config, "--cluster", "eu")
+    assert (code, folded["cursors"]) == (0, 1)
+    assert main(["subscriptions", "delete", *config, "--cluster", "eu", *of]) == 3
+    assert main(["subscriptions", "delete", *config, "--cluster", "eu", *of, "--yes"]) == 0
+    assert main(["consume", *config, "--cluster", "eu", *of, "--trigger", "available-now"]) == 3
+    assert "was deleted" in capsys.readouterr().err
 
 
 @pytest.mark.spark

@@ -39,18 +39,20 @@ class Given:
         """Of each message the redelivery counts with which it came."""
         self.times: dict[MessageId, list[float]] = {}
         """And when."""
+        self.keys: list[str] = []
         self.columns: list[str] = []
         self.consumed = Consumed()
         """What the run says that `consume` made."""
 
     def __call__(self, messages: DataFrame) -> DataFrame | None:
         now, self.columns = time.monotonic(), messages.columns
-        rows = messages.select(*ID, "redelivery_count").toArrow().to_pylist()
+        rows = messages.select(*ID, "key", "redelivery_count").toArrow().to_pylist()
         batch = []
         for row in rows:
             one = MessageId(*(row[name] for name in ID))
             self.counts.setdefault(one, []).append(row["redelivery_count"])
             self.times.setdefault(one, []).append(now)
+            self.keys.append(row["key"])
             batch.append(one)
         self.batches.append(batch)
         if not isinstance(self.done, str):
