@@ -18,10 +18,15 @@ PUBLISH_POINTS = [point for point in CrashPoint if point.value.startswith(("publ
 LINK_POINTS = [point for point in CrashPoint if point.value.startswith("link-")]
 REPAIR_POINTS = [CrashPoint.ERASE_UPDATED, CrashPoint.REBUILD_APPENDED]
 """Met in tests/replication/test_repair.py."""
+CONSUME_POINTS = [point for point in CrashPoint if point.value.startswith(("consume-", "acks-"))]
+"""Met in tests/subscription/test_consumer.py."""
+FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
+"""Met in tests/subscription/test_folding.py."""
 
 
 def test_every_point_is_exercised() -> None:
-    assert sorted([*PUBLISH_POINTS, *LINK_POINTS, *REPAIR_POINTS]) == sorted(CrashPoint)
+    named = [*PUBLISH_POINTS, *LINK_POINTS, *REPAIR_POINTS, *CONSUME_POINTS, *FOLD_POINTS]
+    assert sorted(named) == sorted(CrashPoint)
 
 
 @pytest.mark.parametrize("point", PUBLISH_POINTS, ids=lambda p: p.value)

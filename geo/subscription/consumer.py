@@ -61,6 +61,9 @@ REDELIVERY_DELAY_S = 60.0
 BATCH_ROWS = 100_000
 """Most messages that the user's function gets at once. Their ids are held on the driver."""
 
+FEW = 10_000
+"""So many messages are sorted in one partition: that needs no shuffle."""
+
 _POLL_S = 0.05
 _RESTARTS = 5
 """Of the query in a row without a batch: after that its error is the user's to see."""
@@ -117,6 +120,9 @@ class Subscription:
         self._stopped = threading.Event()
         self._anew = threading.Event()
         self._told = threading.Event()
+        self._one = threading.Lock()
+        """Held by the run that goes on."""
+        self._running = False
         self._failure: BaseException | None = None
         self._turn = threading.RLock()
         """One batch at a time, whichever thread it comes from."""
@@ -140,33 +146,38 @@ class Subscription:
         An error of `process` ends the run and is raised; of its batch nothing is acknowledged or counted.
         Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted.
         """
-        self._trigger, self._once = parse_trigger(trigger), trigger == AVAILABLE_NOW
-        self._process, self._limit = process, limit
-        self._ends_at = None if for_s is None else time.monotonic() + for_s
-        self._open()
-        flusher = threading.Thread(target=self._flush_on, name=f"geo-acks-{self.name}", daemon=True)
-        flusher.start()
+        self._refuse_twice(acquire=True)
         try:
-            self._run_on()
-        except BaseException:
-            self._end(flusher)
-            self._publisher.close(clean=False)
-            self._dead_letters.close(clean=False)
-            raise
-        self._end(flusher)
-        try:
-            self._raise_failure()
-            self._flush()
-        except BaseException:
-            self._publisher.close(clean=False)
-            self._dead_letters.close(clean=False)
-            raise
-        self._publisher.close()
-        self._dead_letters.close()
+            self._trigger, self._once = parse_trigger(trigger), trigger == AVAILABLE_NOW
+            self._process, self._limit, self._failure = process, limit, None
+            self._ends_at = None if for_s is None else time.monotonic() + for_s
+            self._open()
+            self._run_opened()
+        finally:
+            self._stopped.clear()
+            self._one.release()
         return self.done
 
+    def _run_opened(self) -> None:
+        flusher = threading.Thread(target=self._flush_on, name=f"geo-acks-{self.name}", daemon=True)
+        flusher.start()
+        clean = False
+        try:
+            self._running = True
+            self._run_on()
+            self._running = False
+            self._end(flusher)
+            self._raise_failure()
+            self._flush()
+            clean = True
+        finally:
+            self._running = False
+            self._end(flusher)
+            self._publisher.close(clean=clean)
+            self._dead_letters.close(clean=clean)
+
     def start(self, process: Process, *, trigger: str = TRIGGER) -> None:
-        """`run` in a thread of its own, for a notebook."""
+        """`run` in a thread of its own, for a notebook. Raises UsageError if one goes on."""
 
         def run() -> None:
             try:
@@ -174,7 +185,7 @@ class Subscription:
             except BaseException as error:
                 self._failure = error
 
-        self._stopped.clear()
+        self._refuse_twice()
         self._thread = threading.Thread(target=run, name=f"geo-consume-{self.name}", daemon=True)
         self._thread.start()
 
@@ -192,12 +203,22 @@ class Subscription:
         return True
 
     def acknowledge(self, ids: Iterable[MessageId]) -> int:
-        """Acknowledge messages by id, whenever they were delivered. Returns how many of them exist; the others are refused."""
+        """Acknowledge messages by id, whenever they were delivered. Returns how many of them exist; the others are refused.
+
+        Raises UsageError unless a run goes on, which publishes it.
+        """
+        if not self._running:
+            raise UsageError(f"{self}: no run goes on that could publish an acknowledgement. Acknowledge while it runs.")
         with self._known:
             epoch = self.state.epoch
         existing = self._existing(MessageSet.of(ids))
         self._settle(MessageSet(), existing, epoch)
         return existing.size
+
+    def _refuse_twice(self, *, acquire: bool = False) -> None:
+        taken = not self._one.acquire(blocking=False) if acquire else self._one.locked()
+        if taken:
+            raise UsageError(f"{self}: a run goes on already. Stop it first.")
 
     # -- start and end -------------------------------------------------------------------------------------------------
 
@@ -228,7 +249,6 @@ class Subscription:
         self._stopped.set()
         self._told.set()
         flusher.join()
-        self._stopped.clear()
 
     def _refuse_deleted(self) -> None:
         if self.state.deleted:
@@ -357,18 +377,20 @@ class Subscription:
             ids = ids_of(rows)
             if ids.num_rows > self._batch_rows or self._limit is not None:
                 ids = ids.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
+            whole = message_set(ids)
+            pick = among if whole.size == ids.num_rows else only
             for at in range(0, ids.num_rows, self._batch_rows):
                 if self._is_over() or self._anew.is_set():
                     return
                 part = ids.slice(at, self._batch_rows)
-                present = message_set(part)
+                present = whole if part.num_rows == ids.num_rows else message_set(part)
                 wanted = self._within_limit(self._delivery.wanted(present), part)
                 if not wanted:
                     continue
-                if part.num_rows == ids.num_rows and wanted.size == ids.num_rows:
+                if wanted.size == ids.num_rows:
                     self._hand_out(rows, wanted)
                 else:
-                    self._hand_out(only(_between(rows, part), wanted), wanted)
+                    self._hand_out(pick(_between(rows, part), wanted), wanted)
 
     def _within_limit(self, wanted: MessageSet, ids: pa.Table) -> MessageSet:
         """The first of them in publish order, as many as may still be delivered."""
@@ -398,7 +420,10 @@ class Subscription:
         counts = {one: state.redelivery_count(one) for one in (live & state.redelivered[0])} if state.redelivered else {}
         if live:
             shown = counted((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
-            messages = shown.orderBy(*PUBLISH_ORDER).persist()
+            if live.size <= FEW:
+                messages = shown.coalesce(1).sortWithinPartitions(*PUBLISH_ORDER).persist()
+            else:
+                messages = shown.orderBy(*PUBLISH_ORDER).persist()
             try:
                 acked = self._acknowledged(messages, live)
             finally:

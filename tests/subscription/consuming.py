@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from geo.log.message_id import MessageId
 from geo.log.names import Topic
 from geo.subscription.acks import read_known
 from geo.subscription.consumer import Consumed, Process, Subscription
-from geo.subscription.dead_letters import dead_letter_topic
+from geo.subscription.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
 from geo.subscription.record import key_of
 from geo.subscription.rows import ID
 from geo.subscription.state import State
@@ -21,7 +21,6 @@ from geo.trigger import AVAILABLE_NOW
 from tests.world import TOPIC, World
 
 NAME = "billing"
-DEAD_LETTERS = dead_letter_topic(TOPIC, NAME)
 
 ALL, NONE = "true", "false"
 
@@ -92,15 +91,16 @@ def consume(
     return given
 
 
-def known(world: World, cluster: str) -> State:
-    """What the published records tell a cluster of the subscription."""
-    return read_known(world.tables(cluster), world.config, TOPIC, NAME).states[key_of(TOPIC, NAME)]
+def known(world: World, cluster: str, name: str = NAME) -> State:
+    """What the published records tell a cluster of a subscription."""
+    return read_known(world.tables(cluster), world.config, TOPIC, name).states[key_of(TOPIC, name)]
 
 
-def letters(world: World, cluster: str) -> list[dict[str, str]]:
-    """The properties of the dead letters in a cluster."""
-    log = world.log(cluster, DEAD_LETTERS)
-    return [dict(row["properties"]) for row in log.read().collect()] if log.exists() else []
+def letters(world: World, cluster: str, name: str = NAME) -> list[Row]:
+    """The dead letters of a subscription in a cluster, by the messages they are of."""
+    log = world.log(cluster, dead_letter_topic(TOPIC, name))
+    rows = log.read().collect() if log.exists() else []
+    return sorted(rows, key=lambda row: str(row["properties"][ORIGIN_MESSAGE_ID]))
 
 
 class Running:

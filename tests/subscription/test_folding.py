@@ -21,6 +21,7 @@ from geo.subscription.record import decode, key_of
 from geo.subscription.state import State
 from schemas import CURSORS
 from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
+from tests.test_crash_points import FOLD_POINTS
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -66,10 +67,7 @@ def test_a_cluster_that_joins_late_lacks_nothing_once_only_compact_records_are_l
     assert consume(linked, "us") == [("eu", 5)]
 
 
-POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
-
-
-@pytest.mark.parametrize("point", POINTS, ids=lambda point: point.value)
+@pytest.mark.parametrize("point", FOLD_POINTS, ids=lambda point: point.value)
 def test_a_fold_that_stops_here_ends_with_the_same_cursor(linked: World, point: CrashPoint) -> None:
     consume(linked, "eu", leave=lambda one: one[1] >= 10)
     crash.arm(f"{point.value}:raise")
