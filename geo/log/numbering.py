@@ -59,7 +59,7 @@ def numbering(tagged: DataFrame, identity: Identity, writer: Writer) -> OnSpark 
     """`tagged` has the log's columns, SOURCE, OFFSET, ERROR and PUBLISHED, and is cached."""
     collated = any(kind.simpleString().startswith("string collate") for kind in identity.types)
     if not user_columns(writer.columns) and not collated:
-        light = _octets() <= LIGHT
+        light = octets() <= LIGHT
         taken = [F.when(light, F.col(name)).alias(name) for name in ("key", "payload", "properties")]
         told = [F.col(name) for name in (SOURCE, OFFSET, ERROR, PUBLISHED, "replicate_to", "event_time")]
         text = identity.as_text(F.col(OFFSET)).alias(_TEXT)
@@ -70,7 +70,8 @@ def numbering(tagged: DataFrame, identity: Identity, writer: Writer) -> OnSpark 
     return OnSpark(tagged, identity, writer)
 
 
-def _octets() -> Column:
+def octets() -> Column:
+    """Bytes of key, payload and properties of a row."""
     parts = (F.octet_length("key"), F.octet_length("payload"), F.octet_length(F.to_json("properties")))
     return reduce(add, (F.coalesce(part, F.lit(0)) for part in parts))
 

@@ -124,8 +124,8 @@ class Publisher:
         self._changed, self._recorded_at = set(), time.monotonic()
         reach(CrashPoint.PUBLISH_ENDS_RECORDED)
 
-    def record_if_due(self) -> None:
-        if self._changed and time.monotonic() - self._recorded_at >= RECORD_INTERVAL_S:
+    def record_if_due(self, interval_s: float = RECORD_INTERVAL_S) -> None:
+        if self._changed and time.monotonic() - self._recorded_at >= interval_s:
             self.record()
 
     @property
@@ -169,13 +169,13 @@ class Publisher:
     def publish_rows(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Publish rows that this program has at hand, given by columns of MESSAGE_INPUT, for all clusters, in one commit.
 
-        They have no identity: called again, they are published again. Of a bytes topic. Raises FencedError.
+        They have no identity: called again, they are published again. Of a bytes topic. The caller sees to `record_if_due`.
+        Raises FencedError.
         """
         source = self._progress.sources.get("")
         counted = [Counted(LedgerKey("", None), len(rows))]
         self._append(counted, {"": f'["{(source.count if source else 0) + len(rows)}"]'}, partial(self._entries, rows))
         self.total += Published(rows=len(rows), commits=1)
-        self.record_if_due()
 
     def _entries(self, rows: Sequence[Mapping[str, object]], batch: Batch) -> DataFrame:
         span, published = batch.spans[0], _EPOCH + timedelta(microseconds=batch.publish_time_us)

@@ -26,7 +26,7 @@ from geo.errors import UnsafeError, UsageError, first_line
 from geo.log.checkpoints import forget
 from geo.log.message_id import MessageId
 from geo.log.names import Topic, check_subscription
-from geo.log.tables import ClusterTables, open_log
+from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import partitions
 from geo.session import require_delta
 from geo.streams import stop_between_batches
@@ -37,7 +37,7 @@ from geo.subscription.fold import Fold
 from geo.subscription.message_set import MessageSet
 from geo.subscription.places import base_at
 from geo.subscription.record import Refusal, key_of
-from geo.subscription.rows import ID, PUBLISH_ORDER, among, counted, ids_of, message_set, only
+from geo.subscription.rows import ID, PUBLISH_ORDER, among, brought, counted, ids_of, message_set, only
 from geo.subscription.state import Epoch, State
 from geo.trigger import AVAILABLE_NOW, parse_trigger
 
@@ -225,7 +225,8 @@ class Subscription:
     def _open(self) -> None:
         if not self.tables.log(self.topic).exists() and (parts := partitions(self.tables, self.topic)):
             raise UsageError(f"{self.topic} is partitioned: consume {parts[0]} to {parts[-1].name} one by one.")
-        self._log, _ = open_log(self.tables, self.topic)
+        self._log, columns = open_log(self.tables, self.topic)
+        self._typed = bool(user_columns(columns))
         self._publisher = AckPublisher(
             self.tables, self.config, self.topic, consumer_name(self.topic, self.name), take_over=self._take_over
         )
@@ -348,7 +349,7 @@ class Subscription:
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         try:
-            self._deliver(rows)
+            self._deliver(rows if self._typed else brought(rows))
         except BaseException as error:
             self._failure = error
             raise

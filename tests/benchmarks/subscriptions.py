@@ -5,37 +5,34 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from geo.log.message_id import MessageId
 from geo.log.names import Topic
 from geo.log.topics import create_topic
 from geo.replication.replicate import DISCOVERY_INTERVAL_S, Replicator
 from geo.subscription.acks import AckPublisher, consumer_name
 from geo.subscription.consumer import Process, Subscription
 from geo.subscription.message_set import MessageSet
-from geo.subscription.record import encode
+from geo.subscription.ranges import Ranges, contains
+from geo.subscription.record import decode, encode
 from geo.subscription.state import Base, State
 from geo.trigger import AVAILABLE_NOW
-from tests.benchmarks.bench import Bench
+from tests.benchmarks.bench import Bench, commits
 
 NAME = "bench"
 HOLE_EVERY = 101
 """A hundred messages acknowledged, one not."""
 
 _PACE_S = 0.5
-_POLL_S = 0.005
 _NEVER_S = 86_400.0
-_SETTLED_S = DISCOVERY_INTERVAL_S + 5
-"""After the first acknowledgement has crossed: by then the links have found all topics and everything has run once."""
+_SETTLED_S = DISCOVERY_INTERVAL_S + 50
+"""After the first acknowledgement has crossed: by then the links have found all topics, and what runs all the time is compiled."""
 
 _LIMIT_S = 600.0
 _COMMITS = 10
@@ -67,34 +64,41 @@ class SubscriptionBench(Bench):
     # -- an acknowledgement into the other region ----------------------------------------------------------------------
 
     def effects(self, batches: int) -> list[float]:
-        """Seconds from the return of the function that acknowledged a batch in us until the consumer in eu knows it, which is
-        delivered the same messages and acknowledges none."""
+        """Seconds from the return of the function that acknowledged a batch in us until a consumer that starts in eu does not get it:
+        the record has landed in eu's log. Messages and acknowledgements cross meanwhile, in both directions."""
         topic, log = self.topic("acks"), self.log("acks")
-        told: deque[tuple[float, MessageId]] = deque()
+        told: list[tuple[float, int]] = []
 
         def acknowledge(messages: DataFrame) -> DataFrame:
-            (last,) = messages.select(F.max("entry_id")).first() or (-1,)
-            told.append((time.monotonic(), MessageId("us", 1, last)))
+            entries = messages.select("entry_id").toArrow()["entry_id"].to_pylist()
+            told.append((time.time(), max(entries)))
             return messages
-
-        def look(messages: DataFrame) -> None:
-            messages.count()
 
         with ExitStack() as running:
             for cluster in ("us", "eu"):
                 running.enter_context(self._linked(cluster))
-            self._wait_for(topic, "eu")
-            running.enter_context(self._consuming(topic, "us", acknowledge))
-            eu = running.enter_context(self._consuming(topic, "eu", look))
-            running.enter_context(_paced(lambda: self.small_commit(log)))
-            found = _effects(told, eu)
-            next(found)
-            settled = time.monotonic() + _SETTLED_S
-            return list(islice((seconds for at, seconds in found if at > settled), batches))
+            us = running.enter_context(self._consuming(topic, "us", acknowledge))
+            with _paced(lambda: self.small_commit(log)):
+                records = self.world.log("eu", topic.acks)
+                self._until(records.exists, us)
+                settled = time.monotonic() + _SETTLED_S
+                self._until(lambda: time.monotonic() >= settled, us)
+                first = len(told)
+                self._until(lambda: len(told) >= first + batches, us)
+            self._until(lambda: any(told[-1][1] in found for _, found in _landed(Path(records.name))), us)
+            landed = list(_landed(Path(records.name)))
+        return [next(at for at, found in landed if last in found) - when for when, last in told[first : first + batches]]
+
+    def _until(self, condition: Callable[[], bool], consumer: Subscription) -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while not condition():
+            assert not consumer.await_termination(0), "the consumer ended by itself"
+            assert time.monotonic() < deadline, "did not happen"
+            time.sleep(0.2)
 
     @contextmanager
     def _linked(self, target: str) -> Iterator[None]:
-        links = Replicator(self.spark, self.world.config, target, trigger="100 ms")
+        links = Replicator(self.spark, self.world.config, target, trigger="200 ms")
         runner = threading.Thread(target=links.run)
         runner.start()
         try:
@@ -112,12 +116,6 @@ class SubscriptionBench(Bench):
         finally:
             consumer.stop()
             consumer.await_termination(_LIMIT_S)
-
-    def _wait_for(self, topic: Topic, cluster: str) -> None:
-        deadline = time.monotonic() + _LIMIT_S
-        while not self.world.log(cluster, topic).exists():
-            assert time.monotonic() < deadline, f"no link brought {topic} to {cluster}"
-            time.sleep(0.2)
 
     def _subscription(self, topic: Topic, cluster: str) -> Subscription:
         config = self.world.config
@@ -163,16 +161,19 @@ class SubscriptionBench(Bench):
         return found
 
 
-def _effects(told: deque[tuple[float, MessageId]], consumer: Subscription) -> Iterator[tuple[float, float]]:
-    """Of each batch that was told, when, and how long it took until the consumer knew it."""
-    deadline = time.monotonic() + _LIMIT_S
-    while time.monotonic() < deadline:
-        acked, now = consumer.state.acked, time.monotonic()
-        while told and told[0][1] in acked:
-            at, _ = told.popleft()
-            yield at, now - at
-        time.sleep(_POLL_S)
-    raise AssertionError(f"{consumer}: {len(told)} batches were acknowledged elsewhere and are not known")
+def _landed(log: Path) -> Iterator[tuple[float, Container[int]]]:
+    """When each record landed in a log of acknowledgements, and which entries of ledger 1 of us it names."""
+    for at, payloads in commits(log, column="payload"):
+        for payload in payloads:
+            yield at, _Entries(decode(payload).acked.ledgers.get(("us", 1), ()))
+
+
+class _Entries:
+    def __init__(self, found: Ranges) -> None:
+        self._found = found
+
+    def __contains__(self, entry: object) -> bool:
+        return isinstance(entry, int) and contains(self._found, entry)
 
 
 @contextmanager

@@ -423,6 +423,18 @@ def test_a_running_consumer_goes_on_after_its_log_was_restored_and_delivers_noth
     assert known(backlog, "eu") == State(base=Base(), acked=MessageSet.of(ids("eu", 0, 50)))
 
 
+def test_a_column_that_is_added_while_a_consumer_runs_comes_with_the_messages(backlog: World) -> None:
+    log = backlog.log("eu")
+    with consuming(backlog, "eu") as consumer:
+        consumer.until_given(*EU)
+        consumer.given.done = "note['a'] = 23"
+        backlog.spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS (note MAP<STRING, BIGINT>)")
+        log.append(backlog.entries("eu", 20, 25).withColumn("note", F.expr("map('a', entry_id)")))
+        consumer.until_given(*ids("eu", 20, 25))
+    assert consumer.given.columns[-2:] == ["note", "redelivery_count"]
+    assert known(backlog, "eu").acked == MessageSet.of([*EU, MessageId("eu", 1, 23)])
+
+
 def test_a_consumer_starts_behind_a_commit_that_its_stream_could_not_read(
     backlog: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
