@@ -34,10 +34,10 @@ from geo.subscription.acks import RECORD, AckPublisher, consumer_name, read_know
 from geo.subscription.dead_letters import DeadLetters
 from geo.subscription.delivery import Delivery
 from geo.subscription.fold import Fold
-from geo.subscription.message_set import MessageSet
+from geo.subscription.message_set import Ledger, MessageSet
 from geo.subscription.places import base_at
 from geo.subscription.record import Refusal, key_of
-from geo.subscription.rows import ID, PUBLISH_ORDER, among, brought, counted, ids_of, message_set, only
+from geo.subscription.rows import ID, PUBLISH_ORDER, among, beyond, brought, counted, ids_of, message_set, only
 from geo.subscription.state import Epoch, State
 from geo.trigger import AVAILABLE_NOW, parse_trigger
 
@@ -54,6 +54,9 @@ Process = Callable[[DataFrame], DataFrame | None]
 TRIGGER = "200 ms"
 FLUSH_INTERVAL_S = 1.0
 """Between two records of one consumer. What was acknowledged after the last one is repeated if the process is killed."""
+
+COUNTS_INTERVAL_S = 5.0
+"""Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
 
 REDELIVERY_DELAY_S = 60.0
 """Pulsar's negativeAckRedeliveryDelay."""
@@ -124,6 +127,8 @@ class Subscription:
         """Held by the run that goes on."""
         self._running = False
         self._failure: BaseException | None = None
+        self._of_function: BaseException | None = None
+        """The failure, if it is the user's function's."""
         self._turn = threading.RLock()
         """One batch at a time, whichever thread it comes from."""
         self._known = threading.RLock()
@@ -149,7 +154,9 @@ class Subscription:
         self._refuse_twice(acquire=True)
         try:
             self._trigger, self._once = parse_trigger(trigger), trigger == AVAILABLE_NOW
-            self._process, self._limit, self._failure = process, limit, None
+            self._process, self._limit = process, limit
+            self._failure = self._of_function = None
+            self.done = Consumed()
             self._ends_at = None if for_s is None else time.monotonic() + for_s
             self._open()
             self._run_opened()
@@ -163,16 +170,21 @@ class Subscription:
         flusher.start()
         clean = False
         try:
-            self._running = True
-            self._run_on()
-            self._running = False
-            self._end(flusher)
+            try:
+                self._running = True
+                self._run_on()
+            finally:
+                self._running = False
+                self._end(flusher)
             self._raise_failure()
             self._flush()
             clean = True
+        except BaseException as error:
+            if error is self._of_function:  # what was acknowledged before is as it was
+                self._flush()
+                clean = True
+            raise
         finally:
-            self._running = False
-            self._end(flusher)
             self._publisher.close(clean=clean)
             self._dead_letters.close(clean=clean)
 
@@ -268,7 +280,7 @@ class Subscription:
             try:
                 with self._tail() as tail:
                     version = self._log.latest_version()
-                    self._deliver(self._log.read(version))
+                    self._deliver(self._log.read(version).where(beyond(self._prefixes())))
                     if tail is None or self._is_over():
                         return
                     self._stream_from(version, tail)
@@ -393,6 +405,13 @@ class Subscription:
                 else:
                     self._hand_out(pick(_between(rows, part), wanted), wanted)
 
+    def _prefixes(self) -> dict[Ledger, int]:
+        """The entry up to which nothing of a ledger is wanted, so that files of it need not be read."""
+        base = self.state.base
+        done = self.state.acked | base.below_floors if base is not None else self.state.acked
+        marks = {ledger: done.mark_delete(ledger) for ledger in done.ledgers}
+        return {ledger: end for ledger, end in marks.items() if end >= 0}
+
     def _within_limit(self, wanted: MessageSet, ids: pa.Table) -> MessageSet:
         """The first of them in publish order, as many as may still be delivered."""
         if self._limit is None or wanted.size <= (left := self._limit - self.done.delivered):
@@ -409,7 +428,7 @@ class Subscription:
             with self._known:
                 ripe = self._delivery.due(time.monotonic())
             if ripe:
-                self._hand_out(only(self._log.read(), ripe), ripe)
+                self._deliver(among(self._log.read(), ripe))
 
     def _hand_out(self, rows: DataFrame, wanted: MessageSet) -> None:
         """One batch. `rows` are exactly the messages `wanted`, with the columns of the log."""
@@ -447,7 +466,7 @@ class Subscription:
         try:
             return self._named(self._process(messages), messages, live)
         except BaseException as error:
-            self._failure = error
+            self._failure = self._of_function = error
             raise
 
     def _named(self, returned: object, messages: DataFrame, live: MessageSet) -> MessageSet:
@@ -460,7 +479,10 @@ class Subscription:
                 f"{self}: the function returned {type(returned).__name__}; expected: its messages, a DataFrame of some of them "
                 f"with the columns {', '.join(ID)}, or None for none. Nothing of this batch is acknowledged."
             )
-        found = message_set(returned.select(*ID).toArrow())
+        ids = returned.select(*ID).toArrow()
+        if any(ids[name].null_count for name in ID):
+            raise UsageError(f"{self}: the function returned rows without a message id. Nothing of this batch is acknowledged.")
+        found = message_set(ids)
         named = found & live
         if other := found - live:
             named = named | self._existing(other)
@@ -483,15 +505,17 @@ class Subscription:
             news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
             self._delivery.settle(delivered, acked, epoch, time.monotonic())
             self.done = replace(self.done, acknowledged=self.done.acknowledged + news)
-        self._told.set()
+        if acked:
+            self._told.set()
 
     # -- publishing --------------------------------------------------------------------------------------------------------
 
     def _flush_on(self) -> None:
-        """Publish what was acknowledged: at once when the last time is long ago, else once in FLUSH_INTERVAL_S."""
+        """Publish what was acknowledged: at once when the last time is long ago, else once in FLUSH_INTERVAL_S. Counts of
+        redeliveries go along, or each COUNTS_INTERVAL_S."""
         try:
             while not self._stopped.is_set():
-                self._told.wait()
+                self._told.wait(COUNTS_INTERVAL_S)
                 self._told.clear()
                 begun = time.monotonic()
                 self._flush()
