@@ -94,6 +94,9 @@ class Subscription:
     published once a second (→ before, → after). Nothing else is kept: where a start goes on is what is not acknowledged, so no
     checkpoint can be lost, too old, or of another table.
 
+    Within a batch messages are in publish order. To work on many keys at once, each in its order:
+    `messages.repartition("key").sortWithinPartitions(*PUBLISH_ORDER)` (geo.subscription.rows).
+
     `start`, where a subscription that is not there yet begins: earliest, latest or a time. Without `max_redeliveries` a
     message comes back until it is acknowledged; with it, it goes to `<topic>-<name>-DLQ` after so many redeliveries.
     """
@@ -362,6 +365,8 @@ class Subscription:
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         try:
             self._deliver(rows if self._typed else brought(rows))
+        except PySparkException:
+            raise  # of the user's function: it is noted; of reading the log: it is looked at again
         except BaseException as error:
             self._failure = error
             raise
