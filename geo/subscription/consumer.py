@@ -99,6 +99,7 @@ class Subscription:
 
     `start`, where a subscription that is not there yet begins: earliest, latest or a time. Without `max_redeliveries` a
     message comes back until it is acknowledged; with it, it goes to `<topic>-<name>-DLQ` after so many redeliveries.
+    Raises UsageError for an option that means nothing and a topic of delta-geo's own, InvalidNameError.
     """
 
     def __init__(
@@ -119,8 +120,22 @@ class Subscription:
         self.topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
         self.name, self.config, self.spark = check_subscription(name), config, spark
         self.tables = ClusterTables(spark, config.cluster(cluster))
+        if self.topic.is_system:
+            raise UsageError(f"{self.topic} is not for consuming: names that start with __ are for what delta-geo itself writes.")
+        if start not in ("earliest", "latest") and not isinstance(start, datetime):
+            raise UsageError(f"{self}: start is {start!r}; expected earliest, latest or a datetime.")
+        for option, value, least in (
+            ("batch_rows", batch_rows, 1),
+            ("redelivery_delay_s", redelivery_delay_s, 0),
+            ("max_redeliveries", 0 if max_redeliveries is None else max_redeliveries, 0),
+        ):
+            if value < least:
+                raise UsageError(f"{self}: {option} is {value}; expected {least} or more.")
         self._start_at, self._take_over, self._batch_rows = start, take_over, batch_rows
         self._redelivery = (redelivery_delay_s, max_redeliveries)
+        self._dead_letters = None
+        if max_redeliveries is not None:
+            self._dead_letters = DeadLetters(self.tables, config, self.topic, name, max_redeliveries, take_over=take_over)
         self._delivery = Delivery(State(), *self._redelivery)
         self.done = Consumed()
         self._stopped = threading.Event()
@@ -189,7 +204,8 @@ class Subscription:
             raise
         finally:
             self._publisher.close(clean=clean)
-            self._dead_letters.close(clean=clean)
+            if self._dead_letters is not None:
+                self._dead_letters.close(clean=clean)
 
     def start(self, process: Process, *, trigger: str = TRIGGER) -> None:
         """`run` in a thread of its own, for a notebook. Raises UsageError if one goes on."""
@@ -245,7 +261,6 @@ class Subscription:
         self._publisher = AckPublisher(
             self.tables, self.config, self.topic, consumer_name(self.topic, self.name), take_over=self._take_over
         )
-        self._dead_letters = DeadLetters(self.tables, self.config, self.topic, self.name, take_over=self._take_over)
         try:
             known = read_known(self.tables, self.config, self.topic, self.name)
             assert known.version is not None, "the publisher has made the log"
@@ -455,7 +470,8 @@ class Subscription:
                 messages.unpersist()
         reach(CrashPoint.CONSUME_PROCESSED)
         if dead:
-            self._dead_letters.publish(among(rows, dead), dead, self._redelivery[1] or 0)
+            assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
+            self._dead_letters.publish(among(rows, dead))
             reach(CrashPoint.CONSUME_DEAD_LETTERED)
         with self._known:
             self.done = replace(

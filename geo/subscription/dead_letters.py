@@ -10,7 +10,6 @@ from geo.log.identity import by_columns
 from geo.log.names import Topic
 from geo.log.publisher import Publisher
 from geo.log.tables import ClusterTables
-from geo.subscription.message_set import MessageSet
 from geo.subscription.rows import ID
 from schemas.topic_log import MESSAGE_INPUT
 
@@ -27,14 +26,17 @@ class DeadLetters:
     in this one.
     """
 
-    def __init__(self, tables: ClusterTables, config: Config, topic: Topic, subscription: str, *, take_over: bool) -> None:
+    def __init__(
+        self, tables: ClusterTables, config: Config, topic: Topic, subscription: str, max_redeliveries: int, *, take_over: bool
+    ) -> None:
         self._tables, self._config, self._of, self._subscription = tables, config, topic, subscription
         self.topic = dead_letter_topic(topic, subscription)
+        self._reason = f"delivered {max_redeliveries + 1} times and not acknowledged"
         self._take_over = take_over
         self._publisher: Publisher | None = None
 
-    def publish(self, rows: DataFrame, messages: MessageSet, max_redeliveries: int) -> None:
-        """Publish `rows`, of the columns of the log, which are exactly `messages`."""
+    def publish(self, rows: DataFrame) -> None:
+        """Publish `rows`, which have the columns of the log."""
         own = [name for name in rows.columns if name not in {*_ENVELOPE, *MESSAGE_INPUT}]
         there = self._tables.log(self.topic)
         message_id = F.concat_ws(":", *ID)
@@ -47,7 +49,7 @@ class DeadLetters:
             REAL_TOPIC: F.lit(str(self._of)),
             REAL_SUBSCRIPTION: F.lit(self._subscription),
             ORIGIN_MESSAGE_ID: message_id,
-            REASON: F.lit(f"delivered {max_redeliveries + 1} times and not acknowledged"),
+            REASON: F.lit(self._reason),
         }
         kept = F.map_filter(F.coalesce("properties", F.create_map().cast("map<string,string>")), lambda k, _: ~k.isin(*ours))
         properties = F.map_concat(kept, F.create_map(*(part for k, v in ours.items() for part in (F.lit(k), v))))

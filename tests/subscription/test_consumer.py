@@ -582,4 +582,4 @@ def test_a_topic_whose_dead_letter_topic_would_have_too_long_a_name_is_refused_e
     backlog.write("eu", 0, 1, topic=topic)
     for _ in range(2):
         with pytest.raises(InvalidNameError, match="-DLQ"):
-            consume(backlog, "eu", topic=topic)
+            consume(backlog, "eu", topic=topic, max_redeliveries=1)
