@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from geo.config_tree import Config
+from geo.config_tree import Cluster, Config
 from geo.errors import first_line
 from geo.log.frames import utc
 from geo.log.ledgers import REBUILD_RECORD, Batch, Ledger, LedgerKey, Progress, SourceEnd, continued
@@ -62,7 +63,8 @@ class LedgerTable:
                 found = found.after(batch)
                 changed |= {span.key for span in batch.spans}
         ids = [ledger.ledger_id for ledger in found.ledgers.values()]
-        progress, reasons = continued(found, self._ends(self._log, ids), self._peer_ends(ids), log_intact=intact)
+        here, peers = self._all_ends(ids)
+        progress, reasons = continued(found, here, peers, log_intact=intact)
         if reasons:
             # Before a ledger is given up all that is known of it is recorded: its source's end is nowhere else.
             self.record(found, found.ledgers, version=latest)
@@ -110,19 +112,24 @@ class LedgerTable:
         ends = log_table.read().where(mine).groupBy("ledger_id").agg(F.max("entry_id").alias("end")).collect()
         return {row["ledger_id"]: row["end"] for row in ends}
 
-    def _peer_ends(self, ids: list[int]) -> dict[str, dict[int, int]]:
-        """What peers hold of the ledgers. A peer that cannot be read is left out and named: it may be down for good."""
-        found = {}
-        for name, cluster in self._config.clusters.items():
-            if name == self._tables.cluster.name:
-                continue
-            try:
-                peer = ClusterTables(self._tables.spark, cluster).log(self._topic)
-                if peer.exists():
-                    found[name] = self._ends(peer, ids)
-            except PySparkException as error:
-                log.warning("%s: cluster %s cannot be read, its copy is not compared: %s", self._topic, name, first_line(error))
-        return found
+    def _all_ends(self, ids: list[int]) -> tuple[dict[int, int], dict[str, dict[int, int]]]:
+        """What this cluster and its peers hold of the ledgers, all asked at once."""
+        peers = [cluster for name, cluster in self._config.clusters.items() if name != self._tables.cluster.name]
+        with ThreadPoolExecutor(1 + len(peers), "geo-ends") as pool:
+            here = pool.submit(self._ends, self._log, ids)
+            there = {peer.name: pool.submit(self._peer_ends, peer, ids) for peer in peers}
+        return here.result(), {name: ends for name, found in there.items() if (ends := found.result()) is not None}
+
+    def _peer_ends(self, cluster: Cluster, ids: list[int]) -> dict[int, int] | None:
+        """None for a peer without the topic, and for one that cannot be read, which is named: it may be down for good."""
+        try:
+            peer = ClusterTables(self._tables.spark, cluster).log(self._topic)
+            return self._ends(peer, ids) if peer.exists() else None
+        except PySparkException as error:
+            log.warning(
+                "%s: cluster %s cannot be read, its copy is not compared: %s", self._topic, cluster.name, first_line(error)
+            )
+            return None
 
 
 def _progress(rows: list[Row]) -> Progress:

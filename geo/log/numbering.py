@@ -9,8 +9,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import reduce
-from operator import add
 from typing import Any
 
 import pyarrow as pa
@@ -21,14 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from geo.errors import UsageError
+from geo.log.few import FEW, LIGHT, octets
 from geo.log.frames import rows_frame
 from geo.log.identity import OFFSET, PUBLISHED, SOURCE, Identity
 from geo.log.intake import ERROR
 from geo.log.ledgers import Batch, LedgerKey
 from geo.log.tables import user_columns
-
-FEW, LIGHT = 2_000, 16 * 1024
-"""So many rows, if key, payload and properties of each have at most so many bytes, are numbered on the driver: up to 32 MB."""
 
 _TEXT, _HEAVY = "_geo_offset_text", "_geo_heavy"
 _REPEATED = "GEO_REPEATED_ORDER"
@@ -68,12 +64,6 @@ def numbering(tagged: DataFrame, identity: Identity, writer: Writer) -> OnSpark 
             with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
                 return OnDriver(tagged, head, identity, writer)
     return OnSpark(tagged, identity, writer)
-
-
-def octets() -> Column:
-    """Bytes of key, payload and properties of a row."""
-    parts = (F.octet_length("key"), F.octet_length("payload"), F.octet_length(F.to_json("properties")))
-    return reduce(add, (F.coalesce(part, F.lit(0)) for part in parts))
 
 
 class OnSpark:

@@ -6,6 +6,7 @@ What a batch is and where its rows come from is decided in geo.log.publish; whic
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -79,6 +80,7 @@ class Publisher:
         self._progress = Progress()
         self._changed: set[LedgerKey] = set()
         self._recorded_at = time.monotonic()
+        self._routes_read_at = -math.inf
 
     # -- start and stop ------------------------------------------------------------------------------------------
 
@@ -96,7 +98,6 @@ class Publisher:
         if not found and (parts := partitions(self.tables, self.topic)):
             raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
         self.columns = found or create_topic(self.tables, self.topic, own)
-        self._read_routes()
         runner = producer_runner(self.tables, self.topic, self.producer)
         self._ownership: Ownership = claim(self.tables, [runner], take_over=take_over, point=CrashPoint.PUBLISH_CLAIMED)[0]
         try:

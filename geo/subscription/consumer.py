@@ -1,62 +1,21 @@
-"""Consuming a topic under a subscription: a streaming query over the local log, and the acknowledgements that come of it.
-
-What is delivered when is decided in `delivery.py`; this file names the queries and tables and runs the steps in order.
-"""
+"""A subscription as a user consumes it: in Spark's thread or in one of its own."""
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from datetime import datetime
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from geo.config_tree import Config, Start
-from geo.crash import CrashPoint, reach
-from geo.errors import UnsafeError, UsageError, first_line
-from geo.log.checkpoints import forget
+from geo.errors import UsageError
 from geo.log.message_id import MessageId
 from geo.log.names import Topic, check_subscription
-from geo.log.tables import ClusterTables, open_log, user_columns
-from geo.log.topics import partitions
+from geo.log.tables import ClusterTables
 from geo.session import require_delta
-from geo.streams import stop_between_batches
-from geo.subscription.acks import RECORD, AckPublisher, consumer_name, read_known, received
-from geo.subscription.dead_letters import DeadLetters
-from geo.subscription.delivery import Delivery
-from geo.subscription.fold import Fold
-from geo.subscription.message_set import Ledger, MessageSet
-from geo.subscription.places import base_at
-from geo.subscription.record import Refusal, key_of
-from geo.subscription.rows import ID, PUBLISH_ORDER, among, beyond, brought, counted, ids_of, message_set, only
-from geo.subscription.state import Epoch, State
-from geo.trigger import AVAILABLE_NOW, parse_trigger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql.streaming.query import StreamingQuery
-
-log = logging.getLogger(__name__)
-
-Process = Callable[[DataFrame], DataFrame | None]
-"""The user's function: gets messages, returns those of them that are done. The same DataFrame: all; None: none."""
-
-TRIGGER = "200 ms"
-FLUSH_INTERVAL_S = 1.0
-"""Between two records of one consumer. What was acknowledged after the last one is repeated if the process is killed."""
-
-COUNTS_INTERVAL_S = 5.0
-"""Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
+from geo.subscription.run import TRIGGER, Consumed, Options, Process, Run
+from geo.subscription.state import State
 
 REDELIVERY_DELAY_S = 60.0
 """Pulsar's negativeAckRedeliveryDelay."""
@@ -64,37 +23,12 @@ REDELIVERY_DELAY_S = 60.0
 BATCH_ROWS = 100_000
 """Most messages that the user's function gets at once. Their ids are held on the driver."""
 
-FEW = 10_000
-"""So many messages are sorted in one partition: that needs no shuffle."""
-
-_POLL_S = 0.05
-_RESTARTS = 5
-"""Of the query in a row without a batch: after that its error is the user's to see."""
-
-
-@dataclass(frozen=True, slots=True)
-class Consumed:
-    """What a run did. `redelivered`: how many of those delivered had been delivered before, in vain. `refused`: acknowledgements
-    of messages that do not exist, and records that changed nothing for another reason than being known."""
-
-    delivered: int = 0
-    redelivered: int = 0
-    acknowledged: int = 0
-    dead_lettered: int = 0
-    refused: int = 0
-
 
 class Subscription:
     """The consumer of one subscription in one cluster. One process at a time; the same subscription may be consumed in others.
 
     Messages come at least once, each ledger in entry order, none that is acknowledged here or in another cluster as far as
-    it is known here. A run does, in this order, with a named crash point after each arrow:
-    1. own the subscription in this cluster 2. read what is known of it; if nothing, create it → 3. deliver what the log holds
-    at its newest version V, then stream from V. A batch: the user's function → dead letters → the acknowledged set, which is
-    published once a second (→ before, → after). Nothing else is kept: where a start goes on is what is not acknowledged, so no
-    checkpoint can be lost, too old, or of another table.
-
-    Within a batch messages are in publish order. To work on many keys at once, each in its order:
+    it is known here. Within a batch they are in publish order. To work on many keys at once, each in its order:
     `messages.repartition("key").sortWithinPartitions(*PUBLISH_ORDER)` (geo.subscription.rows).
 
     `start`, where a subscription that is not there yet begins: earliest, latest or a time. Without `max_redeliveries` a
@@ -117,51 +51,38 @@ class Subscription:
         take_over: bool = False,
     ) -> None:
         require_delta(spark)
-        self.topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
-        self.name, self.config, self.spark = check_subscription(name), config, spark
-        self.tables = ClusterTables(spark, config.cluster(cluster))
-        if self.topic.is_system:
-            raise UsageError(f"{self.topic} is not for consuming: names that start with __ are for what delta-geo itself writes.")
-        if start not in ("earliest", "latest") and not isinstance(start, datetime):
-            raise UsageError(f"{self}: start is {start!r}; expected earliest, latest or a datetime.")
-        for option, value, least in (
-            ("batch_rows", batch_rows, 1),
-            ("redelivery_delay_s", redelivery_delay_s, 0),
-            ("max_redeliveries", 0 if max_redeliveries is None else max_redeliveries, 0),
-        ):
-            if value < least:
-                raise UsageError(f"{self}: {option} is {value}; expected {least} or more.")
-        self._start_at, self._take_over, self._batch_rows = start, take_over, batch_rows
-        self._redelivery = (redelivery_delay_s, max_redeliveries)
-        self._dead_letters = None
-        if max_redeliveries is not None:
-            self._dead_letters = DeadLetters(self.tables, config, self.topic, name, max_redeliveries, take_over=take_over)
-        self._delivery = Delivery(State(), *self._redelivery)
-        self.done = Consumed()
-        self._stopped = threading.Event()
-        self._anew = threading.Event()
-        self._told = threading.Event()
-        self._one = threading.Lock()
+        self._options = Options(
+            ClusterTables(spark, config.cluster(cluster)),
+            config,
+            topic if isinstance(topic, Topic) else Topic.parse(topic),
+            check_subscription(name),
+            start,
+            redelivery_delay_s,
+            max_redeliveries,
+            batch_rows,
+            take_over,
+        )
+        self._run: Run | None = None
+        """The one that goes on, or the last one."""
+        self._goes_on = threading.Lock()
         """Held by the run that goes on."""
-        self._running = False
-        self._failure: BaseException | None = None
-        self._of_function: BaseException | None = None
-        """The failure, if it is the user's function's."""
-        self._turn = threading.RLock()
-        """One batch at a time, whichever thread it comes from."""
-        self._known = threading.RLock()
-        """Of `_delivery` and `done`."""
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        """Of the run in the thread."""
 
     def __str__(self) -> str:
-        return f"subscription {self.name} of {self.topic} in {self.tables.cluster.name}"
+        return str(self._options)
 
     @property
     def state(self) -> State:
-        """What is known of the subscription here and now."""
-        return self._delivery.state
+        """What is known of the subscription here and now, once a run has begun."""
+        return State() if self._run is None else self._run.state
 
-    # -- as users call it ----------------------------------------------------------------------------------------------
+    @property
+    def done(self) -> Consumed:
+        """What the run has done so far, or the last one did."""
+        return Consumed() if self._run is None else self._run.done
 
     def run(self, process: Process, *, trigger: str = TRIGGER, limit: int | None = None, for_s: float | None = None) -> Consumed:
         """Deliver until stopped, until `limit` messages or `for_s` seconds, or with available-now what is there.
@@ -169,43 +90,15 @@ class Subscription:
         An error of `process` ends the run and is raised; of its batch nothing is acknowledged or counted.
         Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted.
         """
-        self._refuse_twice(acquire=True)
+        if not self._goes_on.acquire(blocking=False):
+            raise self._twice
         try:
-            self._trigger, self._once = parse_trigger(trigger), trigger == AVAILABLE_NOW
-            self._process, self._limit = process, limit
-            self._failure = self._of_function = None
-            self.done = Consumed()
-            self._ends_at = None if for_s is None else time.monotonic() + for_s
-            self._open()
-            self._run_opened()
+            self._run = Run(self._options, process, self._stopped, trigger=trigger, limit=limit, for_s=for_s)
+            self._run.go()
+            return self._run.done
         finally:
             self._stopped.clear()
-            self._one.release()
-        return self.done
-
-    def _run_opened(self) -> None:
-        flusher = threading.Thread(target=self._flush_on, name=f"geo-acks-{self.name}", daemon=True)
-        flusher.start()
-        clean = False
-        try:
-            try:
-                self._running = True
-                self._run_on()
-            finally:
-                self._running = False
-                self._end(flusher)
-            self._raise_failure()
-            self._flush()
-            clean = True
-        except BaseException as error:
-            if error is self._of_function:  # what was acknowledged before is as it was
-                self._flush()
-                clean = True
-            raise
-        finally:
-            self._publisher.close(clean=clean)
-            if self._dead_letters is not None:
-                self._dead_letters.close(clean=clean)
+            self._goes_on.release()
 
     def start(self, process: Process, *, trigger: str = TRIGGER) -> None:
         """`run` in a thread of its own, for a notebook. Raises UsageError if one goes on."""
@@ -216,8 +109,10 @@ class Subscription:
             except BaseException as error:
                 self._failure = error
 
-        self._refuse_twice()
-        self._thread = threading.Thread(target=run, name=f"geo-consume-{self.name}", daemon=True)
+        if self._goes_on.locked():
+            raise self._twice
+        self._failure = None
+        self._thread = threading.Thread(target=run, name=f"geo-consume-{self._options.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -226,11 +121,13 @@ class Subscription:
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until a run that was started ends; True if it did. Raises what ended it."""
-        assert self._thread is not None, "not started"
+        if self._thread is None:
+            raise UsageError(f"{self}: nothing was started.")
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return False
-        self._raise_failure()
+        if self._failure is not None:
+            raise self._failure
         return True
 
     def acknowledge(self, ids: Iterable[MessageId]) -> int:
@@ -238,321 +135,10 @@ class Subscription:
 
         Raises UsageError unless a run goes on, which publishes it.
         """
-        if not self._running:
+        if self._run is None or not self._run.goes_on:
             raise UsageError(f"{self}: no run goes on that could publish an acknowledgement. Acknowledge while it runs.")
-        with self._known:
-            epoch = self.state.epoch
-        existing = self._existing(MessageSet.of(ids))
-        self._settle(MessageSet(), existing, epoch)
-        return existing.size
+        return self._run.acknowledge(ids)
 
-    def _refuse_twice(self, *, acquire: bool = False) -> None:
-        taken = not self._one.acquire(blocking=False) if acquire else self._one.locked()
-        if taken:
-            raise UsageError(f"{self}: a run goes on already. Stop it first.")
-
-    # -- start and end -------------------------------------------------------------------------------------------------
-
-    def _open(self) -> None:
-        if not self.tables.log(self.topic).exists() and (parts := partitions(self.tables, self.topic)):
-            raise UsageError(f"{self.topic} is partitioned: consume {parts[0]} to {parts[-1].name} one by one.")
-        self._log, columns = open_log(self.tables, self.topic)
-        self._typed = bool(user_columns(columns))
-        self._publisher = AckPublisher(
-            self.tables, self.config, self.topic, consumer_name(self.topic, self.name), take_over=self._take_over
-        )
-        try:
-            known = read_known(self.tables, self.config, self.topic, self.name)
-            assert known.version is not None, "the publisher has made the log"
-            self._acks_version = known.version
-            state = known.states.get(key_of(self.topic, self.name))
-            if state is None:
-                state = State(base=base_at(self._start_at, self._log.read()))
-                self._publisher.publish([(self.topic, self.name, state)])
-            reach(CrashPoint.CONSUME_CREATED)
-            self._delivery = Delivery(state, *self._redelivery)
-            self._refuse_deleted()
-        except BaseException:
-            self._publisher.close(clean=False)
-            raise
-
-    def _end(self, flusher: threading.Thread) -> None:
-        self._stopped.set()
-        self._told.set()
-        flusher.join()
-
-    def _refuse_deleted(self) -> None:
-        if self.state.deleted:
-            raise UnsafeError(
-                f"{self} was deleted (by {self.state.epoch.cluster}). Nothing is delivered. "
-                f"`geo subscriptions create` begins it anew."
-            )
-
-    # -- running ---------------------------------------------------------------------------------------------------------
-
-    def _run_on(self) -> None:
-        restarts = 0
-        while not self._is_over():
-            before = self.done.delivered
-            self._anew.clear()
-            try:
-                with self._tail() as tail:
-                    version = self._log.latest_version()
-                    self._deliver(self._log.read(version).where(beyond(self._prefixes())))
-                    if tail is None or self._is_over():
-                        return
-                    self._stream_from(version, tail)
-            except PySparkException as error:
-                # The log was restored, erased from, made anew: what is not acknowledged is found again.
-                restarts = 0 if self.done.delivered > before else restarts + 1
-                if self._failure is not None or restarts > _RESTARTS:
-                    raise
-                log.warning("%s: a query ended, looking at the whole log again: %s", self, first_line(error))
-                self._stopped.wait(min(restarts, 10))
-                self._catch_up()
-
-    def _stream_from(self, version: int, tail: StreamingQuery) -> None:
-        """Deliver what comes after `version` until the run is over or the subscription begins elsewhere."""
-        # A version that exists, though it is delivered already: a number beyond the latest is refused.
-        rows = self._log.read_stream({"startingVersion": str(version), "ignoreDeletes": "true"})
-        with self._query(rows, f"geo consume {self}", "messages", self._on_batch, self._trigger) as query:
-            while query.isActive and tail.isActive and not self._is_over() and not self._anew.is_set():
-                self._redeliver()
-                time.sleep(_POLL_S)
-            self._raise_failure()
-            for one in (query, tail):
-                if not one.isActive and (error := one.exception()) is not None:
-                    raise error
-
-    def _catch_up(self) -> None:
-        """Take in all that is known of the subscription by now."""
-        known = read_known(self.tables, self.config, self.topic, self.name)
-        self._acks_version = known.version or 0
-        for state in known.states.values():
-            with self._known:
-                self._delivery.received(state)
-
-    @contextmanager
-    def _query(
-        self, rows: DataFrame, name: str, part: str, each: Callable[[DataFrame, int], None], trigger: Mapping[str, Any]
-    ) -> Iterator[StreamingQuery]:
-        """A query from now on, with a checkpoint that nobody reads again."""
-        place = self.tables.checkpoint("consume", self.topic.path, self.name, f"{part}-{time.time_ns():x}")
-        writer = rows.writeStream.queryName(name).foreachBatch(each).option("checkpointLocation", place)
-        query = writer.trigger(**trigger).start()
-        try:
-            yield query
-        finally:
-            if query.isActive:
-                stop_between_batches(query)
-            forget(place)
-
-    @contextmanager
-    def _tail(self) -> Iterator[StreamingQuery | None]:
-        """Beside all else, take in the records of the subscription as they come, from this cluster and others."""
-        if self._once:
-            yield None
-            return
-        records = self.tables.log(self.topic.acks).read_stream(
-            {"startingVersion": str(self._acks_version), "ignoreDeletes": "true"}
-        )
-        ours = (F.col("key") == key_of(self.topic, self.name)) & F.col("marker").isNull()
-        rows = records.where(ours).select(*RECORD)
-        with self._query(rows, f"geo acknowledgements {self}", "acks", self._on_records, parse_trigger(TRIGGER)) as query:
-            yield query
-
-    def _on_records(self, rows: DataFrame, batch_id: int) -> None:
-        records = [received(row) for row in rows.toArrow().to_pylist()]
-        with self._known:
-            key = key_of(self.topic, self.name)
-            fold = Fold(self.config.clusters, {key: self.state})
-            fold.add(records)
-            if fold.refused:
-                told = ", ".join(f"{count} {why.value}" for why, count in fold.refused.items())
-                # After a reset what was acknowledged before it keeps coming for a while.
-                usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
-                log.log(logging.INFO if usual else logging.WARNING, "%s: records refused: %s", self, told)
-                self.done = replace(self.done, refused=self.done.refused + fold.refused.total())
-            if self._delivery.received(fold.states[key]):
-                log.info("%s: begins at another place now (%s)", self, self.state.epoch)
-                self._anew.set()
-
-    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        try:
-            self._deliver(rows if self._typed else brought(rows))
-        except PySparkException:
-            raise  # of the user's function: it is noted; of reading the log: it is looked at again
-        except BaseException as error:
-            self._failure = error
-            raise
-
-    def _raise_failure(self) -> None:
-        """Of the user's function or of publishing, in whichever thread it was met."""
-        if self._failure is not None:
-            raise self._failure
-
-    def _is_over(self) -> bool:
-        self._refuse_deleted()
-        self._raise_failure()
-        late = self._ends_at is not None and time.monotonic() >= self._ends_at
-        return self._stopped.is_set() or late or (self._limit is not None and self.done.delivered >= self._limit)
-
-    # -- delivering ------------------------------------------------------------------------------------------------------
-
-    def _deliver(self, rows: DataFrame) -> None:
-        """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once."""
-        with self._turn:
-            rows = rows.where(F.col("marker").isNull())
-            base = self.state.base
-            if base is not None and base.time_us is not None:
-                begin = F.timestamp_micros(F.lit(base.time_us))
-                rows = rows.where((F.col("publish_time") >= begin) & (F.col("publish_date") >= F.to_date(begin)))
-            ids = ids_of(rows)
-            if ids.num_rows > self._batch_rows or self._limit is not None:
-                ids = ids.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
-            whole = message_set(ids)
-            pick = among if whole.size == ids.num_rows else only
-            for at in range(0, ids.num_rows, self._batch_rows):
-                if self._is_over() or self._anew.is_set():
-                    return
-                part = ids.slice(at, self._batch_rows)
-                present = whole if part.num_rows == ids.num_rows else message_set(part)
-                wanted = self._within_limit(self._delivery.wanted(present), part)
-                if not wanted:
-                    continue
-                if wanted.size == ids.num_rows:
-                    self._hand_out(rows, wanted)
-                else:
-                    self._hand_out(pick(_between(rows, part), wanted), wanted)
-
-    def _prefixes(self) -> dict[Ledger, int]:
-        """The entry up to which nothing of a ledger is wanted, so that files of it need not be read."""
-        base = self.state.base
-        done = self.state.acked | base.below_floors if base is not None else self.state.acked
-        marks = {ledger: done.mark_delete(ledger) for ledger in done.ledgers}
-        return {ledger: end for ledger, end in marks.items() if end >= 0}
-
-    def _within_limit(self, wanted: MessageSet, ids: pa.Table) -> MessageSet:
-        """The first of them in publish order, as many as may still be delivered."""
-        if self._limit is None or wanted.size <= (left := self._limit - self.done.delivered):
-            return wanted
-        first: list[MessageId] = []
-        for row in ids.to_pylist():
-            one = MessageId(row["origin"], row["ledger_id"], row["entry_id"])
-            if one in wanted and len(first) < left:
-                first.append(one)
-        return MessageSet.of(first)
-
-    def _redeliver(self) -> None:
-        with self._turn:
-            with self._known:
-                ripe = self._delivery.due(time.monotonic())
-            if ripe:
-                self._deliver(among(self._log.read(), ripe))
-
-    def _hand_out(self, rows: DataFrame, wanted: MessageSet) -> None:
-        """One batch. `rows` are exactly the messages `wanted`, with the columns of the log."""
-        with self._known:
-            state = self.state
-            dead = self._delivery.given_up(wanted)
-        live = wanted - dead
-        acked = MessageSet()
-        counts = {one: state.redelivery_count(one) for one in (live & state.redelivered[0])} if state.redelivered else {}
-        if live:
-            shown = counted((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
-            if live.size <= FEW:
-                messages = shown.coalesce(1).sortWithinPartitions(*PUBLISH_ORDER).persist()
-            else:
-                messages = shown.orderBy(*PUBLISH_ORDER).persist()
-            try:
-                acked = self._acknowledged(messages, live)
-            finally:
-                messages.unpersist()
-        reach(CrashPoint.CONSUME_PROCESSED)
-        if dead:
-            assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
-            self._dead_letters.publish(among(rows, dead))
-            reach(CrashPoint.CONSUME_DEAD_LETTERED)
-        with self._known:
-            self.done = replace(
-                self.done,
-                delivered=self.done.delivered + live.size,
-                redelivered=self.done.redelivered + len(counts),
-                dead_lettered=self.done.dead_lettered + dead.size,
-            )
-        self._settle(wanted, acked | dead, state.epoch)
-
-    def _acknowledged(self, messages: DataFrame, live: MessageSet) -> MessageSet:
-        """Call the user's function. Returns what it acknowledges."""
-        try:
-            return self._named(self._process(messages), messages, live)
-        except BaseException as error:
-            self._failure = self._of_function = error
-            raise
-
-    def _named(self, returned: object, messages: DataFrame, live: MessageSet) -> MessageSet:
-        if returned is messages:
-            return live
-        if returned is None:
-            return MessageSet()
-        if not isinstance(returned, DataFrame) or any(name not in returned.columns for name in ID):
-            raise UsageError(
-                f"{self}: the function returned {type(returned).__name__}; expected: its messages, a DataFrame of some of them "
-                f"with the columns {', '.join(ID)}, or None for none. Nothing of this batch is acknowledged."
-            )
-        ids = returned.select(*ID).toArrow()
-        if any(ids[name].null_count for name in ID):
-            raise UsageError(f"{self}: the function returned rows without a message id. Nothing of this batch is acknowledged.")
-        found = message_set(ids)
-        named = found & live
-        if other := found - live:
-            named = named | self._existing(other)
-        return named
-
-    def _existing(self, ids: MessageSet) -> MessageSet:
-        """Those of the messages that are in the log, or are acknowledged already. The others are refused."""
-        with self._known:
-            known = ids & (self._delivery.waiting | self.state.acked)
-        if unknown := ids - known:
-            known = known | message_set(among(self._log.read(), unknown).select(*ID).toArrow())
-        if refused := ids - known:
-            log.warning("%s: %d acknowledgements refused, no such messages: %.200s", self, refused.size, refused)
-            with self._known:
-                self.done = replace(self.done, refused=self.done.refused + refused.size)
-        return known
-
-    def _settle(self, delivered: MessageSet, acked: MessageSet, epoch: Epoch) -> None:
-        with self._known:
-            news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
-            self._delivery.settle(delivered, acked, epoch, time.monotonic())
-            self.done = replace(self.done, acknowledged=self.done.acknowledged + news)
-        if acked:
-            self._told.set()
-
-    # -- publishing --------------------------------------------------------------------------------------------------------
-
-    def _flush_on(self) -> None:
-        """Publish what was acknowledged: at once when the last time is long ago, else once in FLUSH_INTERVAL_S. Counts of
-        redeliveries go along, or each COUNTS_INTERVAL_S."""
-        try:
-            while not self._stopped.is_set():
-                self._told.wait(COUNTS_INTERVAL_S)
-                self._told.clear()
-                begun = time.monotonic()
-                self._flush()
-                self._stopped.wait(max(0.0, FLUSH_INTERVAL_S - (time.monotonic() - begun)))
-        except BaseException as error:
-            self._failure = error
-
-    def _flush(self) -> None:
-        with self._known:
-            told = self._delivery.take_told()
-        if told is not None:
-            self._publisher.publish([(self.topic, self.name, told)])
-
-
-def _between(rows: DataFrame, ids: pa.Table) -> DataFrame:
-    """The rows of the time that `ids` spans, so that files can be skipped."""
-    times = pc.min_max(ids["publish_time"]).as_py()
-    first, last = (time.replace(tzinfo=time.tzinfo or timezone.utc) for time in (times["min"], times["max"]))
-    return rows.where(F.col("publish_time").between(F.lit(first), F.lit(last)))
+    @property
+    def _twice(self) -> UsageError:
+        return UsageError(f"{self}: a run goes on already. Stop it first.")

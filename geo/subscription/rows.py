@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.log.message_id import MessageId
-from geo.log.numbering import FEW, LIGHT, octets
 from geo.subscription.message_set import Ledger, MessageSet
 from geo.subscription.ranges import Range
 
@@ -21,8 +20,6 @@ ID = ("origin", "ledger_id", "entry_id")
 PUBLISH_ORDER = ("publish_time", *ID)
 """Sorts messages as they were published: within a ledger that is entry order, and so is it for a key that one producer writes."""
 
-_BODY = ("key", "payload", "properties")
-
 FEW_RANGES = 64
 """So many ranges are told to Spark as a condition, by which files can be skipped; more as a table that is joined."""
 
@@ -30,17 +27,6 @@ FEW_RANGES = 64
 def ids_of(rows: DataFrame) -> pa.Table:
     """PUBLISH_ORDER of the rows, on the driver: 40 bytes a message."""
     return rows.select(*PUBLISH_ORDER).toArrow()
-
-
-def brought(rows: DataFrame) -> DataFrame:
-    """The same rows, of a bytes topic; held on the driver if they are few and light. What is done with them then needs no job, which is
-    most of the time that a small batch takes."""
-    heavy = octets() > LIGHT
-    light = [F.when(~heavy, F.col(name)).alias(name) if name in _BODY else F.col(name) for name in rows.columns]
-    table = rows.select(*light, heavy.alias("_heavy")).limit(FEW + 1).toArrow()
-    if table.num_rows > FEW or pc.any(table["_heavy"]).as_py():
-        return rows
-    return rows.sparkSession.createDataFrame(table.drop_columns(["_heavy"]), rows.schema)
 
 
 def message_set(ids: pa.Table) -> MessageSet:

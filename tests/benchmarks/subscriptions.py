@@ -8,19 +8,23 @@ import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from geo.log.frames import rows_frame
 from geo.log.names import Topic
+from geo.log.publisher import Publisher
 from geo.log.topics import create_topic
 from geo.replication.replicate import DISCOVERY_INTERVAL_S, Replicator
 from geo.subscription.acks import AckPublisher, consumer_name
-from geo.subscription.consumer import Process, Subscription
+from geo.subscription.consumer import Subscription
 from geo.subscription.message_set import MessageSet
 from geo.subscription.ranges import Ranges, contains
 from geo.subscription.record import decode, encode
+from geo.subscription.run import Process
 from geo.subscription.state import Base, State
 from geo.trigger import AVAILABLE_NOW
 from tests.benchmarks.bench import Bench, commits
@@ -29,7 +33,9 @@ NAME = "bench"
 HOLE_EVERY = 101
 """A hundred messages acknowledged, one not."""
 
-_PACE_S = 0.5
+_ROWS = 10
+_IN_FLIGHT = 5
+"""Batches that may still be of the pace before."""
 _NEVER_S = 86_400.0
 _SETTLED_S = DISCOVERY_INTERVAL_S + 50
 """After the first acknowledgement has crossed: by then the links have found all topics, and what runs all the time is compiled."""
@@ -63,10 +69,11 @@ class SubscriptionBench(Bench):
 
     # -- an acknowledgement into the other region ----------------------------------------------------------------------
 
-    def effects(self, batches: int) -> list[float]:
+    def effects(self, batches: int, paces_s: Sequence[float]) -> dict[float, list[float]]:
         """Seconds from the return of the function that acknowledged a batch in us until a consumer that starts in eu does not get it:
-        the record has landed in eu's log. Messages and acknowledgements cross meanwhile, in both directions."""
-        topic, log = self.topic("acks"), self.log("acks")
+        the record has landed in eu's log. Messages and acknowledgements cross meanwhile, in both directions. By the seconds between
+        two commits of the producer, which is part of the process as all else is."""
+        topic = self.topic("acks")
         told: list[tuple[float, int]] = []
 
         def acknowledge(messages: DataFrame) -> DataFrame:
@@ -74,20 +81,29 @@ class SubscriptionBench(Bench):
             told.append((time.time(), max(entries)))
             return messages
 
+        publisher = Publisher(self.world.tables("us"), self.world.config, topic, "bench")
+        publisher.open(rows_frame(self.spark, {"key": "STRING", "payload": "BINARY"}, []))
+        rows = [{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)]
         with ExitStack() as running:
             for cluster in ("us", "eu"):
                 running.enter_context(self._linked(cluster))
             us = running.enter_context(self._consuming(topic, "us", acknowledge))
-            with _paced(lambda: self.small_commit(log)):
-                records = self.world.log("eu", topic.acks)
+            records, measured = self.world.log("eu", topic.acks), {}
+            with _paced(lambda: publisher.publish_rows(rows)) as pace:
                 self._until(records.exists, us)
                 settled = time.monotonic() + _SETTLED_S
                 self._until(lambda: time.monotonic() >= settled, us)
-                first = len(told)
-                self._until(lambda: len(told) >= first + batches, us)
+                for pace.seconds in paces_s:
+                    first = len(told) + _IN_FLIGHT
+                    self._until(partial(_has, told, first + batches), us)
+                    measured[pace.seconds] = told[first : first + batches]
             self._until(lambda: any(told[-1][1] in found for _, found in _landed(Path(records.name))), us)
             landed = list(_landed(Path(records.name)))
-        return [next(at for at, found in landed if last in found) - when for when, last in told[first : first + batches]]
+        publisher.close()
+        return {
+            pace: [next(at for at, found in landed if last in found) - when for when, last in here]
+            for pace, here in measured.items()
+        }
 
     def _until(self, condition: Callable[[], bool], consumer: Subscription) -> None:
         deadline = time.monotonic() + _LIMIT_S
@@ -162,10 +178,11 @@ class SubscriptionBench(Bench):
 
 
 def _landed(log: Path) -> Iterator[tuple[float, Container[int]]]:
-    """When each record landed in a log of acknowledgements, and which entries of ledger 1 of us it names."""
+    """When each record landed in a log of acknowledgements, and which entries of the one ledger of us it names."""
     for at, payloads in commits(log, column="payload"):
         for payload in payloads:
-            yield at, _Entries(decode(payload).acked.ledgers.get(("us", 1), ()))
+            for found in decode(payload).acked.ledgers.values():
+                yield at, _Entries(found)
 
 
 class _Entries:
@@ -176,21 +193,30 @@ class _Entries:
         return isinstance(entry, int) and contains(self._found, entry)
 
 
+def _has(found: Sequence[object], count: int) -> bool:
+    return len(found) >= count
+
+
+@dataclass(slots=True)
+class _Pace:
+    seconds: float = 0.5
+
+
 @contextmanager
-def _paced(do: Callable[[], None]) -> Iterator[None]:
-    """Do it each 500 ms, in a thread of its own."""
-    stopped = threading.Event()
+def _paced(do: Callable[[], None]) -> Iterator[_Pace]:
+    """Do it again and again, in a thread of its own."""
+    stopped, pace = threading.Event(), _Pace()
 
     def run() -> None:
         while not stopped.is_set():
             began = time.monotonic()
             do()
-            stopped.wait(max(0.0, _PACE_S - (time.monotonic() - began)))
+            stopped.wait(max(0.0, pace.seconds - (time.monotonic() - began)))
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield
+        yield pace
     finally:
         stopped.set()
         thread.join()

@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, Row
 from geo.log.message_id import MessageId
 from geo.log.names import Topic
 from geo.subscription.acks import read_known
-from geo.subscription.consumer import Consumed, Process, Subscription
+from geo.subscription.consumer import Subscription
 from geo.subscription.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
 from geo.subscription.record import key_of
 from geo.subscription.rows import ID
+from geo.subscription.run import Consumed, Process
 from geo.subscription.state import State
 from geo.trigger import AVAILABLE_NOW
 from tests.world import TOPIC, World

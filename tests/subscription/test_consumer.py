@@ -19,10 +19,10 @@ from geo.log.message_id import MessageId
 from geo.log.names import Topic
 from geo.log.publish import publish
 from geo.log.topics import create_partitions, registered_topics
-from geo.subscription import consumer as consumer_module
+from geo.subscription import run as run_module
 from geo.subscription.acks import AckPublisher
-from geo.subscription.consumer import Consumed
 from geo.subscription.message_set import MessageSet
+from geo.subscription.run import Consumed
 from geo.subscription.state import Base, State
 from tests.running import running
 from tests.subscription.consuming import (
@@ -170,20 +170,17 @@ def test_an_error_of_the_function_ends_the_run_as_it_is_and_nothing_of_the_batch
 
 
 def test_a_function_that_returns_something_else_acknowledges_nothing(backlog: World) -> None:
-    with pytest.raises(UsageError, match=r"the function returned int; expected: .* Nothing of this batch is acknowledged"):
-        consume(backlog, "eu", lambda messages: 42)  # type: ignore[arg-type, return-value]  # what mypy would have told
-    with pytest.raises(UsageError, match="with the columns origin, ledger_id, entry_id"):
-        consume(backlog, "eu", lambda messages: messages.select("entry_id"))
-    assert known(backlog, "eu") == State(base=Base())
-
-
-def test_rows_without_an_id_that_the_function_returns_are_told_in_an_error(backlog: World) -> None:
     def outer_joined(messages: DataFrame) -> DataFrame:
         nobody = messages.sparkSession.sql("SELECT CAST(NULL AS STRING), CAST(NULL AS BIGINT), CAST(NULL AS BIGINT)")
         return messages.select("origin", "ledger_id", "entry_id").union(nobody)
 
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=r"the function returned int; expected: .* Nothing of this batch is acknowledged"):
+        consume(backlog, "eu", lambda messages: 42)  # type: ignore[arg-type, return-value]  # what mypy would have told
+    with pytest.raises(UsageError, match="with the columns origin, ledger_id, entry_id"):
+        consume(backlog, "eu", lambda messages: messages.select("entry_id"))
+    with pytest.raises(UsageError, match="rows without a message id"):
         consume(backlog, "eu", outer_joined)
+    assert known(backlog, "eu") == State(base=Base())
 
 
 def test_what_earlier_batches_acknowledged_stays_so_when_a_later_one_fails(backlog: World) -> None:
@@ -257,26 +254,23 @@ def test_a_stop_lets_the_running_batch_end_and_publishes_what_it_acknowledged(ba
     assert known(backlog, "eu") == State(base=Base(), acked=MessageSet.of(EU[:14]))
 
 
-def test_an_acknowledgement_while_nothing_runs_is_refused_or_kept_but_not_lost(backlog: World) -> None:
+def test_an_acknowledgement_while_nothing_runs_is_refused(backlog: World) -> None:
     consumer = subscription(backlog, "eu")
+    with pytest.raises(UsageError, match="no run goes on"):
+        consumer.acknowledge(EU[:2])
     consumer.run(Given(NONE), trigger="available-now")
-    try:
-        kept = consumer.acknowledge(EU[:2])
-    except GeoError:
-        kept = 0
-    assert known(backlog, "eu").acked == MessageSet.of(EU[:kept])
+    with pytest.raises(UsageError, match="no run goes on"):
+        consumer.acknowledge(EU[:2])
+    assert known(backlog, "eu").acked == MessageSet()
 
 
-def test_an_acknowledgement_before_any_run_is_refused_or_kept_but_not_lost(backlog: World) -> None:
-    try:
-        kept = subscription(backlog, "eu").acknowledge(EU[:2])
-    except GeoError:
-        kept = 0
-    assert consume(backlog, "eu").ids == EU[kept:]
+def test_the_same_object_runs_again_after_an_error_too_and_tells_of_each_run(backlog: World) -> None:
+    def fails(messages: DataFrame) -> DataFrame:
+        raise ValueError("mine")
 
-
-def test_the_same_object_runs_again_and_tells_of_each_run(backlog: World) -> None:
     consumer = subscription(backlog, "eu")
+    with pytest.raises(ValueError, match="mine"):
+        consumer.run(fails, trigger="available-now")
     for at in (0, 4):
         given = Given()
         done = consumer.run(given, trigger="available-now", limit=4)
@@ -284,32 +278,7 @@ def test_the_same_object_runs_again_and_tells_of_each_run(backlog: World) -> Non
         assert done == Consumed(delivered=4, acknowledged=4)
 
 
-def test_the_same_object_runs_again_after_an_error(backlog: World) -> None:
-    def fails(messages: DataFrame) -> DataFrame:
-        raise ValueError("mine")
-
-    consumer, given = subscription(backlog, "eu"), Given()
-    with pytest.raises(ValueError, match="mine"):
-        consumer.run(fails, trigger="available-now")
-    consumer.run(given, trigger="available-now")
-    assert given.ids == EU
-
-
 # -- failover ----------------------------------------------------------------------------------------------------------------
-
-
-def test_after_a_failover_exactly_what_was_not_acknowledged_comes_and_so_it_does_back_again(linked: World) -> None:
-    hole = MessageId("us", 1, 7)
-    given = consume(linked, "eu", "NOT (origin = 'us' AND entry_id = 7)")
-    assert sorted(given.ids) == [*EU, *ids("us", 0, 20)]
-    linked.replicate("us")
-    assert consume(linked, "us", NONE).counts == {hole: [1]}
-    for cluster in ("eu", "us"):
-        linked.write(cluster, 20, 25)
-    linked.replicate("eu")
-    linked.replicate("us")
-    back = consume(linked, "eu")
-    assert back.counts == {hole: [2]} | {one: [0] for one in [*ids("eu", 20, 25), *ids("us", 20, 25)]}
 
 
 def test_a_failover_skips_nothing_that_only_the_other_cluster_received(linked: World) -> None:
@@ -438,7 +407,7 @@ def test_a_consumer_starts_behind_a_commit_that_its_stream_could_not_read(
     backlog: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the newest one, such a commit would be met again at each restart, until its error is the user's."""
-    monkeypatch.setattr(consumer_module, "_RESTARTS", 0)
+    monkeypatch.setattr(run_module, "_RESTARTS", 0)
     backlog.log("eu").delta().update("entry_id = 3", {"key": "'corrected'"})
     with consuming(backlog, "eu") as consumer:
         consumer.until_given(*EU)
