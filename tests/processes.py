@@ -13,7 +13,7 @@ from pathlib import Path
 
 from geo.crash import CrashPoint
 
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 """For a JVM that lives half a minute: compile quickly, not well."""
 
 LIMIT_S = 400.0
@@ -25,7 +25,7 @@ class GeoProcess:
 
     def __init__(self, log: Path, *args: str, crash: str | None = None) -> None:
         self.log = log
-        environment = {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": _JAVA, **({"GEO_CRASH": crash} if crash else {})}
+        environment = {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": JAVA, **({"GEO_CRASH": crash} if crash else {})}
         with open(log, "wb") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "geo.cli", *args], stdout=out, stderr=out, env=environment, start_new_session=True

@@ -137,9 +137,9 @@ def test_a_broker_that_asks_for_tls_and_a_password_gets_the_referenced_one(
     assert PASSWORD not in "".join(capfd.readouterr())
 
 
-def test_100_000_records_arrive_once_in_order_though_publisher_and_broker_fall(world: World, broker: Broker) -> None:
+def test_records_arrive_once_in_order_though_publisher_and_broker_fall(world: World, broker: Broker) -> None:
     """SIGKILL of the publisher in the middle, the broker stopped and started under the next one, while records keep coming."""
-    partitions, each = 4, 25_000
+    partitions, each = 4, 5_000
     broker.create("many", partitions)
 
     def produce(first: int, end: int) -> None:
@@ -150,12 +150,12 @@ def test_100_000_records_arrive_once_in_order_though_publisher_and_broker_fall(w
         return DeltaTable(log).count() if DeltaTable.is_deltatable(log) else 0
 
     args = ["publish", "--config", str(world.path), "--cluster", "eu", "--topic", str(TOPIC), "--kafka", broker.bootstrap]
-    args += ["--kafka-topic", "many", "--trigger", "500 ms", "--batch-rows", "5000"]
+    args += ["--kafka-topic", "many", "--trigger", "500 ms", "--batch-rows", "1000"]
     produce(0, each // 2)
     with geo(world.folder, *args) as first:
-        first.until(lambda: published() >= 10_000)
+        first.until(lambda: published() >= 2_000)
     with geo(world.folder, *args) as second:
-        second.until(lambda: published() >= 30_000)
+        second.until(lambda: published() >= 6_000)
         broker.stop()
         broker.start()
         produce(each // 2, each)
