@@ -90,33 +90,25 @@ class Subscription:
         An error of `process` ends the run and is raised; of its batch nothing is acknowledged or counted.
         Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted.
         """
-        if not self._goes_on.acquire(blocking=False):
-            raise self._twice
-        try:
-            self._run = Run(self._options, process, self._stopped, trigger=trigger, limit=limit, for_s=for_s)
-            self._run.go()
-            return self._run.done
-        finally:
-            self._stopped.clear()
-            self._goes_on.release()
+        self._begin()
+        return self._go(process, trigger, limit, for_s)
 
     def start(self, process: Process, *, trigger: str = TRIGGER) -> None:
         """`run` in a thread of its own, for a notebook. Raises UsageError if one goes on."""
 
         def run() -> None:
             try:
-                self.run(process, trigger=trigger)
+                self._go(process, trigger)
             except BaseException as error:
                 self._failure = error
 
-        if self._goes_on.locked():
-            raise self._twice
+        self._begin()
         self._failure = None
         self._thread = threading.Thread(target=run, name=f"geo-consume-{self._options.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the running batch end, publish what was acknowledged, and stop. Callable from a signal handler."""
+        """Let the running batch end, publish what was acknowledged, and stop; nothing if no run goes on. Callable from a signal handler."""
         self._stopped.set()
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
@@ -135,10 +127,21 @@ class Subscription:
 
         Raises UsageError unless a run goes on, which publishes it.
         """
-        if self._run is None or not self._run.goes_on:
-            raise UsageError(f"{self}: no run goes on that could publish an acknowledgement. Acknowledge while it runs.")
-        return self._run.acknowledge(ids)
+        run = self._run
+        if run is None:
+            raise UsageError(f"{self}: nothing has run that could publish an acknowledgement. Acknowledge while it runs.")
+        return run.acknowledge(ids)
 
-    @property
-    def _twice(self) -> UsageError:
-        return UsageError(f"{self}: a run goes on already. Stop it first.")
+    def _begin(self) -> None:
+        if not self._goes_on.acquire(blocking=False):
+            raise UsageError(f"{self}: a run goes on already. Stop it first.")
+        self._stopped.clear()
+
+    def _go(self, process: Process, trigger: str, limit: int | None = None, for_s: float | None = None) -> Consumed:
+        """A run that has begun."""
+        try:
+            self._run = Run(self._options, process, self._stopped, trigger=trigger, limit=limit, for_s=for_s)
+            self._run.go()
+            return self._run.done
+        finally:
+            self._goes_on.release()

@@ -24,7 +24,7 @@ from geo.config_tree import Config, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import UnsafeError, UsageError, first_line
 from geo.log.checkpoints import forget
-from geo.log.few import FEW, brought
+from geo.log.few import brought
 from geo.log.message_id import MessageId
 from geo.log.names import Topic
 from geo.log.tables import ClusterTables, open_log, user_columns
@@ -57,6 +57,9 @@ FLUSH_INTERVAL_S = 1.0
 
 COUNTS_INTERVAL_S = 5.0
 """Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
+
+FEW = 10_000
+"""So many messages come in one partition: sorting them needs no shuffle, and one that writes them writes one file."""
 
 _POLL_S = 0.05
 _RESTARTS = 5
@@ -131,8 +134,8 @@ class Run:
         self._ends_at = None if for_s is None else time.monotonic() + for_s
         self.done = Consumed()
         self._delivery = self._of(State())
-        self.goes_on = False
-        """Between start and end, when it publishes what is acknowledged."""
+        self._goes_on = False
+        """Between start and end: what is acknowledged then will be published."""
         self._anew = threading.Event()
         """The subscription begins elsewhere now."""
         self._told = threading.Event()
@@ -161,10 +164,11 @@ class Run:
         clean = False
         try:
             try:
-                self.goes_on = True
+                self._goes_on = True
                 self._run_on()
             finally:
-                self.goes_on = False
+                with self._known:
+                    self._goes_on = False
                 self._ended.set()
                 self._told.set()
                 flusher.join()
@@ -177,17 +181,26 @@ class Run:
                 clean = True
             raise
         finally:
-            self._publisher.close(clean=clean)
-            if self._dead_letters is not None:
-                self._dead_letters.close(clean=clean)
+            try:
+                self._publisher.close(clean=clean)
+            finally:
+                if self._dead_letters is not None:
+                    self._dead_letters.close(clean=clean)
 
     def acknowledge(self, ids: Iterable[MessageId]) -> int:
-        """As `Subscription.acknowledge`, while it goes on."""
+        """As `Subscription.acknowledge`."""
         with self._known:
+            self._refuse_over()
             epoch = self.state.epoch
         existing = self._existing(MessageSet.of(ids))
-        self._settle(MessageSet(), existing, epoch)
+        with self._known:
+            self._refuse_over()  # it may have ended meanwhile
+            self._settle(MessageSet(), existing, epoch)
         return existing.size
+
+    def _refuse_over(self) -> None:
+        if not self._goes_on:
+            raise UsageError(f"{self}: no run goes on that could publish an acknowledgement. Acknowledge while it runs.")
 
     # -- start -----------------------------------------------------------------------------------------------------------
 
@@ -227,8 +240,7 @@ class Run:
     def _read_known(self) -> dict[str, State]:
         """What is known of the subscription by now. The tail goes on from there."""
         known = read_known(self._tables, self._options.config, self._topic, self._name)
-        assert known.version is not None, "the publisher has made the log"
-        self._acks_version = known.version
+        self._acks_version = known.version or 0  # the publisher has made the log; if it is gone by now the tail says so
         return known.states
 
     def _refuse_deleted(self) -> None:
@@ -276,7 +288,8 @@ class Run:
 
     def _catch_up(self) -> None:
         """Take in the log as it is by now, and all that is known of the subscription."""
-        self._open_log()
+        if self._log.exists():  # if not, reading it says so
+            self._open_log()
         for state in self._read_known().values():
             with self._known:
                 self._delivery.received(state)
@@ -328,7 +341,10 @@ class Run:
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         try:
-            self._deliver(rows if self._typed else brought(rows)[0])
+            held = None
+            if not self._typed:
+                rows, held = brought(rows, PUBLISH_ORDER)
+            self._deliver(rows, held=held is not None)
         except PySparkException:
             raise  # of the user's function: it is noted; of reading the log: it is looked at again
         except BaseException as error:
@@ -348,8 +364,9 @@ class Run:
 
     # -- delivering ------------------------------------------------------------------------------------------------------
 
-    def _deliver(self, rows: DataFrame) -> None:
-        """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once."""
+    def _deliver(self, rows: DataFrame, *, held: bool = False) -> None:
+        """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once. With `held`
+        they are on the driver, in that order."""
         with self._turn:
             rows = rows.where(F.col("marker").isNull())
             base = self.state.base
@@ -360,7 +377,8 @@ class Run:
             if ids.num_rows > self._options.batch_rows or self._limit is not None:
                 ids = ids.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
             whole = message_set(ids)
-            pick = among if whole.size == ids.num_rows else only
+            each_once = whole.size == ids.num_rows
+            pick, held = (among, held) if each_once else (only, False)
             for at in range(0, ids.num_rows, self._options.batch_rows):
                 if self._is_over() or self._anew.is_set():
                     return
@@ -370,9 +388,9 @@ class Run:
                 if not wanted:
                     continue
                 if wanted.size == ids.num_rows:
-                    self._hand_out(rows, wanted)
+                    self._hand_out(rows, wanted, held=held)
                 else:
-                    self._hand_out(pick(_between(rows, part), wanted), wanted)
+                    self._hand_out(pick(_between(rows, part), wanted), wanted, held=held)
 
     def _prefixes(self) -> dict[Ledger, int]:
         """The entry up to which nothing of a ledger is wanted, so that files of it need not be read."""
@@ -397,9 +415,10 @@ class Run:
             with self._known:
                 ripe = self._delivery.due(time.monotonic())
             if ripe:
-                self._deliver(among(self._log.read(), ripe))
+                # At one version: what a restore takes away meanwhile must not count as delivered unseen.
+                self._deliver(among(self._log.read(self._log.latest_version()), ripe))
 
-    def _hand_out(self, rows: DataFrame, wanted: MessageSet) -> None:
+    def _hand_out(self, rows: DataFrame, wanted: MessageSet, *, held: bool) -> None:
         """One batch. `rows` are exactly the messages `wanted`, with the columns of the log."""
         with self._known:
             state = self.state
@@ -409,11 +428,13 @@ class Run:
         counts = {one: state.redelivery_count(one) for one in (live & state.redelivered[0])} if state.redelivered else {}
         if live:
             shown = counted((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
-            messages, count = (shown, None) if self._typed or live.size > FEW else brought(shown, PUBLISH_ORDER)
-            if count is not None:
-                acked = self._acknowledged(messages, live)
+            if held and not counts:
+                acked = self._acknowledged(shown.coalesce(1), live)
             else:
-                messages = shown.orderBy(*PUBLISH_ORDER).persist()
+                if live.size <= FEW:
+                    messages = shown.coalesce(1).sortWithinPartitions(*PUBLISH_ORDER).persist()
+                else:
+                    messages = shown.orderBy(*PUBLISH_ORDER).persist()
                 try:
                     acked = self._acknowledged(messages, live)
                 finally:

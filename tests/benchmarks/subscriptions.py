@@ -85,6 +85,7 @@ class SubscriptionBench(Bench):
         publisher.open(rows_frame(self.spark, {"key": "STRING", "payload": "BINARY"}, []))
         rows = [{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)]
         with ExitStack() as running:
+            running.callback(publisher.close)
             for cluster in ("us", "eu"):
                 running.enter_context(self._linked(cluster))
             us = running.enter_context(self._consuming(topic, "us", acknowledge))
@@ -99,7 +100,6 @@ class SubscriptionBench(Bench):
                     measured[pace.seconds] = told[first : first + batches]
             self._until(lambda: any(told[-1][1] in found for _, found in _landed(Path(records.name))), us)
             landed = list(_landed(Path(records.name)))
-        publisher.close()
         return {
             pace: [next(at for at, found in landed if last in found) - when for when, last in here]
             for pace, here in measured.items()
