@@ -249,10 +249,10 @@ class TopicLink:
                 rows = reconcile.beyond(rows, self._ends)
             rows = reconcile.in_target_shape(rows, self._columns)
             # Many batches bring only what the link itself or another one wrote there: nothing of them crosses.
-            rows, count = (rows, None) if self._typed else brought(rows)
+            count = None if self._typed else brought(rows)[1]
             reach(CrashPoint.LINK_BEFORE_APPEND)
             if count != 0:
-                self._append(rows if count is None else rows.coalesce(1))
+                self._append(rows)
             reach(CrashPoint.LINK_AFTER_APPEND)
         except Exception as error:
             self.failure = error
