@@ -12,21 +12,20 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from geo.errors import UsageError
-from geo.log.few import FEW, LIGHT, octets
+from geo.log.few import fetched
 from geo.log.frames import rows_frame
 from geo.log.identity import OFFSET, PUBLISHED, SOURCE, Identity
 from geo.log.intake import ERROR
 from geo.log.ledgers import Batch, LedgerKey
 from geo.log.tables import user_columns
 
-_TEXT, _HEAVY = "_geo_offset_text", "_geo_heavy"
+_TEXT = "_geo_offset_text"
 _REPEATED = "GEO_REPEATED_ORDER"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -55,12 +54,9 @@ def numbering(tagged: DataFrame, identity: Identity, writer: Writer) -> OnSpark 
     """`tagged` has the log's columns, SOURCE, OFFSET, ERROR and PUBLISHED, and is cached."""
     collated = any(kind.simpleString().startswith("string collate") for kind in identity.types)
     if not user_columns(writer.columns) and not collated:
-        light = octets() <= LIGHT
-        taken = [F.when(light, F.col(name)).alias(name) for name in ("key", "payload", "properties")]
-        told = [F.col(name) for name in (SOURCE, OFFSET, ERROR, PUBLISHED, "replicate_to", "event_time")]
-        text = identity.as_text(F.col(OFFSET)).alias(_TEXT)
-        head = tagged.select(*told, *taken, text, (~light).alias(_HEAVY)).limit(FEW + 1).toArrow()
-        if head.num_rows <= FEW and not pc.any(head[_HEAVY]).as_py():
+        taken = (SOURCE, OFFSET, ERROR, PUBLISHED, "replicate_to", "event_time", "key", "payload", "properties")
+        head = fetched(tagged.select(*taken, identity.as_text(F.col(OFFSET)).alias(_TEXT)))
+        if head is not None:
             with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
                 return OnDriver(tagged, head, identity, writer)
     return OnSpark(tagged, identity, writer)

@@ -341,10 +341,8 @@ class Run:
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         try:
-            held = None
-            if not self._typed:
-                rows, held = brought(rows, PUBLISH_ORDER)
-            self._deliver(rows, held=held is not None)
+            held = None if self._typed else brought(rows, PUBLISH_ORDER)
+            self._deliver(rows if held is None else held, held=held is not None)
         except PySparkException:
             raise  # of the user's function: it is noted; of reading the log: it is looked at again
         except BaseException as error:

@@ -24,9 +24,10 @@ from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench
 _WHICH = ("throughput", "latency", "age", "kafka", "acks", "subscription")
 
 _BATCHES = 25
+"""Measured at each age; the first five are not counted."""
+
 _PACES_S = (5.0, 2.0, 0.5)
 """Seconds between two commits of a producer, where acknowledgements are measured."""
-"""Measured at each age; the first five are not counted."""
 
 
 def throughput(bench: Bench, rows: int, rounds: int) -> None:

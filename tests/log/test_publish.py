@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
-from geo.log import numbering
+from geo.log import few
 from geo.log.names import Topic
 from geo.log.publish import PublishStream, publish, publish_json_lines
 from geo.log.publisher import Published, Publisher
@@ -109,7 +109,7 @@ def test_the_driver_and_spark_number_alike(world: World, monkeypatch: pytest.Mon
     ).withColumn("replicate_to", F.expr(aims))  # fmt: skip
     topics = {"few": Topic.parse("persistent://shop/web/few"), "many": Topic.parse("persistent://shop/web/many")}
     for kind, topic in topics.items():
-        monkeypatch.setattr(numbering, "FEW", 2_000 if kind == "few" else 0)
+        monkeypatch.setattr(few, "FEW", 2_000 if kind == "few" else 0)
         for batch in (rows.where("number < 25"), rows):
             publish(batch, topic, config=world.config, cluster="eu", order_by=["day", "number"], partition_by="gate")
         with pytest.raises(UsageError, match="two rows have the same order columns"):
