@@ -21,7 +21,7 @@ from geo.verbs import start_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-    from geo.subscription.run import Process
+    from geo.subscription.dispatcher import Process
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,9 @@ from geo.log.message_id import MessageId
 from geo.log.names import Topic, check_subscription
 from geo.log.tables import ClusterTables
 from geo.session import require_delta
-from geo.subscription.run import TRIGGER, Consumed, Options, Process, Run
+from geo.subscription.dispatcher import Consumed, Process
+from geo.subscription.options import Options
+from geo.subscription.run import TRIGGER, Run
 from geo.subscription.state import State
 
 REDELIVERY_DELAY_S = 60.0
@@ -77,12 +79,12 @@ class Subscription:
     @property
     def state(self) -> State:
         """What is known of the subscription here and now, once a run has begun."""
-        return State() if self._run is None else self._run.state
+        return State() if self._run is None else self._run.dispatcher.state
 
     @property
     def done(self) -> Consumed:
         """What the run has done so far, or the last one did."""
-        return Consumed() if self._run is None else self._run.done
+        return Consumed() if self._run is None else self._run.dispatcher.done
 
     def run(self, process: Process, *, trigger: str = TRIGGER, limit: int | None = None, for_s: float | None = None) -> Consumed:
         """Deliver until stopped, until `limit` messages or `for_s` seconds, or with available-now what is there.
@@ -130,7 +132,7 @@ class Subscription:
         run = self._run
         if run is None:
             raise UsageError(f"{self}: nothing has run that could publish an acknowledgement. Acknowledge while it runs.")
-        return run.acknowledge(ids)
+        return run.dispatcher.acknowledge(ids)
 
     def _begin(self) -> None:
         if not self._goes_on.acquire(blocking=False):
@@ -142,6 +144,6 @@ class Subscription:
         try:
             self._run = Run(self._options, process, self._stopped, trigger=trigger, limit=limit, for_s=for_s)
             self._run.go()
-            return self._run.done
+            return self._run.dispatcher.done
         finally:
             self._goes_on.release()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from geo.subscription.message_set import MessageSet
+from geo.subscription.message_set import Ledger, MessageSet
 from geo.subscription.state import Epoch, State
 
 
@@ -29,8 +29,13 @@ class Delivery:
 
     def wanted(self, present: MessageSet) -> MessageSet:
         """What of the messages at hand is to be delivered or given up now."""
-        left_out = self.state.base.below_floors if self.state.base is not None else MessageSet()
-        return present - self.state.acked - self.waiting - left_out
+        return present - self._done() - self.waiting
+
+    def marks(self) -> dict[Ledger, int]:
+        """The entry up to which nothing of a ledger is ever wanted, so that files of it need not be read."""
+        done = self._done()
+        marks = {ledger: done.mark_delete(ledger) for ledger in done.ledgers}
+        return {ledger: end for ledger, end in marks.items() if end >= 0}
 
     def given_up(self, messages: MessageSet) -> MessageSet:
         """Those of them that were delivered in vain often enough: they go to the dead letter topic."""
@@ -70,6 +75,11 @@ class Delivery:
         """What is to be published; None: nothing. It counts as published from here on."""
         told, self._told = self._told, None
         return told
+
+    def _done(self) -> MessageSet:
+        """What is acknowledged, or left out from the beginning."""
+        state = self.state
+        return state.acked if state.base is None else state.acked | state.base.below_floors
 
     def _tell(self, news: State) -> None:
         self.state = self.state | news

@@ -21,10 +21,10 @@ from geo.log.topics import create_topic
 from geo.replication.replicate import DISCOVERY_INTERVAL_S, Replicator
 from geo.subscription.acks import AckPublisher, consumer_name
 from geo.subscription.consumer import Subscription
+from geo.subscription.dispatcher import Process
 from geo.subscription.message_set import MessageSet
 from geo.subscription.ranges import Ranges, contains
 from geo.subscription.record import decode, encode
-from geo.subscription.run import Process
 from geo.subscription.state import Base, State
 from geo.trigger import AVAILABLE_NOW
 from tests.benchmarks.bench import Bench, commits

@@ -14,9 +14,9 @@ from geo.log.names import Topic
 from geo.subscription.acks import read_known
 from geo.subscription.consumer import Subscription
 from geo.subscription.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
+from geo.subscription.dispatcher import Consumed, Process
 from geo.subscription.record import key_of
 from geo.subscription.rows import ID
-from geo.subscription.run import Consumed, Process
 from geo.subscription.state import State
 from geo.trigger import AVAILABLE_NOW
 from tests.world import TOPIC, World

@@ -21,8 +21,8 @@ from geo.log.publish import publish
 from geo.log.topics import create_partitions, registered_topics
 from geo.subscription import run as run_module
 from geo.subscription.acks import AckPublisher
+from geo.subscription.dispatcher import Consumed
 from geo.subscription.message_set import MessageSet
-from geo.subscription.run import Consumed
 from geo.subscription.state import Base, State
 from tests.running import running
 from tests.subscription.consuming import (

@@ -98,6 +98,14 @@ class Consumer(RuleBasedStateMachine):
         for one in set(ALL) - self.acked:
             assert self.real.state.redelivery_count(one) == self.vain.get(one, 0)
 
+    @invariant()
+    def files_up_to_a_mark_need_not_be_read(self) -> None:
+        done = self.acked | self.floors
+        for ledger in ALL.ledgers:
+            mark = self.real.marks().get(ledger, -1)
+            assert {MessageId(*ledger, entry) for entry in range(mark + 1)} <= done
+            assert MessageId(*ledger, mark + 1) not in done
+
 
 Consumer.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 TestConsumer = Consumer.TestCase

@@ -1,0 +1,270 @@
+"""Hands messages to the user's function, a batch at a time, and takes what it acknowledges. (Pulsar's Dispatcher.)
+
+What is delivered when is decided in `delivery.py`; nothing here is published but dead letters.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import timezone
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from geo.crash import CrashPoint, reach
+from geo.errors import UsageError
+from geo.log.message_id import MessageId
+from geo.subscription.dead_letters import DeadLetters
+from geo.subscription.delivery import Delivery
+from geo.subscription.message_set import MessageSet
+from geo.subscription.options import Options
+from geo.subscription.rows import ID, PUBLISH_ORDER, among, beyond, counted, ids_of, message_set, only
+from geo.subscription.state import Epoch, State
+
+log = logging.getLogger(__name__)
+
+Process = Callable[[DataFrame], DataFrame | None]
+"""The user's function: gets messages, returns those of them that are done. The same DataFrame: all; None: none."""
+
+FEW = 10_000
+"""So many messages come in one partition: sorting them needs no shuffle, and one that writes them writes one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """What a run did. `redelivered`: how many of those delivered had been delivered before, in vain. `refused`: acknowledgements
+    of messages that do not exist, and records that changed nothing for another reason than being known."""
+
+    delivered: int = 0
+    redelivered: int = 0
+    acknowledged: int = 0
+    dead_lettered: int = 0
+    refused: int = 0
+
+
+class Dispatcher:
+    """Of one run. Called by three threads: those of the streaming query and of the run deliver, one batch at a time, that of the
+    acknowledgements' query tells what others know, the flusher's takes what there is to tell.
+
+    `ends` says, between two batches, whether what is left of those at hand is not to be delivered any more.
+    """
+
+    def __init__(self, options: Options, process: Process, limit: int | None, ends: Callable[[], bool]) -> None:
+        self._options, self._process, self._limit, self._ends = options, process, limit, ends
+        self._log = options.tables.log(options.topic)
+        self._delivery = Delivery(State(), options.redelivery_delay_s, options.max_redeliveries)
+        self._dead_letters = None if options.max_redeliveries is None else DeadLetters(
+            options.tables, options.config, options.topic, options.name, options.max_redeliveries, take_over=options.take_over
+        )  # fmt: skip
+        self.done = Consumed()
+        self.failure: BaseException | None = None
+        """Of the user's function."""
+        self.told = threading.Event()
+        """There are acknowledgements to publish."""
+        self._goes_on = False
+        self._turn = threading.RLock()
+        """One batch at a time, whichever thread it comes from."""
+        self._known = threading.RLock()
+        """Of `_delivery`, `done` and `_goes_on`."""
+
+    def __str__(self) -> str:
+        return str(self._options)
+
+    @property
+    def state(self) -> State:
+        return self._delivery.state
+
+    def begin(self) -> None:
+        """From now until `end` what is acknowledged will be published."""
+        with self._known:
+            self._goes_on = True
+
+    def end(self) -> None:
+        with self._known:
+            self._goes_on = False
+
+    def close(self, *, clean: bool) -> None:
+        if self._dead_letters is not None:
+            self._dead_letters.close(clean=clean)
+
+    # -- what is known ---------------------------------------------------------------------------------------------------
+
+    def received(self, state: State) -> bool:
+        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted."""
+        with self._known:
+            return self._delivery.received(state)
+
+    def take_told(self) -> State | None:
+        """What is to be published; None: nothing. It counts as published from here on."""
+        with self._known:
+            return self._delivery.take_told()
+
+    def refused(self, count: int) -> None:
+        """So many records or acknowledgements changed nothing."""
+        with self._known:
+            self.done = replace(self.done, refused=self.done.refused + count)
+
+    # -- delivering ------------------------------------------------------------------------------------------------------
+
+    def deliver_until(self, version: int) -> None:
+        """Deliver what the log holds at `version`."""
+        self.deliver(self._log.read(version).where(beyond(self._delivery.marks())))
+
+    def redeliver(self) -> None:
+        """Deliver again what has waited long enough."""
+        with self._turn:
+            with self._known:
+                ripe = self._delivery.due(time.monotonic())
+            if ripe:
+                # At one version: what a restore takes away meanwhile must not count as delivered unseen.
+                self.deliver(among(self._log.read(self._log.latest_version()), ripe))
+
+    def deliver(self, rows: DataFrame, *, held: bool = False) -> None:
+        """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once. With `held`
+        they are on the driver, in that order. Raises what the user's function does."""
+        with self._turn:
+            rows = rows.where(F.col("marker").isNull())
+            base = self.state.base
+            if base is not None and base.time_us is not None:
+                begin = F.timestamp_micros(F.lit(base.time_us))
+                rows = rows.where((F.col("publish_time") >= begin) & (F.col("publish_date") >= F.to_date(begin)))
+            ids = ids_of(rows)
+            if ids.num_rows > self._options.batch_rows or self._limit is not None:
+                ids = ids.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
+            whole = message_set(ids)
+            each_once = whole.size == ids.num_rows
+            pick, held = (among, held) if each_once else (only, False)
+            for at in range(0, ids.num_rows, self._options.batch_rows):
+                if self._ends():
+                    return
+                part = ids.slice(at, self._options.batch_rows)
+                present = whole if part.num_rows == ids.num_rows else message_set(part)
+                wanted = self._within_limit(self._delivery.wanted(present), part)
+                if not wanted:
+                    continue
+                if wanted.size == ids.num_rows:
+                    self._hand_out(rows, wanted, held=held)
+                else:
+                    self._hand_out(pick(_between(rows, part), wanted), wanted, held=held)
+
+    def _within_limit(self, wanted: MessageSet, ids: pa.Table) -> MessageSet:
+        """The first of them in publish order, as many as may still be delivered."""
+        if self._limit is None or wanted.size <= (left := self._limit - self.done.delivered):
+            return wanted
+        first: list[MessageId] = []
+        for row in ids.to_pylist():
+            one = MessageId(row["origin"], row["ledger_id"], row["entry_id"])
+            if one in wanted and len(first) < left:
+                first.append(one)
+        return MessageSet.of(first)
+
+    def _hand_out(self, rows: DataFrame, wanted: MessageSet, *, held: bool) -> None:
+        """One batch. `rows` are exactly the messages `wanted`, with the columns of the log."""
+        with self._known:
+            state = self.state
+            dead = self._delivery.given_up(wanted)
+        live = wanted - dead
+        acked = MessageSet()
+        counts = {one: state.redelivery_count(one) for one in (live & state.redelivered[0])} if state.redelivered else {}
+        if live:
+            shown = counted((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
+            if held and not counts:
+                acked = self._acknowledged(shown.coalesce(1), live)
+            else:
+                if live.size <= FEW:
+                    messages = shown.coalesce(1).sortWithinPartitions(*PUBLISH_ORDER).persist()
+                else:
+                    messages = shown.orderBy(*PUBLISH_ORDER).persist()
+                try:
+                    acked = self._acknowledged(messages, live)
+                finally:
+                    messages.unpersist()
+        reach(CrashPoint.CONSUME_PROCESSED)
+        if dead:
+            assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
+            self._dead_letters.publish(among(rows, dead))
+            reach(CrashPoint.CONSUME_DEAD_LETTERED)
+        with self._known:
+            self.done = replace(
+                self.done,
+                delivered=self.done.delivered + live.size,
+                redelivered=self.done.redelivered + len(counts),
+                dead_lettered=self.done.dead_lettered + dead.size,
+            )
+        self._settle(wanted, acked | dead, state.epoch)
+
+    # -- acknowledging ---------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, ids: Iterable[MessageId]) -> int:
+        """As `Subscription.acknowledge`."""
+        with self._known:
+            self._refuse_over()
+            epoch = self.state.epoch
+        existing = self._existing(MessageSet.of(ids))
+        with self._known:
+            self._refuse_over()  # it may have ended meanwhile
+            self._settle(MessageSet(), existing, epoch)
+        return existing.size
+
+    def _refuse_over(self) -> None:
+        if not self._goes_on:
+            raise UsageError(f"{self}: no run goes on that could publish an acknowledgement. Acknowledge while it runs.")
+
+    def _acknowledged(self, messages: DataFrame, live: MessageSet) -> MessageSet:
+        """Call the user's function. Returns what it acknowledges."""
+        try:
+            return self._named(self._process(messages), messages, live)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _named(self, returned: object, messages: DataFrame, live: MessageSet) -> MessageSet:
+        if returned is messages:
+            return live
+        if returned is None:
+            return MessageSet()
+        if not isinstance(returned, DataFrame) or any(name not in returned.columns for name in ID):
+            raise UsageError(
+                f"{self}: the function returned {type(returned).__name__}; expected: its messages, a DataFrame of some of them "
+                f"with the columns {', '.join(ID)}, or None for none. Nothing of this batch is acknowledged."
+            )
+        ids = returned.select(*ID).toArrow()
+        if any(ids[name].null_count for name in ID):
+            raise UsageError(f"{self}: the function returned rows without a message id. Nothing of this batch is acknowledged.")
+        found = message_set(ids)
+        named = found & live
+        if other := found - live:
+            named = named | self._existing(other)
+        return named
+
+    def _existing(self, ids: MessageSet) -> MessageSet:
+        """Those of the messages that are in the log, or are acknowledged already. The others are refused."""
+        with self._known:
+            known = ids & (self._delivery.waiting | self.state.acked)
+        if unknown := ids - known:
+            known = known | message_set(among(self._log.read(), unknown).select(*ID).toArrow())
+        if refused := ids - known:
+            log.warning("%s: %d acknowledgements refused, no such messages: %.200s", self, refused.size, refused)
+            self.refused(refused.size)
+        return known
+
+    def _settle(self, delivered: MessageSet, acked: MessageSet, epoch: Epoch) -> None:
+        with self._known:
+            news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
+            self._delivery.settle(delivered, acked, epoch, time.monotonic())
+            self.done = replace(self.done, acknowledged=self.done.acknowledged + news)
+        if acked:
+            self.told.set()
+
+
+def _between(rows: DataFrame, ids: pa.Table) -> DataFrame:
+    """The rows of the time that `ids` spans, so that files can be skipped."""
+    times = pc.min_max(ids["publish_time"]).as_py()
+    first, last = (time.replace(tzinfo=time.tzinfo or timezone.utc) for time in (times["min"], times["max"]))
+    return rows.where(F.col("publish_time").between(F.lit(first), F.lit(last)))
