@@ -220,7 +220,7 @@ def _subscriptions(verb_parsers: Any, verb: Callable[..., argparse.ArgumentParse
     )
     p.add_argument(
         "--max-redeliveries",
-        type=_from_1_to(255, "a number from 1 to 255"),
+        type=_from_1_to(254, "a number from 1 to 254"),
         metavar="N",
         help="then a message goes to TOPIC-S-DLQ (default: it comes back until it is acknowledged)",
     )

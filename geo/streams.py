@@ -1,9 +1,10 @@
-"""Stopping a streaming query without hurting it. One function, used by whoever runs a query."""
+"""What whoever runs a streaming query needs: stopping it without hurting it, and telling its errors from others."""
 
 from __future__ import annotations
 
 import time
 
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_S = 0.02
@@ -15,3 +16,8 @@ def stop_between_batches(query: StreamingQuery) -> None:
     while query.isActive and query.status["isTriggerActive"]:
         time.sleep(_POLL_S)
     query.stop()
+
+
+def of_spark(error: BaseException) -> bool:
+    """Classic Spark lets some errors of the JVM through as they come."""
+    return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")

@@ -90,7 +90,8 @@ def _print(row: Row, output: Output) -> None:
         fields["payload"] = None
     output.line(fields)
     message_id = f"{fields.pop('origin')}:{fields.pop('ledger_id')}:{fields.pop('entry_id')}"
-    shown = (f"{name}={printable(str(value))}" for name, value in fields.items() if value not in (None, {}, 0))
+    said = {name: value for name, value in fields.items() if value not in (None, {}) and (name, value) != ("redelivery_count", 0)}
+    shown = (f"{name}={printable(str(value))}" for name, value in said.items())
     output.text("  ".join([message_id, *shown]))
 
 

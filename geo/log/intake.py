@@ -98,7 +98,7 @@ def row_error(cluster: str, routes: Mapping[str, tuple[str, ...] | None]) -> Col
     to = F.col("replicate_to")
     reachable = [name for name, hubs in routes.items() if hubs is not None]
     unknown = F.array_except(to, F.array(*(F.lit(name) for name in reachable)).cast("array<string>"))
-    header = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length(F.to_json("properties")), F.lit(0))
+    header = header_bytes("key", F.col("properties"))
     checks = [
         (
             F.octet_length("payload") > MAX_PAYLOAD_BYTES,
@@ -130,3 +130,8 @@ def row_error(cluster: str, routes: Mapping[str, tuple[str, ...] | None]) -> Col
                 )
             )
     return F.coalesce(*(F.when(bad, reason) for bad, reason in checks))
+
+
+def header_bytes(key: str, properties: Column) -> Column:
+    """Bytes of a key and properties, of which a message may have MAX_HEADER_BYTES."""
+    return F.coalesce(F.octet_length(key), F.lit(0)) + F.coalesce(F.octet_length(F.to_json(properties)), F.lit(0))

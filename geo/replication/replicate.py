@@ -26,7 +26,7 @@ from geo.replication.link import TopicLink
 from geo.replication.link_table import append_links, read_links
 from geo.replication.state import State, backoff_s
 from geo.session import require_delta
-from geo.streams import stop_between_batches
+from geo.streams import of_spark, stop_between_batches
 from geo.trigger import AVAILABLE_NOW, parse_trigger
 
 log = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ class Replicator:
             self._set(slot, State.STOPPED, None)
         elif isinstance(failure, GeoError):
             self._failed(slot, failure)
-        elif failure is not None and not _of_spark(failure):
+        elif failure is not None and not of_spark(failure):
             raise failure  # a fault of this program: not to be tried again, and nothing to be tidied up after it
         else:
             try:
@@ -333,11 +333,6 @@ class Replicator:
 def _replicates(config: Config, link: Link, found: Registered) -> bool:
     """Whether the link replicates a topic of its source's registry."""
     return link in config.links_of(found.topic, {link.source: found.replication_clusters})
-
-
-def _of_spark(error: Exception) -> bool:
-    """Classic Spark lets some errors of the JVM through as they come."""
-    return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
 
 
 @dataclass(frozen=True, slots=True)

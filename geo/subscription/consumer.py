@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
+from concurrent.futures import Future, wait
 from datetime import datetime
 
 from pyspark.sql import SparkSession
 
 from geo.config_tree import Config, Start
-from geo.errors import UsageError
+from geo.errors import UsageError, first_line
 from geo.log.message_id import MessageId
 from geo.log.names import Topic, check_subscription
 from geo.log.tables import ClusterTables
@@ -18,6 +20,8 @@ from geo.subscription.dispatcher import Consumed, Process
 from geo.subscription.options import Options
 from geo.subscription.run import TRIGGER, Run
 from geo.subscription.state import State
+
+log = logging.getLogger(__name__)
 
 REDELIVERY_DELAY_S = 60.0
 """Pulsar's negativeAckRedeliveryDelay."""
@@ -69,9 +73,8 @@ class Subscription:
         self._goes_on = threading.Lock()
         """Held by the run that goes on."""
         self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
-        """Of the run in the thread."""
+        self._ended: Future[Consumed] | None = None
+        """Of the run in a thread."""
 
     def __str__(self) -> str:
         return str(self._options)
@@ -92,22 +95,24 @@ class Subscription:
         An error of `process` ends the run and is raised; of its batch nothing is acknowledged or counted.
         Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted.
         """
-        self._begin()
-        return self._go(process, trigger, limit, for_s)
+        return self._go(self._begin(process, trigger, limit, for_s))
 
     def start(self, process: Process, *, trigger: str = TRIGGER) -> None:
-        """`run` in a thread of its own, for a notebook. Raises UsageError if one goes on."""
+        """`run` in a thread of its own, for a notebook. What ends it early is logged, and raised by `await_termination`.
 
-        def run() -> None:
+        Raises UsageError if one goes on.
+        """
+        run, ended = self._begin(process, trigger), Future[Consumed]()
+
+        def go() -> None:
             try:
-                self._go(process, trigger)
+                ended.set_result(self._go(run))
             except BaseException as error:
-                self._failure = error
+                log.error("%s: the consumer ended: %s", self, first_line(error))
+                ended.set_exception(error)
 
-        self._begin()
-        self._failure = None
-        self._thread = threading.Thread(target=run, name=f"geo-consume-{self._options.name}", daemon=True)
-        self._thread.start()
+        self._ended = ended
+        threading.Thread(target=go, name=f"geo-consume-{self._options.name}", daemon=True).start()
 
     def stop(self) -> None:
         """Let the running batch end, publish what was acknowledged, and stop; nothing if no run goes on. Callable from a signal handler."""
@@ -115,13 +120,12 @@ class Subscription:
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until a run that was started ends; True if it did. Raises what ended it."""
-        if self._thread is None:
+        if self._ended is None:
             raise UsageError(f"{self}: nothing was started.")
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
+        if not wait([self._ended], timeout_s).done:
             return False
-        if self._failure is not None:
-            raise self._failure
+        if (error := self._ended.exception()) is not None:
+            raise error
         return True
 
     def acknowledge(self, ids: Iterable[MessageId]) -> int:
@@ -134,16 +138,18 @@ class Subscription:
             raise UsageError(f"{self}: nothing has run that could publish an acknowledgement. Acknowledge while it runs.")
         return run.dispatcher.acknowledge(ids)
 
-    def _begin(self) -> None:
+    def _begin(self, process: Process, trigger: str, limit: int | None = None, for_s: float | None = None) -> Run:
+        """A run, which nothing else may be beside until `_go` has ended."""
+        run = Run(self._options, process, self._stopped, trigger=trigger, limit=limit, for_s=for_s)
         if not self._goes_on.acquire(blocking=False):
             raise UsageError(f"{self}: a run goes on already. Stop it first.")
         self._stopped.clear()
+        self._run = run
+        return run
 
-    def _go(self, process: Process, trigger: str, limit: int | None = None, for_s: float | None = None) -> Consumed:
-        """A run that has begun."""
+    def _go(self, run: Run) -> Consumed:
         try:
-            self._run = Run(self._options, process, self._stopped, trigger=trigger, limit=limit, for_s=for_s)
-            self._run.go()
-            return self._run.dispatcher.done
+            run.go()
+            return run.dispatcher.done
         finally:
             self._goes_on.release()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
 
 from geo.config_tree import Config
 from geo.log.identity import by_columns
+from geo.log.intake import MAX_HEADER_BYTES, header_bytes
 from geo.log.names import Topic
 from geo.log.publisher import Publisher
-from geo.log.tables import ClusterTables
+from geo.log.tables import ClusterTables, user_columns
+from geo.log.topics import grow
 from geo.subscription.rows import ID
-from schemas.topic_log import MESSAGE_INPUT
+from schemas import TOPIC_LOG
 
 REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
 """Properties of a dead letter, as Pulsar names them."""
@@ -34,14 +37,16 @@ class DeadLetters:
         self._reason = f"delivered {max_redeliveries + 1} times and not acknowledged"
         self._take_over = take_over
         self._publisher: Publisher | None = None
+        self._own: list[StructField] = []
+        """The user's columns with which it was opened."""
 
     def publish(self, rows: DataFrame) -> None:
         """Publish `rows`, which have the columns of the log."""
-        own = [name for name in rows.columns if name not in {*_ENVELOPE, *MESSAGE_INPUT}]
-        there = self._tables.log(self.topic)
+        own, log = user_columns(rows.schema), self._tables.log(self.topic)
         message_id = F.concat_ws(":", *ID)
-        if there.exists():
-            ids = there.read().select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
+        there = log.find(TOPIC_LOG)
+        if there is not None:
+            ids = log.read().select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
             rows = rows.join(ids, message_id == F.col("_there"), "left_anti")
         if rows.isEmpty():
             return
@@ -52,37 +57,48 @@ class DeadLetters:
             REASON: F.lit(self._reason),
         }
         kept = F.map_filter(F.coalesce("properties", F.create_map().cast("map<string,string>")), lambda k, _: ~k.isin(*ours))
-        properties = F.map_concat(kept, F.create_map(*(part for k, v in ours.items() for part in (F.lit(k), v))))
+        whole = F.map_concat(kept, F.create_map(*(part for k, v in ours.items() for part in (F.lit(k), v))))
+        cut = {**ours, REASON: F.lit(f"{self._reason}; its own properties are left out, they would be too large with these")}
+        properties = F.when(header_bytes("key", whole) <= MAX_HEADER_BYTES, whole).otherwise(
+            F.create_map(*(part for k, v in cut.items() for part in (F.lit(k), v)))
+        )
         letters = rows.select(
             "key",
             "payload",
             "event_time",
-            *own,
+            *(field.name for field in own),
             properties.alias("properties"),
             F.when(F.col("replicate_to").isNotNull(), F.array().cast("array<string>")).alias("replicate_to"),
             F.lit("dead").alias("_geo_letters"),
             F.row_number().over(Window.orderBy(*ID)).cast("bigint").alias("_geo_number"),
         )
-        publisher = self._opened(letters)
-        last = publisher.sources.get("dead")
-        letters = letters.withColumn("_geo_number", F.col("_geo_number") + (last.count if last else 0))
-        publisher.publish(letters, by_columns("_geo_letters", "_geo_number"))
+        try:
+            if there is not None:
+                grow(log, there, own, str(self.topic))
+            publisher = self._opened(letters, own)
+            last = publisher.sources.get("dead")
+            letters = letters.withColumn("_geo_number", F.col("_geo_number") + (last.count if last else 0))
+            publisher.publish(letters, by_columns("_geo_letters", "_geo_number"))
+        except BaseException:
+            self.close(clean=False)  # it may be in the log: another one finds out
+            raise
 
     def close(self, *, clean: bool = True) -> None:
         if self._publisher is not None:
             self._publisher.close(clean=clean)
             self._publisher = None
 
-    def _opened(self, letters: DataFrame) -> Publisher:
+    def _opened(self, letters: DataFrame, own: list[StructField]) -> Publisher:
+        """The publisher of letters with `own` as the user's columns."""
+        if self._publisher is not None and self._own != own:
+            self.close()
         if self._publisher is None:
             publisher = Publisher(self._tables, self._config, self.topic, "dead-letters")
             self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number"), take_over=self._take_over)
+            self._own = own
         return self._publisher
 
 
 def dead_letter_topic(topic: Topic, subscription: str) -> Topic:
     """As Pulsar names it."""
     return Topic(topic.tenant, topic.namespace, f"{topic.name}-{subscription}-DLQ")
-
-
-_ENVELOPE = ("origin", "ledger_id", "entry_id", "publish_time", "producer", "marker", "publish_date")

@@ -3,7 +3,7 @@
 Invariants, asserted by the tests after each step:
 - A a message is delivered only if it is not acknowledged and not waiting for its redelivery;
 - B what is acknowledged was delivered in this epoch, or named by a record;
-- C what was delivered in an epoch that has passed changes nothing in the next.
+- C what was delivered in an epoch that has passed changes nothing in the next, until it is handed out again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ class Delivery:
     max_redeliveries: int | None = None
     waiting: MessageSet = field(default_factory=MessageSet)
     """Delivered and not acknowledged: they are delivered again when their time has come."""
+    outdated: MessageSet = field(default_factory=MessageSet)
+    """Out when the subscription began elsewhere, and not since: whoever still acknowledges them means the epoch before."""
+    _out: MessageSet = field(default_factory=MessageSet)
+    """Handed out and not settled."""
     _due: list[tuple[float, MessageSet]] = field(default_factory=list)
     _told: State | None = None
     """What this consumer has found out and not yet published."""
@@ -44,8 +48,13 @@ class Delivery:
             return MessageSet()
         return messages & levels[self.max_redeliveries]
 
+    def hand_out(self, messages: MessageSet) -> None:
+        """The user's function gets them now."""
+        self._out, self.outdated = messages, self.outdated - messages
+
     def settle(self, delivered: MessageSet, acked: MessageSet, epoch: Epoch, now: float) -> None:
         """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done."""
+        self._out = self._out - delivered
         if epoch != self.state.epoch:
             return
         left = delivered - acked - self.state.acked
@@ -57,7 +66,10 @@ class Delivery:
 
     def due(self, now: float) -> MessageSet:
         """What is to be delivered again now, or given up. It does not wait any longer."""
-        ripe = MessageSet.union(messages for time, messages in self._due if time <= now) & self.waiting
+        passed = [messages for time, messages in self._due if time <= now]
+        if not passed:  # as nearly always: it is asked twenty times a second
+            return MessageSet()
+        ripe = MessageSet.union(passed) & self.waiting
         self._due = [(time, messages) for time, messages in self._due if time > now]
         self.waiting = self.waiting - ripe
         return ripe
@@ -66,6 +78,7 @@ class Delivery:
         """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted."""
         before, self.state = self.state, self.state | state
         if self.state.epoch != before.epoch:
+            self.outdated = self.outdated | self.waiting | self._out
             self.waiting, self._due, self._told = MessageSet(), [], None
         else:
             self.waiting = self.waiting - self.state.acked

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 Process = Callable[[DataFrame], DataFrame | None]
 """The user's function: gets messages, returns those of them that are done. The same DataFrame: all; None: none."""
 
-FEW = 10_000
+ONE_PARTITION = 10_000
 """So many messages come in one partition: sorting them needs no shuffle, and one that writes them writes one file."""
 
 
@@ -107,14 +107,15 @@ class Dispatcher:
 
     def refused(self, count: int) -> None:
         """So many records or acknowledgements changed nothing."""
-        with self._known:
-            self.done = replace(self.done, refused=self.done.refused + count)
+        self._count(refused=count)
 
     # -- delivering ------------------------------------------------------------------------------------------------------
 
     def deliver_until(self, version: int) -> None:
         """Deliver what the log holds at `version`."""
-        self.deliver(self._log.read(version).where(beyond(self._delivery.marks())))
+        with self._known:
+            marks = self._delivery.marks()
+        self.deliver(self._log.read(version).where(beyond(marks)))
 
     def redeliver(self) -> None:
         """Deliver again what has waited long enough."""
@@ -145,7 +146,9 @@ class Dispatcher:
                     return
                 part = ids.slice(at, self._options.batch_rows)
                 present = whole if part.num_rows == ids.num_rows else message_set(part)
-                wanted = self._within_limit(self._delivery.wanted(present), part)
+                with self._known:
+                    wanted = self._delivery.wanted(present)
+                wanted = self._within_limit(wanted, part)
                 if not wanted:
                     continue
                 if wanted.size == ids.num_rows:
@@ -157,11 +160,11 @@ class Dispatcher:
         """The first of them in publish order, as many as may still be delivered."""
         if self._limit is None or wanted.size <= (left := self._limit - self.done.delivered):
             return wanted
-        first: list[MessageId] = []
+        first: set[MessageId] = set()
         for row in ids.to_pylist():
             one = MessageId(row["origin"], row["ledger_id"], row["entry_id"])
             if one in wanted and len(first) < left:
-                first.append(one)
+                first.add(one)
         return MessageSet.of(first)
 
     def _hand_out(self, rows: DataFrame, wanted: MessageSet, *, held: bool) -> None:
@@ -169,6 +172,7 @@ class Dispatcher:
         with self._known:
             state = self.state
             dead = self._delivery.given_up(wanted)
+            self._delivery.hand_out(wanted)
         live = wanted - dead
         acked = MessageSet()
         counts = {one: state.redelivery_count(one) for one in (live & state.redelivered[0])} if state.redelivered else {}
@@ -177,7 +181,7 @@ class Dispatcher:
             if held and not counts:
                 acked = self._acknowledged(shown.coalesce(1), live)
             else:
-                if live.size <= FEW:
+                if live.size <= ONE_PARTITION:
                     messages = shown.coalesce(1).sortWithinPartitions(*PUBLISH_ORDER).persist()
                 else:
                     messages = shown.orderBy(*PUBLISH_ORDER).persist()
@@ -186,18 +190,12 @@ class Dispatcher:
                 finally:
                     messages.unpersist()
         reach(CrashPoint.CONSUME_PROCESSED)
+        self._settle(live, acked, state.epoch, delivered=live.size, redelivered=len(counts))
         if dead:
             assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
             self._dead_letters.publish(among(rows, dead))
             reach(CrashPoint.CONSUME_DEAD_LETTERED)
-        with self._known:
-            self.done = replace(
-                self.done,
-                delivered=self.done.delivered + live.size,
-                redelivered=self.done.redelivered + len(counts),
-                dead_lettered=self.done.dead_lettered + dead.size,
-            )
-        self._settle(wanted, acked | dead, state.epoch)
+            self._settle(dead, dead, state.epoch, dead_lettered=dead.size)
 
     # -- acknowledging ---------------------------------------------------------------------------------------------------
 
@@ -244,23 +242,32 @@ class Dispatcher:
         return named
 
     def _existing(self, ids: MessageSet) -> MessageSet:
-        """Those of the messages that are in the log, or are acknowledged already. The others are refused."""
+        """Those of the messages that are in the log, or are acknowledged already. The others are refused, and those that were
+        delivered before the subscription began elsewhere and not since."""
         with self._known:
             known = ids & (self._delivery.waiting | self.state.acked)
-        if unknown := ids - known:
+            outdated = ids & self._delivery.outdated
+        if unknown := ids - known - outdated:
             known = known | message_set(among(self._log.read(), unknown).select(*ID).toArrow())
         if refused := ids - known:
-            log.warning("%s: %d acknowledgements refused, no such messages: %.200s", self, refused.size, refused)
+            log.warning(
+                "%s: %d acknowledgements refused, no such messages or of before a reset: %.200s", self, refused.size, refused
+            )
             self.refused(refused.size)
         return known
 
-    def _settle(self, delivered: MessageSet, acked: MessageSet, epoch: Epoch) -> None:
+    def _settle(self, handed_out: MessageSet, acked: MessageSet, epoch: Epoch, **done: int) -> None:
+        """`done`: what to add to the counts of `Consumed`, beside the acknowledged."""
         with self._known:
             news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
-            self._delivery.settle(delivered, acked, epoch, time.monotonic())
-            self.done = replace(self.done, acknowledged=self.done.acknowledged + news)
+            self._delivery.settle(handed_out, acked, epoch, time.monotonic())
+            self._count(acknowledged=news, **done)
         if acked:
             self.told.set()
+
+    def _count(self, **more: int) -> None:
+        with self._known:
+            self.done = replace(self.done, **{name: getattr(self.done, name) + count for name, count in more.items()})
 
 
 def _between(rows: DataFrame, ids: pa.Table) -> DataFrame:

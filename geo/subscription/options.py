@@ -10,6 +10,10 @@ from geo.errors import UsageError
 from geo.log.names import Topic
 from geo.log.tables import ClusterTables
 from geo.subscription.dead_letters import dead_letter_topic
+from geo.subscription.state import MAX_REDELIVERIES
+
+MOST_REDELIVERIES = MAX_REDELIVERIES - 1
+"""After which a message can be given up: one more is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class Options:
             if value is not None and value < least:
                 raise UsageError(f"{self}: {option} is {value}; expected {least} or more.")
         if self.max_redeliveries is not None:
+            if self.max_redeliveries > MOST_REDELIVERIES:
+                raise UsageError(f"{self}: max_redeliveries is {self.max_redeliveries}; expected at most {MOST_REDELIVERIES}.")
             dead_letter_topic(self.topic, self.name)  # its name may be too long
 
     def __str__(self) -> str:

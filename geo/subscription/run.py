@@ -10,19 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
-from geo.errors import UnsafeError, UsageError, first_line
+from geo.errors import GeoError, UnsafeError, UsageError, first_line
 from geo.log.checkpoints import forget
 from geo.log.few import brought
 from geo.log.tables import open_log, user_columns
 from geo.log.topics import partitions
-from geo.streams import stop_between_batches
+from geo.streams import of_spark, stop_between_batches
 from geo.subscription.acks import RECORD, AckPublisher, consumer_name, read_known, received
 from geo.subscription.dispatcher import Dispatcher, Process
 from geo.subscription.fold import Fold
@@ -47,9 +46,24 @@ FLUSH_INTERVAL_S = 1.0
 COUNTS_INTERVAL_S = 5.0
 """Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
 
+LOOK_INTERVAL_S = 60.0
+"""How often a run looks whether the log is still the one that it reads: Delta's stream need not notice."""
+
+_IDLE_S = 5.0
+"""Between two looks whether there is a commit that a stream can begin at."""
+
 _POLL_S = 0.05
 _RESTARTS = 5
-"""Of the query in a row without a batch: after that its error is the user's to see."""
+"""Of the query in a row, none of which delivered anything or lived for a minute: after that its error is the user's to see."""
+
+_STEADY_S = 60.0
+
+
+class _Version(NamedTuple):
+    """Of the log."""
+
+    table_id: str
+    number: int
 
 
 class Run:
@@ -80,7 +94,9 @@ class Run:
         self._ended = threading.Event()
         """Of the flusher."""
         self._failure: BaseException | None = None
-        """Of publishing, or of a batch."""
+        """Of a batch."""
+        self._unpublished: BaseException | None = None
+        """Of publishing: what was to be published may or may not be in the log."""
 
     def __str__(self) -> str:
         return str(self._options)
@@ -90,36 +106,46 @@ class Run:
         self._open()
         flusher = threading.Thread(target=self._flush_on, name=f"geo-acks-{self._name}", daemon=True)
         flusher.start()
-        clean = False
+        tidy = True
         try:
-            try:
-                self.dispatcher.begin()
-                self._run_on()
-            finally:
-                self.dispatcher.end()
-                self._ended.set()
-                self.dispatcher.told.set()
-                flusher.join()
-            self._raise_failure()
-            self._flush()
-            clean = True
+            self.dispatcher.begin()
+            self._run_on()
         except BaseException as error:
-            if error is self.dispatcher.failure:  # what was acknowledged before is as it was
-                self._flush()
-                clean = True
+            # After a fault of this program nothing is tidied up.
+            tidy = error is self.dispatcher.failure or isinstance(error, (GeoError, KeyboardInterrupt)) or of_spark(error)
             raise
         finally:
+            self.dispatcher.end()
+            self._ended.set()
+            self.dispatcher.told.set()
+            flusher.join()
+            self._close(tidy=tidy)
+        self._raise_failure()
+
+    def _close(self, *, tidy: bool) -> None:
+        """Publish what is left and give the subscription back, unless a record may be in the log that is not counted."""
+        published = False
+        try:
+            if tidy and self._unpublished is None:
+                self._flush()
+                published = True
+        finally:
             try:
-                self._publisher.close(clean=clean)
+                self._publisher.close(clean=published)
             finally:
-                self.dispatcher.close(clean=clean)
+                self.dispatcher.close(clean=tidy)
 
     # -- start -----------------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         options = self._options
-        if not self._tables.log(self._topic).exists() and (parts := partitions(self._tables, self._topic)):
-            raise UsageError(f"{self._topic} is partitioned: consume {parts[0]} to {parts[-1].name} one by one.")
+        if not self._tables.log(self._topic).exists():
+            if parts := partitions(self._tables, self._topic):
+                raise UsageError(f"{self._topic} is partitioned: consume {parts[0]} to {parts[-1].name} one by one.")
+            raise UsageError(
+                f"{self._topic}: has no log in cluster {self._tables.cluster.name}. Publish to it, or let a link bring it; "
+                "`geo topics list` shows what is there."
+            )
         self._open_log()
         self._publisher = AckPublisher(
             self._tables, options.config, self._topic, consumer_name(self._topic, self._name), take_over=options.take_over
@@ -131,7 +157,6 @@ class Run:
                 self._publisher.publish([(self._topic, self._name, state)])
             reach(CrashPoint.CONSUME_CREATED)
             self.dispatcher.received(state)
-            self._refuse_deleted()
         except BaseException:
             self._publisher.close(clean=False)
             raise
@@ -156,38 +181,67 @@ class Run:
     # -- running ---------------------------------------------------------------------------------------------------------
 
     def _run_on(self) -> None:
-        restarts = 0
+        restarts, failed_at, again = 0, None, False
         while not self._is_over():
-            before = self.dispatcher.done.delivered
+            before, began, version = self.dispatcher.done.delivered, time.monotonic(), None
             self._anew.clear()
             try:
+                if again:
+                    self._catch_up()
+                again = True
                 with self._tail() as tail:
-                    version = self._log.latest_version()
-                    self.dispatcher.deliver_until(version)
+                    version = self._version()
+                    self.dispatcher.deliver_until(version.number)
                     if tail is None or self._is_over():
                         return
-                    self._stream_from(version, tail)
-            except PySparkException as error:
+                    if version == failed_at:
+                        self._await_another(version, tail)
+                    else:
+                        self._stream_from(version, tail)
+            except Exception as error:
+                self._raise_failure()
+                if not of_spark(error):
+                    raise
                 # The log was restored, erased from, made anew: what is not acknowledged is found again.
-                restarts = 0 if self.dispatcher.done.delivered > before else restarts + 1
-                if self._failed() is not None or restarts > _RESTARTS:
+                went_on = self.dispatcher.done.delivered > before or time.monotonic() - began > _STEADY_S
+                restarts, failed_at = 0 if went_on else restarts + 1, version
+                if restarts > _RESTARTS:
                     raise
                 log.warning("%s: a query ended, looking at the whole log again: %s", self, first_line(error))
                 self._stopped.wait(min(restarts, 10))
-                self._catch_up()
 
-    def _stream_from(self, version: int, tail: StreamingQuery) -> None:
-        """Deliver what comes after `version` until the run is over or the subscription begins elsewhere."""
+    def _stream_from(self, version: _Version, tail: StreamingQuery) -> None:
+        """Deliver what comes after `version` until the run is over, the subscription begins elsewhere, or the log is another one."""
         # A version that exists, though it is delivered already: a number beyond the latest is refused.
-        rows = self._log.read_stream({"startingVersion": str(version), "ignoreDeletes": "true"})
+        rows = self._log.read_stream({"startingVersion": str(version.number), "ignoreDeletes": "true"})
         with self._query(rows, f"geo consume {self}", "messages", self._on_batch, self._trigger) as query:
+            looked = time.monotonic()
             while query.isActive and tail.isActive and not self._is_over() and not self._anew.is_set():
                 self.dispatcher.redeliver()
                 time.sleep(_POLL_S)
+                if time.monotonic() - looked > LOOK_INTERVAL_S:
+                    seen, version, looked = version, self._version(), time.monotonic()
+                    if version.table_id != seen.table_id or version.number < seen.number:
+                        log.warning("%s: the log was replaced, looking at the whole of it", self)
+                        return
             self._raise_failure()
-            for one in (query, tail):
-                if not one.isActive and (error := one.exception()) is not None:
-                    raise error
+            _raise_ended(query, tail)
+
+    def _await_another(self, version: _Version, tail: StreamingQuery) -> None:
+        """`version` is one that a stream does not begin at, as that of a RESTORE: until another one is the newest there is nothing
+        to stream."""
+        looked = time.monotonic()
+        while tail.isActive and not self._is_over() and not self._anew.is_set():
+            self.dispatcher.redeliver()
+            time.sleep(_POLL_S)
+            if time.monotonic() - looked > _IDLE_S:
+                if self._version() != version:
+                    return
+                looked = time.monotonic()
+        _raise_ended(tail)
+
+    def _version(self) -> _Version:
+        return _Version(self._log.table_id(), self._log.latest_version())
 
     def _catch_up(self) -> None:
         """Take in the log as it is by now, and all that is known of the subscription."""
@@ -244,19 +298,16 @@ class Run:
         try:
             held = None if self._typed else brought(rows, PUBLISH_ORDER)
             self.dispatcher.deliver(rows if held is None else held, held=held is not None)
-        except PySparkException:
-            raise  # of the user's function: it is noted; of reading the log: it is looked at again
         except BaseException as error:
-            self._failure = error
+            if not of_spark(error):  # of the user's function: it is noted; of reading the log: it is looked at again
+                self._failure = error
             raise
 
-    def _failed(self) -> BaseException | None:
-        """What ends the run, in whichever thread it was met."""
-        return self._failure if self.dispatcher.failure is None else self.dispatcher.failure
-
     def _raise_failure(self) -> None:
-        if (failure := self._failed()) is not None:
-            raise failure
+        """What ends the run, in whichever thread it was met."""
+        for failure in (self.dispatcher.failure, self._unpublished, self._failure):
+            if failure is not None:
+                raise failure
 
     def _is_over(self) -> bool:
         self._refuse_deleted()
@@ -277,9 +328,16 @@ class Run:
                 self._flush()
                 self._ended.wait(max(0.0, FLUSH_INTERVAL_S - (time.monotonic() - begun)))
         except BaseException as error:
-            self._failure = error
+            log.error("%s: acknowledgements could not be published: %s", self, first_line(error))
+            self._unpublished = error
 
     def _flush(self) -> None:
         told = self.dispatcher.take_told()
         if told is not None:
             self._publisher.publish([(self._topic, self._name, told)])
+
+
+def _raise_ended(*queries: StreamingQuery) -> None:
+    for query in queries:
+        if not query.isActive and (error := query.exception()) is not None:
+            raise error

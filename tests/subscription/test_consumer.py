@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,13 +16,16 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.errors import AlreadyOwnedError, FencedError, GeoError, InvalidNameError, SchemaError, UsageError
+from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, SchemaError, UsageError
+from geo.log.intake import MAX_HEADER_BYTES
 from geo.log.message_id import MessageId
 from geo.log.names import Topic
 from geo.log.publish import publish
 from geo.log.topics import create_partitions, registered_topics
 from geo.subscription import run as run_module
-from geo.subscription.acks import AckPublisher
+from geo.subscription.acks import AckPublisher, consumer_name, running_consumer
+from geo.subscription.admin import reset
+from geo.subscription.dead_letters import dead_letter_topic
 from geo.subscription.dispatcher import Consumed
 from geo.subscription.message_set import MessageSet
 from geo.subscription.state import Base, State
@@ -278,6 +283,42 @@ def test_the_same_object_runs_again_after_an_error_too_and_tells_of_each_run(bac
         assert done == Consumed(delivered=4, acknowledged=4)
 
 
+def test_what_was_delivered_before_a_reset_is_not_acknowledged_after_it(backlog: World) -> None:
+    with consuming(backlog, "eu", NONE) as consumer:
+        consumer.until_given(*EU)
+        assert consumer.subscription.acknowledge(EU[:2]) == 2
+        reset(backlog.spark, backlog.config, "eu", TOPIC, NAME, "latest")
+        consumer.until(lambda: consumer.subscription.state.epoch.counter == 1)
+        assert consumer.subscription.acknowledge(EU[2:5]) == 0
+    assert consumer.subscription.done.refused == 3
+    assert known(backlog, "eu").acked == MessageSet()
+
+
+def test_after_a_record_that_may_or_may_not_be_there_nothing_more_is_published_and_the_next_start_finds_out(
+    backlog: World,
+) -> None:
+    def fails_later(messages: DataFrame) -> DataFrame:
+        if len(given.batches) == 2:
+            deadline = time.monotonic() + LIMIT_S
+            while any(thread.name == f"geo-acks-{NAME}" for thread in threading.enumerate()):
+                assert time.monotonic() < deadline, "the flusher goes on"
+                time.sleep(0.01)
+            raise ValueError("mine")
+        return messages
+
+    given = Given(fails_later)
+    # The first record creates the subscription. The second lands, and whoever wrote it is not told.
+    crash.arm(f"{CrashPoint.ACKS_AFTER_FLUSH.value}:raise:2")
+    with pytest.raises(ValueError, match="mine"):
+        consume(backlog, "eu", given, batch_rows=7)
+    crash.arm(None)
+    assert running_consumer(backlog.tables("eu"), TOPIC, NAME) is not None, "it did not end well"
+    assert consume(backlog, "eu").ids == EU[7:]
+    records = backlog.log("eu", TOPIC.acks).read().where(F.col("producer") == consumer_name(TOPIC, NAME))
+    entries = [row["entry_id"] for row in records.orderBy("entry_id").collect()]
+    assert entries == list(range(len(entries))), "no entry was given twice"
+
+
 # -- failover ----------------------------------------------------------------------------------------------------------------
 
 
@@ -368,6 +409,37 @@ def test_deliveries_are_counted_over_runs_and_clusters_until_a_message_is_a_dead
     assert known(world, "eu").acked.size == 4
 
 
+def test_a_dead_letter_topic_gets_the_columns_that_its_topic_got(backlog: World) -> None:
+    log = backlog.log("eu")
+    with consuming(backlog, "eu", "entry_id NOT IN (3, 22)", redelivery_delay_s=0.2, max_redeliveries=0) as consumer:
+        consumer.until(lambda: consumer.subscription.done.dead_lettered == 1)
+        backlog.spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS (note STRING)")
+        log.append(backlog.entries("eu", 20, 25).withColumn("note", F.concat(F.lit("n"), F.col("entry_id"))))
+        consumer.until(lambda: consumer.subscription.done.dead_lettered == 2)
+    assert [(row["key"], row["note"]) for row in letters(backlog, "eu")] == [("k22", "n22"), ("k3", None)]
+
+
+def test_a_letter_that_would_be_too_large_loses_its_own_properties_and_says_so(world: World) -> None:
+    large = world.rows(0, 1).withColumn("properties", F.expr(f"map('a', repeat('x', {MAX_HEADER_BYTES - 100}))"))
+    publish(large, TOPIC, config=world.config, cluster="eu", order_by="number")
+    consume(world, "eu", NONE, max_redeliveries=0)
+    assert consume(world, "eu", NONE, max_redeliveries=0).consumed.dead_lettered == 1
+    (letter,) = letters(world, "eu")
+    assert "a" not in letter["properties"]
+    assert letter["properties"]["geo.dead_letter_reason"].endswith(
+        "its own properties are left out, they would be too large with these"
+    )
+
+
+def test_what_a_batch_acknowledged_stays_so_when_its_dead_letters_cannot_be_published(backlog: World) -> None:
+    foreign = backlog.log("eu", dead_letter_topic(TOPIC, "worn"))
+    backlog.spark.range(3).write.format("delta").save(foreign.name)
+    with pytest.raises(SchemaError, match="is not a topic-log of delta-geo"):
+        consume(backlog, "eu", name="worn", max_redeliveries=0)
+    assert known(backlog, "eu", "worn").acked == MessageSet.of(EU) - MessageSet.of(EU[7:8])
+    assert running_consumer(backlog.tables("eu"), TOPIC, "worn") is None, "it ended well"
+
+
 # -- a log that changes under a running consumer -------------------------------------------------------------------------------
 
 
@@ -414,6 +486,42 @@ def test_a_consumer_starts_behind_a_commit_that_its_stream_could_not_read(
         backlog.write("eu", 20, 25)
         consumer.until_given(*ids("eu", 20, 25))
     assert sorted(consumer.given.ids) == ids("eu", 0, 25)
+
+
+def test_a_consumer_waits_behind_a_restore_for_the_next_message(backlog: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream does not begin at such a commit; there is no other yet."""
+    monkeypatch.setattr(run_module, "_RESTARTS", 1)
+    monkeypatch.setattr(run_module, "_IDLE_S", 0.2)
+    older = backlog.log("eu").latest_version()
+    backlog.write("eu", 20, 22)
+    newer = backlog.log("eu").latest_version()
+    _restore(backlog, older)
+    backlog.write("eu", 22, 24)
+    _restore(backlog, newer)  # some files come back, others go
+    with consuming(backlog, "eu", NONE, redelivery_delay_s=0.2) as consumer:
+        consumer.until(lambda: len(consumer.given.counts.get(EU[0], [])) > 8)
+        consumer.given.done = ALL
+        backlog.write("eu", 24, 26)
+        consumer.until_given(*ids("eu", 24, 26))
+    assert consumer.given.counts.keys() == {*ids("eu", 0, 22), *ids("eu", 24, 26)}
+
+
+def test_a_consumer_notices_that_its_log_was_replaced_by_an_older_copy(
+    backlog: World, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's stream need not: it waits for the version that it has read up to."""
+    monkeypatch.setattr(run_module, "LOOK_INTERVAL_S", 0.2)
+    log, aside = Path(backlog.log("eu").name), tmp_path_factory.mktemp("aside")
+    shutil.copytree(log, aside / "copy")
+    for first in range(20, 30, 2):
+        backlog.write("eu", first, first + 2)
+    with consuming(backlog, "eu") as consumer:
+        consumer.until_given(*ids("eu", 0, 30))
+        log.rename(aside / "replaced")
+        (aside / "copy").rename(log)
+        backlog.log("eu").append(backlog.entries("us", 0, 3))
+        consumer.until_given(*ids("us", 0, 3))
+    assert len(consumer.given.ids) == 33, "nothing came twice"
 
 
 def test_what_a_restore_takes_away_while_it_waits_for_its_redelivery_is_not_acknowledged_unseen(backlog: World) -> None:
@@ -484,8 +592,10 @@ def test_one_consumer_at_a_time_and_one_that_takes_over_fences_the_other(backlog
 def test_a_second_start_of_a_consumer_that_runs_is_refused_and_the_run_goes_on(backlog: World) -> None:
     with consuming(backlog, "eu") as consumer:
         consumer.until_given(*EU)
-        with pytest.raises(GeoError):
+        with pytest.raises(UsageError, match="a run goes on already"):
             consumer.subscription.start(Given())
+        with pytest.raises(UsageError, match="now and then"):
+            consumer.subscription.start(Given(), trigger="now and then")
         backlog.write("eu", 20, 25)
         consumer.until_given(*ids("eu", 20, 25))
 
@@ -524,7 +634,7 @@ def test_a_topic_that_is_not_there_or_is_partitioned_or_ours_is_refused_and_noth
     def registered() -> list[str]:
         return [str(found.topic) for found in registered_topics(world.tables("eu"))]
 
-    with pytest.raises((SchemaError, UsageError), match="persistent://shop/web/clicks: has no log in cluster eu"):
+    with pytest.raises(UsageError, match="persistent://shop/web/clicks: has no log in cluster eu"):
         consume(world, "eu")
     assert registered() == []
     create_partitions(world.tables("eu"), TOPIC, 2)
@@ -541,7 +651,9 @@ def test_acknowledgements_are_not_consumed(backlog: World) -> None:
         consume(backlog, "eu", topic=TOPIC.acks)
 
 
-@pytest.mark.parametrize("option", [{"start": "yesterday"}, {"batch_rows": 0}, {"max_redeliveries": -1}], ids=str)
+@pytest.mark.parametrize(
+    "option", [{"start": "yesterday"}, {"batch_rows": 0}, {"max_redeliveries": -1}, {"max_redeliveries": 255}], ids=str
+)
 def test_an_option_that_means_nothing_is_refused(backlog: World, option: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         consume(backlog, "eu", NONE, **option)

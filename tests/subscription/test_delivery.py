@@ -29,10 +29,13 @@ class Consumer(RuleBasedStateMachine):
         self.back_at: dict[MessageId, int] = {}
         self.published: list[State] = [State(base=Base())]
         self.floors: set[MessageId] = set()
+        self.outdated: set[MessageId] = set()
 
     def _hand_out(self, found: MessageSet, done: set[MessageId]) -> None:
         dead = self.real.given_up(found)
         assert set(dead) == {one for one in found if self.vain.get(one, 0) > 2}
+        self.real.hand_out(found)
+        self.outdated -= set(found)
         done = (done & set(found)) | set(dead)
         self.real.settle(found, MessageSet.of(done), self.real.state.epoch, self.now)
         self.acked |= done
@@ -76,10 +79,14 @@ class Consumer(RuleBasedStateMachine):
 
     @rule(floor=st.integers(0, 12), late=some)
     def reset_elsewhere(self, floor: int, late: set[MessageId]) -> None:
+        """While a batch is out."""
+        late -= self.back_at.keys()
+        self.real.hand_out(MessageSet.of(late))
         old = self.real.state.epoch
         begun = self.real.state.reset("us", Base({("eu", 1): floor}))
         self.published.append(begun)
         assert self.real.received(begun)
+        self.outdated |= late | self.back_at.keys()
         for known in (self.acked, self.vain, self.back_at):
             known.clear()
         self.floors = {MessageId("eu", 1, entry) for entry in range(floor)}
@@ -95,6 +102,7 @@ class Consumer(RuleBasedStateMachine):
     def the_set_is_what_was_acknowledged(self) -> None:
         assert set(self.real.state.acked) == self.acked
         assert set(self.real.waiting) == set(self.back_at)
+        assert set(self.real.outdated) == self.outdated
         for one in set(ALL) - self.acked:
             assert self.real.state.redelivery_count(one) == self.vain.get(one, 0)
 

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from geo.errors import UsageError
+from geo.errors import UnsafeError, UsageError
 from geo.log.message_id import MessageId
 from geo.log.names import Topic
-from geo.subscription.acks import AckPublisher, read_known
+from geo.subscription.acks import AckPublisher, read_known, running_consumer
 from geo.subscription.admin import create, delete, list_subscriptions, reset, status
 from geo.subscription.consumer import Subscription
 from geo.subscription.failover import Failover, failover
@@ -213,8 +213,9 @@ def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(con
     assert state(world, "us").deleted
     assert state(world, "eu").deleted
     assert [one.deleted for one in list_subscriptions(world.spark, world.config)] == [True, True]
-    with pytest.raises(Exception, match="was deleted"):
+    with pytest.raises(UnsafeError, match="was deleted"):
         consume(world, "eu")
+    assert running_consumer(world.tables("eu"), TOPIC, NAME) is None
     create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
     with pytest.raises(UsageError, match="is there already"):
         create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
