@@ -12,10 +12,12 @@ _POLL_S = 0.02
 
 def stop_between_batches(query: StreamingQuery) -> None:
     """Let the running micro-batch end, then stop the query. A stop inside a batch leaves it to a replay, and Spark then
-    ends some of them with a StackOverflowError."""
-    while query.isActive and query.status["isTriggerActive"]:
-        time.sleep(_POLL_S)
-    query.stop()
+    ends some of them with a StackOverflowError. Interrupted, it stops the query at once."""
+    try:
+        while query.isActive and query.status["isTriggerActive"]:
+            time.sleep(_POLL_S)
+    finally:
+        query.stop()
 
 
 def of_spark(error: BaseException) -> bool:

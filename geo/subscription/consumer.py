@@ -120,16 +120,18 @@ class Subscription:
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until a run that was started ends; True if it did. Raises what ended it."""
-        if self._ended is None:
+        ended = self._ended
+        if ended is None:
             raise UsageError(f"{self}: nothing was started.")
-        if not wait([self._ended], timeout_s).done:
+        if not wait([ended], timeout_s).done:
             return False
-        if (error := self._ended.exception()) is not None:
+        if (error := ended.exception()) is not None:
             raise error
         return True
 
     def acknowledge(self, ids: Iterable[MessageId]) -> int:
-        """Acknowledge messages by id, whenever they were delivered. Returns how many of them exist; the others are refused.
+        """Acknowledge messages by id, whenever they were delivered. Returns how many of them count: refused are those that do not
+        exist, and those that this run delivered before the subscription was reset and not since.
 
         Raises UsageError unless a run goes on, which publishes it.
         """

@@ -26,7 +26,7 @@ class Delivery:
     outdated: MessageSet = field(default_factory=MessageSet)
     """Out when the subscription began elsewhere, and not since: whoever still acknowledges them means the epoch before."""
     _out: MessageSet = field(default_factory=MessageSet)
-    """Handed out and not settled."""
+    """Ripe or handed out, and not settled."""
     _due: list[tuple[float, MessageSet]] = field(default_factory=list)
     _told: State | None = None
     """What this consumer has found out and not yet published."""
@@ -49,8 +49,8 @@ class Delivery:
         return messages & levels[self.max_redeliveries]
 
     def hand_out(self, messages: MessageSet) -> None:
-        """The user's function gets them now."""
-        self._out, self.outdated = messages, self.outdated - messages
+        """The user's function gets them now, or they are given up."""
+        self._out, self.outdated = self._out | messages, self.outdated - messages
 
     def settle(self, delivered: MessageSet, acked: MessageSet, epoch: Epoch, now: float) -> None:
         """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done."""
@@ -71,7 +71,7 @@ class Delivery:
             return MessageSet()
         ripe = MessageSet.union(passed) & self.waiting
         self._due = [(time, messages) for time, messages in self._due if time > now]
-        self.waiting = self.waiting - ripe
+        self.waiting, self._out = self.waiting - ripe, self._out | ripe
         return ripe
 
     def received(self, state: State) -> bool:

@@ -39,7 +39,8 @@ ONE_PARTITION = 10_000
 @dataclass(frozen=True, slots=True)
 class Consumed:
     """What a run did. `redelivered`: how many of those delivered had been delivered before, in vain. `refused`: acknowledgements
-    of messages that do not exist, and records that changed nothing for another reason than being known."""
+    of messages that do not exist or were delivered before a reset, and records that changed nothing for another reason than being
+    known."""
 
     delivered: int = 0
     redelivered: int = 0
@@ -86,7 +87,8 @@ class Dispatcher:
             self._goes_on = True
 
     def end(self) -> None:
-        with self._known:
+        """Once the batch in hand has ended."""
+        with self._turn, self._known:
             self._goes_on = False
 
     def close(self, *, clean: bool) -> None:
@@ -142,7 +144,7 @@ class Dispatcher:
             each_once = whole.size == ids.num_rows
             pick, held = (among, held) if each_once else (only, False)
             for at in range(0, ids.num_rows, self._options.batch_rows):
-                if self._ends():
+                if not self._goes_on or self._ends():
                     return
                 part = ids.slice(at, self._options.batch_rows)
                 present = whole if part.num_rows == ids.num_rows else message_set(part)

@@ -54,7 +54,7 @@ _IDLE_S = 5.0
 
 _POLL_S = 0.05
 _RESTARTS = 5
-"""Of the query in a row, none of which delivered anything or lived for a minute: after that its error is the user's to see."""
+"""Of the queries in a row, none of which lived for a minute: after that their error is the user's to see."""
 
 _STEADY_S = 60.0
 
@@ -69,8 +69,8 @@ class _Version(NamedTuple):
 class Run:
     """One run of a consumer. `go` does, in this order, with a named crash point after each arrow:
     1. own the subscription in this cluster 2. read what is known of it; if nothing, create it → 3. deliver what the log holds
-    at its newest version V, then stream from V. A batch: the user's function → dead letters → the acknowledged set, which is
-    published once a second (→ before, → after). Nothing else is kept: where a start goes on is what is not acknowledged, so no
+    at its newest version V, then stream from V. A batch: the user's function → the acknowledged set, which is published once a
+    second (→ before, → after); then dead letters → and theirs. Nothing else is kept: where a start goes on is what is not acknowledged, so no
     checkpoint can be lost, too old, or of another table.
     """
 
@@ -123,7 +123,8 @@ class Run:
         self._raise_failure()
 
     def _close(self, *, tidy: bool) -> None:
-        """Publish what is left and give the subscription back, unless a record may be in the log that is not counted."""
+        """Publish what is left and give the subscription back, unless a record may be in the log that is not counted. Not `tidy`:
+        only let go."""
         published = False
         try:
             if tidy and self._unpublished is None:
@@ -183,7 +184,7 @@ class Run:
     def _run_on(self) -> None:
         restarts, failed_at, again = 0, None, False
         while not self._is_over():
-            before, began, version = self.dispatcher.done.delivered, time.monotonic(), None
+            began, version = time.monotonic(), None
             self._anew.clear()
             try:
                 if again:
@@ -203,8 +204,8 @@ class Run:
                 if not of_spark(error):
                     raise
                 # The log was restored, erased from, made anew: what is not acknowledged is found again.
-                went_on = self.dispatcher.done.delivered > before or time.monotonic() - began > _STEADY_S
-                restarts, failed_at = 0 if went_on else restarts + 1, version
+                restarts = 0 if time.monotonic() - began > _STEADY_S else restarts + 1
+                failed_at = version
                 if restarts > _RESTARTS:
                     raise
                 log.warning("%s: a query ended, looking at the whole log again: %s", self, first_line(error))

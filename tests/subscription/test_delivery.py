@@ -77,16 +77,20 @@ class Consumer(RuleBasedStateMachine):
         self.acked |= waiting
         self.back_at.clear()
 
-    @rule(floor=st.integers(0, 12), late=some)
-    def reset_elsewhere(self, floor: int, late: set[MessageId]) -> None:
-        """While a batch is out."""
-        late -= self.back_at.keys()
+    @rule(floor=st.integers(0, 12), late=some, seconds=st.integers(0, 15))
+    def reset_elsewhere(self, floor: int, late: set[MessageId], seconds: int) -> None:
+        """While a batch is out, and others wait to be handed out again."""
+        self.now += seconds
+        ripe = set(self.real.due(self.now))
+        for one in ripe:
+            del self.back_at[one]
+        late = late - self.back_at.keys()
         self.real.hand_out(MessageSet.of(late))
         old = self.real.state.epoch
         begun = self.real.state.reset("us", Base({("eu", 1): floor}))
         self.published.append(begun)
         assert self.real.received(begun)
-        self.outdated |= late | self.back_at.keys()
+        self.outdated |= late | ripe | self.back_at.keys()
         for known in (self.acked, self.vain, self.back_at):
             known.clear()
         self.floors = {MessageId("eu", 1, entry) for entry in range(floor)}
