@@ -35,7 +35,7 @@ class CrashPoint(str, Enum):
     LINK_BEFORE_APPEND = "link-before-append"
     LINK_AFTER_APPEND = "link-after-append"
     LINK_STATE_RECORDED = "link-state-recorded"
-    # consume: owners row -> creation record -> [the user's function -> acknowledged -> dead letters -> acknowledged; beside it, acknowledgement record]
+    # consume: owners row -> creation record -> [the user's function -> dead letters]; beside it acknowledgement records
     CONSUME_CREATED = "consume-created"
     CONSUME_PROCESSED = "consume-processed"
     CONSUME_DEAD_LETTERED = "consume-dead-lettered"

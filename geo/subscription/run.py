@@ -70,8 +70,8 @@ class Run:
     """One run of a consumer. `go` does, in this order, with a named crash point after each arrow:
     1. own the subscription in this cluster 2. read what is known of it; if nothing, create it → 3. deliver what the log holds
     at its newest version V, then stream from V. A batch: the user's function → the acknowledged set, which is published once a
-    second (→ before, → after); then dead letters → and theirs. Nothing else is kept: where a start goes on is what is not acknowledged, so no
-    checkpoint can be lost, too old, or of another table.
+    second (→ before, → after); then dead letters → and theirs. Nothing else is kept: where a start goes on is what is not
+    acknowledged, so no checkpoint can be lost, too old, or of another table.
     """
 
     def __init__(
@@ -216,30 +216,37 @@ class Run:
         # A version that exists, though it is delivered already: a number beyond the latest is refused.
         rows = self._log.read_stream({"startingVersion": str(version.number), "ignoreDeletes": "true"})
         with self._query(rows, f"geo consume {self}", "messages", self._on_batch, self._trigger) as query:
-            looked = time.monotonic()
-            while query.isActive and tail.isActive and not self._is_over() and not self._anew.is_set():
-                self.dispatcher.redeliver()
-                time.sleep(_POLL_S)
-                if time.monotonic() - looked > LOOK_INTERVAL_S:
-                    seen, version, looked = version, self._version(), time.monotonic()
-                    if version.table_id != seen.table_id or version.number < seen.number:
-                        log.warning("%s: the log was replaced, looking at the whole of it", self)
-                        return
-            self._raise_failure()
-            _raise_ended(query, tail)
+            seen = version
+
+            def replaced(now: _Version) -> bool:
+                nonlocal seen
+                before, seen = seen, now
+                if is_other := now.table_id != before.table_id or now.number < before.number:
+                    log.warning("%s: the log was replaced, looking at the whole of it", self)
+                return is_other
+
+            self._redeliver_until(replaced, LOOK_INTERVAL_S, query, tail)
 
     def _await_another(self, version: _Version, tail: StreamingQuery) -> None:
         """`version` is one that a stream does not begin at, as that of a RESTORE: until another one is the newest there is nothing
         to stream."""
+        self._redeliver_until(lambda now: now != version, _IDLE_S, tail)
+
+    def _redeliver_until(self, changed: Callable[[_Version], bool], every_s: float, *queries: StreamingQuery) -> None:
+        """Until the run is over, the subscription begins elsewhere, the log has `changed`, asked so often, or one of the queries
+        ends: then its error is raised."""
         looked = time.monotonic()
-        while tail.isActive and not self._is_over() and not self._anew.is_set():
+        while all(query.isActive for query in queries) and not self._is_over() and not self._anew.is_set():
             self.dispatcher.redeliver()
             time.sleep(_POLL_S)
-            if time.monotonic() - looked > _IDLE_S:
-                if self._version() != version:
+            if time.monotonic() - looked > every_s:
+                if changed(self._version()):
                     return
                 looked = time.monotonic()
-        _raise_ended(tail)
+        self._raise_failure()
+        for query in queries:
+            if not query.isActive and (error := query.exception()) is not None:
+                raise error
 
     def _version(self) -> _Version:
         return _Version(self._log.table_id(), self._log.latest_version())
@@ -336,9 +343,3 @@ class Run:
         told = self.dispatcher.take_told()
         if told is not None:
             self._publisher.publish([(self._topic, self._name, told)])
-
-
-def _raise_ended(*queries: StreamingQuery) -> None:
-    for query in queries:
-        if not query.isActive and (error := query.exception()) is not None:
-            raise error
