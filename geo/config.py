@@ -40,6 +40,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from geo.config_tree import (
     LONGEST_OUTAGE_S,
+    OWNER_TIMEOUT_S,
     SECRET_FORMS,
     Cluster,
     Config,
@@ -127,7 +128,9 @@ def _read_cluster(reader: Reader, name: str, line: int, node: Node, base: str) -
         return resolve_location(text, base)
 
     what = f"cluster {show(name)}"
-    fields = reader.fields(node, what, (), ("root", "catalog", "schema", "checkpoints", "spark_conf"))
+    fields = reader.fields(
+        node, what, (), ("root", "catalog", "schema", "checkpoints", "spark_conf", "single_driver", "owner_timeout")
+    )
     conf = _read_spark_conf(reader, fields.get("spark_conf"), what)
 
     before = reader.refused
@@ -136,9 +139,23 @@ def _read_cluster(reader: Reader, name: str, line: int, node: Node, base: str) -
     catalog = reader.word(fields.get("catalog"), f"{what}: catalog", check_identifier)
     schema = reader.word(fields.get("schema"), f"{what}: schema", check_identifier)
     checkpoints = reader.text(fields.get("checkpoints"), f"{what}: checkpoints", resolve)
+    single_driver = reader.word(fields.get("single_driver"), f"{what}: single_driver", _check_flag)
+    owner_timeout_s = reader.word(fields.get("owner_timeout"), f"{what}: owner_timeout", duration_s)
     if reader.refused > before or not isinstance(node, MappingNode):
         return None  # what is wrong is already said, and the rest would follow from it
-    return reader.attempt(line, lambda: Cluster(name, root, catalog, schema, checkpoints or "", conf))
+    return reader.attempt(
+        line,
+        lambda: Cluster(
+            name,
+            root,
+            catalog,
+            schema,
+            checkpoints or "",
+            conf,
+            single_driver=single_driver == "true",
+            owner_timeout_s=OWNER_TIMEOUT_S if owner_timeout_s is None else owner_timeout_s,
+        ),
+    )
 
 
 def _read_spark_conf(reader: Reader, node: Node | None, what: str) -> dict[str, str | Secret]:
@@ -189,6 +206,12 @@ def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> Topic
     among = _read_list(reader, fields.get("replication_clusters"), "replication_clusters", partial(known, clusters=clusters))
     longest_outage_s = reader.word(fields.get("longest_outage"), "longest_outage", duration_s)
     return None if match is None else TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or LONGEST_OUTAGE_S)
+
+
+def _check_flag(text: str) -> str:
+    if text not in ("true", "false"):
+        raise UsageError(f"{show(text)} is neither true nor false")
+    return text
 
 
 def _check_version(text: str) -> str:

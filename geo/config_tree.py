@@ -40,6 +40,12 @@ Local = Mapping[str, Sequence[str] | None]
 LONGEST_OUTAGE_S = 7 * 86_400
 """A week: somebody notices, and has time."""
 
+OWNER_TIMEOUT_S = 5 * 60
+"""An owner on another host that gave no sign of life for so long is replaced without a person: longer than a pause of garbage
+collection or a slow commit, and than clocks differ; the fence makes it safe if it lived after all."""
+
+LEAST_OWNER_TIMEOUT_S = 30
+
 # Unity Catalog and Hive take more when quoted; these never need more than quoting.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
 _CONF_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
@@ -84,7 +90,8 @@ class Secret:
 class Cluster:
     """One region's storage: tables below `root`, or in `catalog`.`schema`; exactly one of the two. UsageError if not.
 
-    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end.
+    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end. `single_driver`: one driver at a time does all
+    that writes this cluster, which is what makes plain S3 safe.
     """
 
     name: str
@@ -94,9 +101,15 @@ class Cluster:
     checkpoints: str = ""
     # Not in the repr: that a value does not look secret is a guess.
     spark_conf: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
+    single_driver: bool = False
+    owner_timeout_s: int = OWNER_TIMEOUT_S
 
     def __post_init__(self) -> None:
         check_cluster(self.name)
+        if not LEAST_OWNER_TIMEOUT_S <= self.owner_timeout_s <= MAX_DURATION_S:
+            raise UsageError(
+                f"cluster {self.name}: owner_timeout {self.owner_timeout_s} s; allowed: {LEAST_OWNER_TIMEOUT_S} to {MAX_DURATION_S}"
+            )
         if (self.root is None) == (self.catalog is None):
             raise UsageError(f"cluster {self.name}: expected either root, or catalog and schema")
         if (self.catalog is None) != (self.schema is None):

@@ -18,6 +18,8 @@ from enum import Enum
 class CrashPoint(str, Enum):
     """Named windows, in the order in which one run passes them."""
 
+    # claim, by whoever: owners row -> fence file
+    CLAIM_WON = "claim-won"
     # publish: owners row -> ledgers row -> log commit -> recorded end -> checkpoint commit
     PUBLISH_CLAIMED = "publish-claimed"
     PUBLISH_LEDGERS_OPENED = "publish-ledgers-opened"

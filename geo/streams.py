@@ -7,6 +7,8 @@ import time
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from geo.errors import RetryableError
+
 _POLL_S = 0.02
 
 
@@ -18,6 +20,11 @@ def stop_between_batches(query: StreamingQuery) -> None:
             time.sleep(_POLL_S)
     finally:
         query.stop()
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether it is a fault of Spark or of storage, or one that says that it may pass by itself."""
+    return of_spark(error) or isinstance(error, (OSError, RetryableError))
 
 
 def of_spark(error: BaseException) -> bool:

@@ -62,7 +62,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
 
 def replicate(args: argparse.Namespace, output: Output) -> int:
     from geo.replication.replicate import Replicator
-    from geo.replication.state import State
+    from geo.replication.link_state import State
 
     parse_trigger(args.trigger)
     config = load(args.config)
@@ -80,7 +80,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
     signal.signal(signal.SIGINT, lambda *_: runner.stop())
     reports = runner.run()
     output.data([{"link": r.link, "topic": r.topic, "state": r.state.value, "reason": r.reason, "replicated": r.replicated,
-                  "source_version": r.source_version} for r in reports])  # fmt: skip
+                  "source_version": r.source_version, "expired": r.expired} for r in reports])  # fmt: skip
     if not reports:
         output.text(f"nothing to replicate into {args.cluster}: its sources have no matching topic yet")
     return 1 if any(r.state in (State.FAILED, State.DELAYED) for r in reports) else 0
@@ -95,7 +95,7 @@ def reset(args: argparse.Namespace, output: Output) -> int:
 
 
 def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
-    from geo.replication.replicate import reconcile_links
+    from geo.replication.repair import reconcile_links
 
     config = load(args.config)
     config.link(args.source, args.target)
@@ -138,7 +138,8 @@ def links(args: argparse.Namespace, output: Output) -> int:
         for (source, topic), state in read_links(ClusterTables(spark, cluster)).items():
             if topic_glob_matches(args.topic, Topic.parse(topic)):
                 found.append({"link": f"{source}->{name}", "topic": topic, "state": state.state.value, "reason": state.reason,
-                              "source_version": state.source_version, "floors": state.floors})  # fmt: skip
+                              "source_version": state.cursor.version if state.cursor else None, "floors": state.floors,
+                              "expired": state.expired})  # fmt: skip
     found.sort(key=lambda row: (row["topic"], row["link"]))
     output.data(found)
     output.table(
@@ -254,7 +255,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
 
     config, topic = load(args.config), Topic.parse(args.topic)
     cluster = config.cluster(args.cluster)
-    tables = ClusterTables(start_spark("geo topics create"), cluster)
+    tables = ClusterTables(start_spark("geo topics create"), cluster).open_for_writing(config)
     columns = own_columns(args.columns) if args.columns else []
     if args.partitions is None:
         create_single(tables, topic, columns)
@@ -273,7 +274,7 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
 
     config, topic = load(args.config), Topic.parse(args.topic)
     cluster = config.cluster(args.cluster)
-    tables = ClusterTables(start_spark("geo topics set"), cluster)
+    tables = ClusterTables(start_spark("geo topics set"), cluster).open_for_writing(config)
     clusters = None if args.inherit else args.replication_clusters.split(",")
     changed = set_replication_clusters(tables, config, topic, clusters)
     output.data({"topics": list(map(str, changed)), "cluster": args.cluster, "replication_clusters": clusters})
@@ -334,6 +335,8 @@ def _until_stopped(wait: Callable[[float], bool], stop: Callable[[], None]) -> N
 def _told(report: LinkReport) -> str:
     ends = f", {report.replicated:,} messages replicated, at version {report.source_version} of the source"
     head = f"{report.link} {report.topic}: {report.state.value}"
+    if report.expired:
+        ends += f", {report.expired:,} left out because they had expired"
     if report.reason:
         return f"{head}: {report.reason}"
     return head + (ends if report.state.value == "STOPPED" else f" from version {report.source_version}")

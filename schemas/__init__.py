@@ -1,12 +1,12 @@
-"""Every table of delta-geo as data: columns, version, properties. No Spark here; `geo.log.tables` creates and checks them.
+"""Every table of delta-geo as data: columns, version, properties. No Spark here; `geo.log.table` creates and checks them.
 
 The version stands in each table as the property `geo.schema.version`, the kind as `geo.table`. **Additive-only rule**: a
 new version may add nullable columns at the end and nothing else, so an older reader keeps working on a newer table as
 long as the major number is the same; a program refuses to *write* a table of a newer version than it knows.
 """
 
-from schemas.system import CURSORS, LEDGERS, LINKS, OWNERS, TOPICS
+from schemas.system import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, TOPICS
 from schemas.table import Column, TableSchema
 from schemas.topic_log import ENVELOPE, TOPIC_LOG
 
-__all__ = ["CURSORS", "ENVELOPE", "LEDGERS", "LINKS", "OWNERS", "TOPICS", "TOPIC_LOG", "Column", "TableSchema"]
+__all__ = ["CURSORS", "ENVELOPE", "LEDGERS", "LINKS", "OWNERS", "PROCESSES", "TOPICS", "TOPIC_LOG", "Column", "TableSchema"]

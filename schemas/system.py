@@ -1,18 +1,27 @@
 """The system tables of a cluster (design section 4).
 
-All are journals: rows are appended, and of one subject the row with the highest `sequence` counts (not the newest time: a
-clock may step back). Appends of several writers never conflict, so nobody waits for anybody. In `owners` the sequence is
+All are journals: rows are appended, and of one subject the row that is last by the schema's `order` counts (not the newest time: a
+clock may step back). Appends of several writers never conflict, so nobody waits for anybody. In `owners` the generation is
 also the number of a Delta transaction, so that of two takers only one appends.
 """
 
 from schemas.table import Column, TableSchema
 
-# Default 10. A checkpoint is written inside the commit that is due and took 0.8 s; a hundred small commits are read in less.
-_JOURNAL = {"delta.checkpointInterval": "100"}
+_VERSION = 2
+"""Version 1 was before the first release: places of links were in Spark's checkpoints. Nothing of it is read."""
+
+_JOURNAL = {
+    # Default 10. A checkpoint is written inside the commit that is due and took 0.8 s; a hundred small commits are read in less.
+    "delta.checkpointInterval": "100",
+    # Nobody reads a journal's past, and every look at it lists its commits.
+    "delta.logRetentionDuration": "interval 1 day",
+    "delta.deletedFileRetentionDuration": "interval 1 day",
+}
 
 TOPICS = TableSchema(
     kind="topics",
-    version=1,
+    version=_VERSION,
+    least_version=_VERSION,
     subject=("topic",),
     properties=_JOURNAL,
     columns=(
@@ -26,8 +35,10 @@ TOPICS = TableSchema(
 
 LEDGERS = TableSchema(
     kind="ledgers",
-    version=1,
+    version=_VERSION,
+    least_version=_VERSION,
     subject=("topic", "producer", "source", "replicate_to"),
+    order=("generation", "sequence"),
     properties=_JOURNAL,
     columns=(
         Column("topic", "STRING", "full topic name", nullable=False),
@@ -36,66 +47,95 @@ LEDGERS = TableSchema(
         Column("source", "STRING", "partition of the producer's source this ledger is fed from", nullable=False),
         Column("replicate_to", "ARRAY<STRING>", "the same for all entries of the ledger"),
         Column("end", "BIGINT", "last entry known to be committed; -1: opened, still empty", nullable=False),
+        Column("closed", "STRING", "why nothing more is published to this ledger; NULL: it goes on"),
+        Column("uncompared", "ARRAY<STRING>", "clusters that were away when it was opened, and since", nullable=False),
         Column("source_end", "STRING", "source offset up to which the partition is published; NULL: nothing yet"),
         Column("source_count", "BIGINT", "rows of the source partition published so far", nullable=False),
-        Column("publish_time", "TIMESTAMP", "publish_time of the last entry"),
-        Column("table_id", "STRING", "Delta id of the topic log", nullable=False),
-        Column("table_version", "BIGINT", "version of the topic log up to which this row is exact", nullable=False),
-        Column("checkpoint_id", "STRING", "id of the streaming checkpoint whose batch numbers the offsets are, or NULL"),
+        Column("source_hash", "BIGINT", "XOR of their hashes; 0 where they are never looked at again", nullable=False),
         Column(
-            "sequence", "BIGINT", "counts the producer's rows here; the newest row of a ledger has the highest", nullable=False
+            "publish_time", "TIMESTAMP", "publish_time of the last entry; of an empty ledger, when it was opened", nullable=False
         ),
+        Column("table_id", "STRING", "Delta id of the topic log", nullable=False),
+        Column(
+            "table_version",
+            "BIGINT",
+            "version up to which the producer's newest row is exact: its last commit, or where it began",
+            nullable=False,
+        ),
+        Column("table_commit", "STRING", "id of that commit, which a history that grew again has not"),
+        Column("complete", "BOOLEAN", "the producer stopped cleanly: no later commit is its own", nullable=False),
+        Column("checkpoint_id", "STRING", "id of the streaming checkpoint whose batch numbers the offsets are, or NULL"),
+        Column("generation", "BIGINT", "claim of the owner that wrote this row", nullable=False),
+        Column("sequence", "BIGINT", "counts the producer's rows here; of one claim the newest has the highest", nullable=False),
         Column("recorded_at", "TIMESTAMP", "when this row was written", nullable=False),
     ),
 )
 
 OWNERS = TableSchema(
     kind="owners",
-    version=1,
+    version=_VERSION,
+    least_version=_VERSION,
     subject=("runner",),
+    order=("generation", "sequence"),
     properties=_JOURNAL,
     columns=(
-        Column("runner", "STRING", "link or producer and its topic", nullable=False),
-        Column("generation", "BIGINT", "raised by each new owner; the fence", nullable=False),
-        Column("token", "STRING", "drawn by the owner to recognise its own row", nullable=False),
+        Column("runner", "STRING", "an origin's way into a topic, or a producer and its topic", nullable=False),
+        Column("generation", "BIGINT", "number of the claim among all of this table; the fence", nullable=False),
+        Column("token", "STRING", "drawn by the claimer: with the generation the name of its fence", nullable=False),
         Column("holder", "STRING", "JSON: host, process ids, start", nullable=False),
-        Column("state", "STRING", "owned; a second row of the generation says released after a clean stop", nullable=False),
-        Column(
-            "sequence",
-            "BIGINT",
-            "even: the number of a claim among all of this table; odd, the next: its release",
-            nullable=False,
-        ),
+        Column("state", "STRING", "owned; a second row of the claim says released after a clean stop", nullable=False),
+        Column("sequence", "BIGINT", "0: the claim; 1: its release", nullable=False),
         Column("since", "TIMESTAMP", "when the row was written", nullable=False),
+    ),
+)
+
+PROCESSES = TableSchema(
+    kind="processes",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("process",),
+    properties=_JOURNAL,
+    columns=(
+        Column("process", "STRING", "host, process id and start of a process that owns something here", nullable=False),
+        Column("holder", "STRING", "the same as JSON, with its JVM", nullable=False),
+        Column("renewed_at", "TIMESTAMP", "its last sign of life", nullable=False),
+        Column("sequence", "BIGINT", "the same in microseconds; the newest has the highest", nullable=False),
     ),
 )
 
 LINKS = TableSchema(
     kind="links",
-    version=1,
+    version=_VERSION,
+    least_version=_VERSION,
     subject=("source", "topic"),
+    order=("generation", "sequence"),
     properties=_JOURNAL,
     columns=(
         Column("source", "STRING", "cluster read from", nullable=False),
         Column("topic", "STRING", "full topic name", nullable=False),
         Column("state", "STRING", "RUNNING, STOPPED, DELAYED or FAILED", nullable=False),
         Column("reason", "STRING", "why it is not running, with the range and the resolving verb"),
-        Column("generation", "BIGINT", "owner generation that wrote this row", nullable=False),
-        Column("source_table_id", "STRING", "Delta id of the source's topic log", nullable=False),
-        Column("source_version", "BIGINT", "all versions up to this one are in the target", nullable=False),
-        Column("target_table_id", "STRING", "Delta id of the target's topic log", nullable=False),
-        Column("target_version", "BIGINT", "a version of the target that holds all of it", nullable=False),
-        Column("witness", "STRING", "newest message replicated, `date/origin:ledger:entry`: must be in both logs"),
-        Column("checkpoint", "STRING", "name of the streaming checkpoint in use; NULL: go on from source_version"),
+        Column("generation", "BIGINT", "claim of the owner that wrote this row", nullable=False),
+        Column("origins", "ARRAY<STRING>", "the origins for which the cursor counts", nullable=False),
+        Column("source_table_id", "STRING", "the cursor: Delta id of the source's topic log; NULL: the target holds nothing yet"),
+        Column("source_version", "BIGINT", "the cursor: all versions of the source up to this one are in the target"),
+        Column("source_commit", "STRING", "the cursor: id of that commit, which a history that grew again has not"),
+        Column("target_table_id", "STRING", "Delta id of the target's topic log"),
+        Column("target_version", "BIGINT", "a version of the target that holds all of it"),
+        Column("target_commit", "STRING", "id of that commit"),
         Column("floors", "MAP<STRING, BIGINT>", "start: latest — `origin:ledger` to the first entry wanted; NULL: all"),
-        Column("sequence", "BIGINT", "counts the link's rows of this topic; the newest has the highest", nullable=False),
+        Column("expired", "BIGINT", "messages left out because they had expired, since the link began", nullable=False),
+        Column(
+            "sequence", "BIGINT", "counts the owner's rows of this topic; of one claim the newest has the highest", nullable=False
+        ),
         Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
     ),
 )
 
 CURSORS = TableSchema(
     kind="cursors",
-    version=1,
+    version=_VERSION,
+    least_version=_VERSION,
     subject=("topic", "subscription"),
     properties=_JOURNAL,
     columns=(

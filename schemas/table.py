@@ -23,7 +23,8 @@ class Column:
 class TableSchema:
     """One kind of table. `properties` are Delta table properties beside the two of ours.
 
-    `subject`: of a journal, the columns that say what a row is about; of one subject the newest row counts.
+    `subject`: of a journal, the columns that say what a row is about; of one subject the newest row counts, by the columns
+    `order`. A table of a version below `least_version` is not read.
     """
 
     kind: str
@@ -32,6 +33,8 @@ class TableSchema:
     partitioned_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     subject: tuple[str, ...] = ()
+    order: tuple[str, ...] = ("sequence",)
+    least_version: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -39,7 +39,8 @@ def retention_days(text: str | None) -> int | None:
 
 TOPIC_LOG = TableSchema(
     kind="topic-log",
-    version=1,
+    version=2,
+    least_version=2,
     columns=ENVELOPE,
     partitioned_by=("publish_date",),
     properties={

@@ -10,8 +10,8 @@ from unittest import mock
 
 from geo.log.names import Topic
 from geo.replication import replicate
+from geo.replication.link_state import State
 from geo.replication.replicate import LinkReport, Replicator
-from geo.replication.state import State
 from tests.world import World
 
 _LIMIT_S = 120.0

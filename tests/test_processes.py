@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint
 from geo.log.publish import publish_json_lines
+from geo.replication.link_state import State
 from geo.replication.replicate import LinkReport
-from geo.replication.state import State
 from tests.processes import GeoProcess, geo
 from tests.world import TOPIC, World
 

@@ -20,9 +20,9 @@ from geo.log.tables import ClusterTables
 from geo.log.topics import create_topic
 from geo.ops.verify import verify
 from geo.ops.verify_result import VerifyReport
+from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.replicate import LinkReport, Replicator
-from geo.replication.state import LinkState
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 
@@ -165,8 +165,3 @@ class World:
 
     def versions(self) -> dict[str, int]:
         return {name: self.log(name).latest_version() for name in self.config.clusters}
-
-    def checkpoint_commits(self, cluster: str, kind: str) -> list[Path]:
-        """The commit files of all checkpoints of a kind ("publish", "replicate") in a cluster, oldest batch first."""
-        found = (Path(self.config.cluster(cluster).checkpoints) / kind).rglob("commits/*")
-        return sorted((path for path in found if path.name.isdigit()), key=lambda path: int(path.name))

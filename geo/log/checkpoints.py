@@ -10,6 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from geo.errors import RetryableError
+from geo.log.files import local_path
+
 log = logging.getLogger(__name__)
 
 
@@ -30,6 +33,18 @@ def last_planned_batch(spark: SparkSession, checkpoint: str) -> int:
         return -1
     numbers = (row["name"].rpartition("/")[2] for row in names)
     return max((int(number) for number in numbers if number.isdigit()), default=-1)
+
+
+def planned_end(spark: SparkSession, checkpoint: str, batch: int) -> int:
+    """The last version that a micro-batch of a stream from one Delta table reads, all of it: Spark writes where a batch ends before
+    it begins (engine facts 19)."""
+    path = f"{checkpoint}/offsets/{batch}"
+    local = local_path(path)
+    lines = local.read_text().splitlines() if local is not None else [row[0] for row in spark.read.text(path).collect()]
+    end = json.loads(lines[-1])
+    if end["index"] >= 0:
+        raise RetryableError(f"{path}: the batch ends in the middle of version {end['reservoirVersion']}, {end}.")
+    return int(end["reservoirVersion"]) - 1
 
 
 def forget(checkpoint: str) -> None:

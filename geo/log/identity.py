@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     DateType,
@@ -27,9 +28,13 @@ from pyspark.sql.types import (
     IntegerType,
     IntegralType,
     LongType,
+    MapType,
     StringType,
+    StructField,
+    StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from geo.errors import UsageError
@@ -41,13 +46,17 @@ _ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, Time
 
 SOURCE, OFFSET, PUBLISHED = "_geo_source", "_geo_offset", "_geo_published"
 
+HASH = "_geo_hash"
+"""Column of what a row contains, as one number; 0 where nobody compares it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     """How the rows of one DataFrame are identified.
 
-    `gapless`: below an end nothing may ever be added (order columns), so the rows found there are counted and compared
-    with what was published. `unique`: offsets are distinct and order the entries.
+    `gapless`: below an end nothing may ever be added or changed (order columns), so the rows found there are counted, and with
+    their hash compared with what was published. `unique`: offsets are distinct and order the entries. `mark` says which source
+    it is, and is kept with each end.
     """
 
     source: Column
@@ -55,21 +64,28 @@ class Identity:
     types: tuple[DataType, ...]
     unique: bool
     gapless: bool = False
+    mark: str = ""
 
-    def tag(self, rows: DataFrame) -> DataFrame:
-        """`rows` with the columns SOURCE (string) and OFFSET (struct)."""
+    def tag(self, rows: DataFrame, columns: StructType) -> DataFrame:
+        """`rows` with the columns SOURCE (string), OFFSET (struct) and HASH, of the `columns` that get into the log as well."""
         offset = F.struct(*(c.alias(f"o{i}") for i, c in enumerate(self.offsets)))
-        return rows.withColumn(SOURCE, self.source).withColumn(OFFSET, offset)
+        tagged = rows.withColumn(SOURCE, self.source).withColumn(OFFSET, offset)
+        if not self.gapless:
+            return tagged.withColumn(HASH, F.lit(0).cast("bigint"))
+        given = [field for field in columns if field.name in tagged.columns]
+        return tagged.withColumn(HASH, _hash({SOURCE: F.col(SOURCE), OFFSET: self.as_text(F.col(OFFSET))}, given))
 
     def encode(self, offset: Sequence[str]) -> str:
-        """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string."""
-        return json.dumps(list(offset), separators=(",", ":"))
+        """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of the mark if there
+        is one."""
+        return json.dumps([*offset, *([self.mark] if self.mark else [])], separators=(",", ":"))
 
     def as_text(self, offset: Column) -> Column:
         """The struct of strings that `encode` takes."""
         return F.struct(*(offset.getField(f"o{i}").cast("string").alias(f"o{i}") for i in range(len(self.types))))
 
-    def _decoded(self, text: Column) -> Column:
+    def decoded(self, text: Column) -> Column:
+        """The inverse of `encode`, as OFFSET has it."""
         parts = F.from_json(text, "array<string>")
         return F.struct(*(parts[i].cast(t).alias(f"o{i}") for i, t in enumerate(self.types)))
 
@@ -77,11 +93,11 @@ class Identity:
         """`rows` (tagged) with the boolean PUBLISHED: at or below the end of its source partition."""
         if not ends:
             return rows.withColumn(PUBLISHED, F.lit(False))
-        published = [{"_end_source": name, "_end": end.offset} for name, end in ends.items()]
-        known = rows_frame(spark, {"_end_source": "STRING", "_end": "STRING"}, published)
-        joined = rows.join(F.broadcast(known), F.col(SOURCE) == F.col("_end_source"), "left")
-        below = F.coalesce(F.col(OFFSET) <= self._decoded(F.col("_end")), F.lit(False))
-        return joined.withColumn(PUBLISHED, below).drop("_end_source", "_end")
+        published = [{"_geo_end_source": name, "_geo_end": end.offset} for name, end in ends.items()]
+        known = rows_frame(spark, {"_geo_end_source": "STRING", "_geo_end": "STRING"}, published)
+        joined = rows.join(F.broadcast(known), F.col(SOURCE) == F.col("_geo_end_source"), "left")
+        below = F.coalesce(F.col(OFFSET) <= self.decoded(F.col("_geo_end")), F.lit(False))
+        return joined.withColumn(PUBLISHED, below).drop("_geo_end_source", "_geo_end")
 
 
 def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None) -> Identity:
@@ -110,6 +126,42 @@ def by_batch(batch_id: int) -> Identity:
     return Identity(F.lit("stream"), (F.lit(batch_id).cast("bigint"),), (LongType(),), unique=False)
 
 
-def by_columns(source: str, offset: str) -> Identity:
+def by_columns(source: str, offset: str, mark: str = "") -> Identity:
     """Identity that a source of ours gives: a string column and a bigint column."""
-    return Identity(F.col(source), (F.col(offset),), (LongType(),), unique=True)
+    return Identity(F.col(source), (F.col(offset),), (LongType(),), unique=True, mark=mark)
+
+
+def _hash(identity: Mapping[str, Column], fields: Sequence[StructField]) -> Column:
+    """What a row is, as one number. A column that is NULL does not count, so a column that a log gets later changes nothing."""
+    values = {**identity, **{field.name: _hashable(F.col(field.name), field.dataType) for field in fields}}
+    # Each with its name: a hash passes over NULL, so the same value in another column would hash alike.
+    return F.xxhash64(*(part for name, c in values.items() for part in (F.when(c.isNotNull(), F.lit(name)), c)))
+
+
+def _hashable(column: Column, kind: DataType) -> Column:
+    """The same value in a type that can be hashed: a map has no order of its own and is refused."""
+    if not _has_unhashable(kind):
+        return column
+    if isinstance(kind, MapType):
+        entries = F.transform(
+            F.map_entries(column),
+            lambda e: F.struct(
+                _hashable(e.getField("key"), kind.keyType).alias("key"),
+                _hashable(e.getField("value"), kind.valueType).alias("value"),
+            ),
+        )
+        return F.array_sort(entries)
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda item: _hashable(item, kind.elementType))
+    if isinstance(kind, StructType):
+        fields = (_hashable(column.getField(f.name), f.dataType).alias(f.name) for f in kind)
+        return F.when(column.isNotNull(), F.struct(*fields))
+    return column.cast("string")
+
+
+def _has_unhashable(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_unhashable(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(_has_unhashable(field.dataType) for field in kind)
+    return isinstance(kind, (MapType, VariantType))

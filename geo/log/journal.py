@@ -1,6 +1,6 @@
-"""The system tables as journals: rows are appended, and of one subject the row with the highest `sequence` counts.
+"""The system tables as journals: rows are appended, and of one subject the last row by the schema's `order` counts.
 
-Nothing is overwritten, so writers never wait for each other; every so often the many small files become one.
+Nothing is overwritten, so writers never wait for each other. Off their path somebody keeps a journal small (`clean`).
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from geo.log.cut import KEEP_OF_JOURNAL, cut_below
+from geo.log.delta_log import data_files, read_folder, remove_below
 from geo.log.frames import rows_frame
 from geo.log.table import Table
 from schemas import TableSchema
-
-COMPACT_EVERY = 8
-"""Rows of a subject between two compactions. Reading 15 files of a row took 0.25 s more than reading one, a compaction 0.4 s."""
 
 
 class Journal:
@@ -43,23 +42,31 @@ class Journal:
         rows = self.rows()
         if rows is None:
             return []
-        newest = (
-            rows.where(where).groupBy(*self._schema.subject).agg(F.max_by(F.struct(*self._schema.names), "sequence").alias("row"))
-        )
+        newest = rows.where(where).groupBy(*self._schema.subject).agg(self._last(F.struct(*self._schema.names)).alias("row"))
         return [row["row"] for row in newest.collect()]
+
+    def _last(self, row: Column) -> Column:
+        """Of the rows of one subject the last."""
+        return F.max_by(row, F.struct(*self._schema.order))
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows, given by column name, in one commit."""
         self._append(rows)
 
-    def append_once(self, rows: Sequence[Mapping[str, Any]], transaction: tuple[str, int], token: str) -> bool:
+    def append_once(self, rows: Sequence[Mapping[str, Any]], transaction: tuple[str, int], token: str) -> int | None:
         """Append rows unless this Delta transaction (application id, number), or a higher number of it, was used before.
 
-        Returns whether they were appended, told from `token`, which this call alone uses, in the newest commits. False can
-        also mean that a dozen commits came in the moment between; nobody else has the number then either.
+        Returns the version in which they were appended, told from `token`, which this call alone uses, in the newest commits.
+        None can also mean that a dozen commits came in the moment between; nobody else has the number then either.
         """
         self._append(rows, token, transaction)
-        return any(commit.user_metadata == token for commit in self._table.recent(12))
+        newest = self.version()
+        commits = self._table.commits(max(0, newest - 12), newest)
+        return next((commit.version for commit in commits if commit.user_metadata == token), None)
+
+    def version(self) -> int:
+        """The newest version, of a journal that exists."""
+        return self._table.latest_version()
 
     def _append(
         self, rows: Sequence[Mapping[str, Any]], token: str | None = None, transaction: tuple[str, int] | None = None
@@ -68,23 +75,38 @@ class Journal:
             self._table.create(self._schema)
         frame = rows_frame(self._table.spark, self._schema.types, rows).coalesce(1)
         self._table.append(frame, user_metadata=token, transaction=transaction)
-        if rows[0]["sequence"] % COMPACT_EVERY == 0:
-            self._table.commit(lambda: self._table.delta().optimize().executeCompaction())
 
-    def clean(self, *, dry_run: bool = False) -> int:
-        """Remove the rows that newer ones have superseded, and the files of before. Returns how many rows."""
+    def files(self) -> int:
+        """How many files its rows are in. On a local disk without a Spark job."""
+        if self._table.by_path and (folder := self._table.log_folder) is not None and (count := data_files(folder)) is not None:
+            return count
+        rows = self.rows()
+        return 0 if rows is None else len(rows.inputFiles())
+
+    def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:
+        """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many go.
+
+        An append that comes between stays (`Table.replace`).
+        """
         rows = self.rows()
         if rows is None:
             return 0
-        newest = rows.groupBy(*self._schema.subject).agg(F.max("sequence").alias("sequence"))
-        same = " AND ".join(f"old.`{name}` <=> new.`{name}`" for name in self._schema.subject)
-        superseded = (
-            rows.alias("old").join(newest.alias("new"), F.expr(f"{same} AND old.sequence < new.sequence"), "left_semi").count()
-        )
-        if not dry_run:
-            merge = self._table.delta().alias("old").merge(newest.alias("new"), f"{same} AND old.sequence < new.sequence")
-            if superseded:
-                self._table.commit(lambda: merge.whenMatchedDelete().execute())
-            self._table.commit(lambda: self._table.delta().optimize().executeCompaction())
-            self._table.commit(lambda: self._table.delta().vacuum())
+        newest = rows.groupBy(*self._schema.subject).agg(self._last(F.struct(*self._schema.names)).alias("row")).select("row.*")
+        kept = newest.where(keep)
+        superseded = rows.count() - kept.count()
+        if not dry_run and (superseded or self.files() > 1):
+            self._table.replace(kept.coalesce(1))
         return superseded
+
+    def cut(self) -> int:
+        """Let old commits go, which nobody looks at; returns how many. Other storages than a local disk are left to Delta's clean-up."""
+        folder = self._table.log_folder if self.exists() else None
+        if folder is None:
+            return 0
+        found = read_folder(folder)
+        return remove_below(folder, found, cut_below(found.newest, found.checkpoints, (), keep=KEEP_OF_JOURNAL).below)
+
+    def vacuum(self) -> None:
+        """Remove the files that no version within the table's retention needs."""
+        if self.exists():
+            self._table.commit(lambda: self._table.delta().vacuum())

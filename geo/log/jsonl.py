@@ -12,6 +12,7 @@ import base64
 import binascii
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -24,6 +25,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from geo.errors import SourceChangedError, UsageError
+
+log = logging.getLogger(__name__)
 
 FORMAT = "geo_jsonl"
 SCHEMA = (
@@ -186,12 +189,14 @@ class FileSpan(InputPartition):
 
 class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are `{file: [bytes, lines, fingerprint]}`. A fingerprint of what lies just before the offset tells a file
-    that was replaced from one that grew. With the available-now trigger a last line without its newline counts as
-    complete; while following, it is waited for."""
+    that was replaced from one that grew. A last line without its newline is waited for; with the available-now trigger it is
+    taken if it is a whole message, and else left for a later run."""
 
     def __init__(self, path: str, batch_bytes: int) -> None:
         self._path, self._batch_bytes = path, batch_bytes
         self._end: dict[str, int] | None = None
+        self._left: set[str] = set()
+        """Files of which it was said that their last line is left for later."""
 
     def initialOffset(self) -> dict[str, Any]:
         return {}
@@ -215,11 +220,35 @@ class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         f"{file}: was changed below line {lines + 1}, which is where publishing had come to. Nothing was skipped "
                         "or published. Give the new content a name of its own, or publish it with another --producer."
                     )
-                stop, counted = _whole_lines(stream, position, min(size, position + left), size, last=self._end is not None)
+                stop, counted, has_tail = _whole_lines(stream, position, min(size, position + left), size)
+                inside = _is_inside_a_line(stream, position)
+                if inside:
+                    _refuse_longer_line(stream, file, position, size, lines)
+                    counted -= stop > position  # its newline ends a line that is counted
+                if (
+                    has_tail
+                    and self._end is not None
+                    and (stop > position or not inside)
+                    and self._takes(stream, file, stop, size)
+                ):
+                    stop, counted = size, counted + 1
                 if stop > position:
                     end[file] = [stop, lines + counted, _fingerprint(stream, stop)]
                     left -= stop - position
         return end
+
+    def _takes(self, stream: pa.NativeFile, file: str, stop: int, size: int) -> bool:
+        """Whether the last line, which has no newline, is a whole message: somebody may be writing it."""
+        stream.seek(stop)
+        line = stream.read(min(size - stop, MAX_LINE_BYTES + 1))
+        try:
+            parse_line(line)
+        except ValueError as error:
+            if line.strip() and file not in self._left:
+                self._left.add(file)
+                log.warning("%s: the last line has no newline and is left for a later run: %s", file, error)
+            return False
+        return True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         spans: list[InputPartition] = []
@@ -234,7 +263,8 @@ class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         system, _ = open_path(self._path)
         rows: list[dict[str, Any]] = []
         with system.open_input_file(partition.file) as stream:
-            for number, line in enumerate(_lines(stream, partition.start, partition.end), partition.line):
+            first = partition.line - _is_inside_a_line(stream, partition.start)
+            for number, line in enumerate(_lines(stream, partition.start, partition.end), first):
                 if line.strip():
                     rows.append({"_geo_file": partition.file, "_geo_line": number, **_parsed(line)})
                 if len(rows) == _ROWS_PER_BLOCK:
@@ -258,8 +288,28 @@ def _fingerprint(stream: pa.NativeFile, position: int) -> str:
     return hashlib.sha256(stream.read(position - begin)).hexdigest()[:16]
 
 
-def _whole_lines(stream: pa.NativeFile, position: int, wanted: int, size: int, *, last: bool) -> tuple[int, int]:
-    """Where the last whole line at or after `wanted` ends, but one at least, and how many lines that makes."""
+def _is_inside_a_line(stream: pa.NativeFile, position: int) -> bool:
+    """Whether the line before `position` had no newline when it was read."""
+    if not position:
+        return False
+    stream.seek(position - 1)
+    return bool(stream.read(1) != b"\n")
+
+
+def _refuse_longer_line(stream: pa.NativeFile, file: str, position: int, size: int, lines: int) -> None:
+    """Raises SourceChangedError if more than its newline was added to the line that ended at `position`."""
+    stream.seek(position)
+    rest = stream.read(min(size - position, _FINGERPRINT_BYTES)).partition(b"\n")[0]
+    if rest.strip():
+        raise SourceChangedError(
+            f"{file}: line {lines} was a whole message without a newline when it was published, and goes on now. Nothing was skipped or "
+            "published. Give the new content a name of its own, or publish it with another --producer."
+        )
+
+
+def _whole_lines(stream: pa.NativeFile, position: int, wanted: int, size: int) -> tuple[int, int, bool]:
+    """Where the last whole line at or after `wanted` ends, but one at least; how many lines that makes; and whether all that comes
+    behind is a line without its newline."""
     stream.seek(position)
     at, end, count = position, position, 0
     while at < size and (at < wanted or end < wanted):
@@ -267,12 +317,12 @@ def _whole_lines(stream: pa.NativeFile, position: int, wanted: int, size: int, *
         if not chunk:
             break
         if at + len(chunk) >= wanted and (cut := chunk.find(b"\n", max(0, wanted - at - 1))) >= 0:
-            return at + cut + 1, count + chunk.count(b"\n", 0, cut + 1)
+            return at + cut + 1, count + chunk.count(b"\n", 0, cut + 1), False
         if (newline := chunk.rfind(b"\n")) >= 0:
             end = at + newline + 1
         count += chunk.count(b"\n")
         at += len(chunk)
-    return (at, count + 1) if last and at > end else (end, count)
+    return end, count, at > end
 
 
 def _lines(stream: pa.NativeFile, start: int, end: int) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError, OffsetOutOfRangeError, UnsupportedCodecError
+from kafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError, UnsupportedCodecError
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -73,6 +73,29 @@ def next_offsets(topic: str, ends: Mapping[str, int]) -> dict[str, int]:
     return {name.removeprefix(prefix): end + 1 for name, end in ends.items() if name.startswith(prefix)}
 
 
+def topic_id(settings: Mapping[str, Any], topic: str) -> str:
+    """The id that a Kafka topic has now, asked from this process. Errors as `KafkaReader.topic_id`."""
+    try:
+        return KafkaReader(settings, topic).topic_id()
+    finally:
+        _forget(settings)
+
+
+def refuse_other_topic(topic: str, topic_id: str, published: Mapping[str, str]) -> None:
+    """Raises SourceChangedError if a partition of `topic` was published, by `source_name`, of a topic with another id."""
+    prefix = source_name(topic, 0)[:-1]
+    for name, before in sorted(published.items()):
+        if name.startswith(prefix) and before and topic_id and before != topic_id:
+            raise SourceChangedError(f"{_not_the_one(topic, f'its id is {topic_id}, it was {before}')}")
+
+
+def _not_the_one(topic: str, what: str) -> str:
+    return (
+        f"Kafka topic {topic} is not the one that was read: it was deleted and made anew, is of another Kafka cluster, or was cut off "
+        f"({what}). Nothing was skipped. Publish the new one under another --producer."
+    )
+
+
 @dataclass(frozen=True)
 class Spans(InputPartition):
     """Offsets `first..end` - 1 of some partitions, read by one task."""
@@ -84,7 +107,8 @@ class Spans(InputPartition):
 class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are `{"topic_id": …, "next": {partition: next offset to read}}`.
 
-    `published` are the offsets to begin with where there is no checkpoint, by partition; `begin` is where the others begin.
+    `published` are the offsets to begin with where there is no checkpoint, by partition, of the topic with the id `topic_id`;
+    `begin` is where the others begin.
     """
 
     def __init__(
@@ -96,15 +120,19 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         published: Mapping[str, int] | None = None,
         batch_rows: int = BATCH_ROWS,
         accept_lost: bool = False,
+        topic_id: str = "",
     ) -> None:
         self._settings, self._topic, self._begin, self._published = dict(settings), topic, begin, dict(published or {})
+        self._expected_id = topic_id
         self._batch_rows, self._accept_lost = batch_rows, accept_lost
         self._end: dict[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         begins, ends = self._bounds()
         first = ends if self._begin == "latest" else begins
-        return {"topic_id": self._topic_id(), "next": {str(p): self._published.get(str(p), first[p]) for p in sorted(first)}}
+        topic_id = self.topic_id()
+        refuse_other_topic(self._topic, topic_id, {source_name(self._topic, 0): self._expected_id})
+        return {"topic_id": topic_id, "next": {str(p): self._published.get(str(p), first[p]) for p in sorted(first)}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
@@ -178,22 +206,30 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             consumer = self._consumer()
             numbers = consumer.partitions_for_topic(self._topic)
             if not numbers:
-                raise UsageError(f"Kafka topic {self._topic} is not at {self._settings['bootstrap_servers']}.")
+                raise self._no_topic()
             wanted = [TopicPartition(self._topic, number) for number in sorted(numbers)]
             begins, ends = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
             return {w.partition: begins[w] for w in wanted}, {w.partition: ends[w] for w in wanted}
 
         return self._waited_for(ask)
 
-    def _topic_id(self) -> str:
+    def topic_id(self) -> str:
+        """The topic's id; "" where brokers are too old to have any. Raises UsageError if there is no such topic."""
+
         def ask() -> str:
             key = _cache_key(self._settings)
             if key not in _admins:
                 _admins[key] = KafkaAdminClient(**self._settings)
             (described,) = _admins[key].describe_topics([self._topic])
-            return str(described.get("topic_id") or "")
+            if described["error_code"] == UnknownTopicOrPartitionError.errno:
+                raise self._no_topic()
+            found = str(described.get("topic_id") or "")
+            return "" if set(found) <= set("0-") else found
 
         return self._waited_for(ask)
+
+    def _no_topic(self) -> UsageError:
+        return UsageError(f"Kafka topic {self._topic} is not at {self._settings['bootstrap_servers']}.")
 
     def _waited_for(self, ask: Callable[[], T]) -> T:
         """The answer, asked for again while the broker is away."""
@@ -231,12 +267,9 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = {int(partition): offset for partition, offset in start["next"].items()}
         gone = [f"partition {p}: the whole partition, read up to {o}" for p, o in sorted(known.items()) if p not in ends]
         gone += [f"partition {p}: ends at {ends[p]}, read up to {o}" for p, o in sorted(known.items()) if o > ends.get(p, o)]
-        if gone or (start["topic_id"] and (now := self._topic_id()) and now != start["topic_id"]):
+        if gone or (start["topic_id"] and (now := self.topic_id()) and now != start["topic_id"]):
             what = "; ".join(gone) or f"its id is {now}, it was {start['topic_id']}"
-            raise SourceChangedError(
-                f"Kafka topic {self._topic} is not the one that was read: it was deleted and made anew, or cut off ({what}). Nothing "
-                "was skipped. Publish the new one under another --producer."
-            )
+            raise SourceChangedError(_not_the_one(self._topic, what))
         lost = [f"partition {p}: {o} to {begins[p] - 1}" for p, o in sorted(known.items()) if begins.get(p, 0) > o]
         if lost and not self._accept_lost:
             raise SourceChangedError(
@@ -323,4 +356,5 @@ class KafkaSource(DataSource):
             published=json.loads(options["published"]),
             batch_rows=int(options["batchRows"]),
             accept_lost=options["acceptLost"] == "true",
+            topic_id=options["topicId"],
         )

@@ -1,83 +1,173 @@
-"""`system/ledgers` read into a producer's Progress and written from it, and the commits of a log folded in between."""
+"""`system/ledgers` read into a producer's Progress and written from it, and the commits of its log in between."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from geo.config_tree import Cluster, Config
-from geo.errors import first_line
+from geo.config_tree import Config
+from geo.errors import SourceChangedError
+from geo.log.commits import ERASED, EXPIRED
+from geo.log.continuing import Place, Told, continued, fold, tell
 from geo.log.frames import utc
-from geo.log.ledgers import REBUILD_RECORD, Batch, Ledger, LedgerKey, Progress, SourceEnd, continued
+from geo.log.ledgers import REBUILD_KEY, RECORD_KEY, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.names import Topic
-from geo.log.table import Table
+from geo.log.peers import ledger_ends, peer_ends
+from geo.log.table import Seen, Table
 from geo.log.tables import ClusterTables
 from schemas import LEDGERS
 
 log = logging.getLogger(__name__)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_RECORDS = (RECORD_KEY, REBUILD_KEY, EXPIRED, ERASED)
+"""What is read of other commits' userMetadata."""
 
 
 class LedgerTable:
-    """The rows of one producer and topic in `system/ledgers`: one per ledger key counts, the newest.
+    """The rows of one producer and topic in `system/ledgers`: one per ledger key counts, the newest by (generation, sequence).
 
-    The newest of all says up to which version of which table the log is reflected in them; what its producer committed
-    after that is told by the commits themselves (`Batch`).
+    The newest of all names a commit of the log, the producer's own last one (`known`), and all rows together are exact up to it.
+    What the producer committed after that is told by the commits themselves (`Batch`). So it does not matter how old a row is
+    that a stale or an interrupted publisher leaves: it claims nothing of commits that it does not know.
     """
 
-    def __init__(self, tables: ClusterTables, config: Config, topic: Topic, producer: str, log_table: Table) -> None:
+    def __init__(
+        self, tables: ClusterTables, config: Config, topic: Topic, producer: str, log_table: Table, generation: int
+    ) -> None:
         self._tables, self._config, self._topic, self._producer, self._log = tables, config, topic, producer, log_table
         self._journal = tables.journal(LEDGERS)
-        self._sequence = 0
-        self._table_id = ""
+        self._generation, self._sequence = generation, 0
+        self._looked = -1
+        self.known = Place("", -1, None)
         self.checkpoint_id: str | None = None
+        self.complete = True
+        """Whether the newest row says that the producer stopped cleanly after it."""
+        self.away: tuple[str, ...] = ()
+        """The clusters that could not be read at the start."""
 
-    def resume(self) -> tuple[Progress, set[LedgerKey]]:
-        """What the producer may go on from (L3), and the keys of which more is published than recorded.
+    # -- at a start ------------------------------------------------------------------------------------------------
 
-        This is the newest record and the batches committed since, checked against the log and the peers.
+    def resume(self, seen: Seen, now_us: int) -> tuple[Progress, set[LedgerKey]]:
+        """What the producer may go on from (L3), and the keys of which more is known than recorded.
+
+        This is the newest record and the batches committed since, checked against the log, `seen` now, and the peers. Nothing of
+        the producer may be in flight. Raises UnsafeError as `continued`.
         """
-        self._table_id = self._log.table_id()
-        rows = sorted(
-            self._journal.newest(f"topic = '{self._topic}' AND producer = '{self._producer}'"), key=lambda row: row["sequence"]
+        rows = self._journal.newest(f"topic = '{self._topic}' AND producer = '{self._producer}'")
+        rows.sort(key=lambda row: (row["generation"], row["sequence"]))
+        recorded, told = _progress(rows), Told()
+        if rows:
+            last = rows[-1]
+            # A table of owners that was lost begins at 1 again; what is written now must count all the same.
+            self._generation, self._sequence = max(self._generation, last["generation"]), last["sequence"]
+            self.checkpoint_id, self.complete = last["checkpoint_id"], last["complete"]
+            self.known = Place(last["table_id"], last["table_version"], last["table_commit"])
+            told = self._tell(seen, self.known.version + 1)
+        found, changed = fold(recorded, told)
+        ends, peers = self._all_ends(found)
+        self.away = tuple(sorted(name for name, held in peers.items() if held is None))
+        progress, reasons = continued(
+            found, ends, peers, told, complete=self.complete, oldest_us=self._oldest_us(told), now_us=now_us
         )
-        if not rows:
-            return Progress(), set()
-        last = rows[-1]
-        self._sequence, self.checkpoint_id = last["sequence"], last["checkpoint_id"]
-        latest = self._log.latest_version()
-        same = self._table_id == last["table_id"] and latest >= last["table_version"]
-        commits = self._log.history(last["table_version"], latest) if same else []
-        intact = same and not any(c.operation == "RESTORE" or c.user_metadata == REBUILD_RECORD for c in commits)
-        found, changed = _progress(rows), set()
-        for commit in reversed(commits):
-            batch = Batch.decode(commit.user_metadata)
-            if batch is not None and batch.producer == self._producer:
-                found = found.after(batch)
-                changed |= {span.key for span in batch.spans}
-        ids = [ledger.ledger_id for ledger in found.ledgers.values()]
-        here, peers = self._all_ends(ids)
-        progress, reasons = continued(found, here, peers, log_intact=intact)
-        if reasons:
-            # Before a ledger is given up all that is known of it is recorded: its source's end is nowhere else.
-            self.record(found, found.ledgers, version=latest)
-            changed = set()
-        for reason in reasons:
+        for reason in reasons.values():
             log.warning("producer %s of %s: %s. New messages go to a new ledger.", self._producer, self._topic, reason)
+        if not rows or told.broken is not None or told.missing is not None:
+            # Nothing of this producer is in flight and all of it is accounted for, so its record may begin here.
+            newest = self._log.commit_at(seen.version)
+            self.known = Place(seen.table_id, seen.version, newest.commit_id if newest else None)
+        elif told.own:
+            self.known = Place(seen.table_id, told.own[-1].version, told.own[-1].commit_id)
+        self._looked = seen.version
+        changed |= {key for key, ledger in progress.ledgers.items() if ledger.uncompared != found.ledgers[key].uncompared}
+        if reasons:
+            # A ledger that is given up stays so: nothing else says it later.
+            whole = replace(found, ledgers={**found.ledgers, **progress.ledgers})
+            self.record(whole, changed | reasons.keys(), closed=reasons, complete=True)
+            changed = set()
         return progress, changed
 
-    def record(self, progress: Progress, keys: Collection[LedgerKey], *, version: int | None = None) -> None:
-        """Record the ledgers `keys` of `progress`. With them all that is published up to `version` of the log, by default its
-        newest, must be recorded."""
+    def _all_ends(self, progress: Progress) -> tuple[dict[int, int], dict[str, Mapping[int, int] | None]]:
+        """What this cluster and its peers hold of the ledgers. (Peers are also asked if there are none: it says who is away.)"""
+        ids = [ledger.ledger_id for ledger in progress.ledgers.values()]
+        oldest_us = min((ledger.time_us for ledger in progress.ledgers.values()), default=0)
+        # A day more: a session in another time zone than UTC has other dates.
+        since = (_time(oldest_us) - timedelta(days=1)).date() if oldest_us else None
+        return self._own_ends(ids, since), peer_ends(self._tables, self._config, self._topic, ids, since)
+
+    def _own_ends(self, ids: Collection[int], since: date | None = None) -> dict[int, int]:
+        return ledger_ends(self._log, self._tables.cluster.name, ids, since)
+
+    def _oldest_us(self, told: Told) -> int | None:
+        if told.missing is None or self.complete:
+            return None
+        oldest = self._log.read().agg(F.min("publish_date")).collect()[0][0]
+        return None if oldest is None else (oldest - _EPOCH.date()) // timedelta(microseconds=1)
+
+    # -- while it runs -----------------------------------------------------------------------------------------------
+
+    def look(self, progress: Progress, appended: Batch | None) -> tuple[Progress, int]:
+        """The progress with which the producer may go on, and the log's newest version, after a look at the commits since the last.
+
+        `appended` is the batch this process appended last since the last look. Raises SourceChangedError, before anything
+        is taken for known, if the log is not what it was: made anew, put back, RESTOREd, or rewritten by somebody.
+        """
+        seen = self._log.look()
+        if seen is None:
+            raise self._changed("the log is gone")
+        told = self._tell(seen, self._looked + 1)
+        if told.broken is not None:
+            raise self._changed(told.broken)
+        mine = [own for own in told.own if own.batch == appended]
+        if others := [own.version for own in told.own if not progress.holds(own.batch)]:
+            raise self._changed(f"version {others[0]} was published as this producer, and not by this process as far as it knows")
+        if appended is not None and not mine and told.missing is None:
+            raise self._changed(
+                f"what this producer committed last is in none of the log's versions {self._looked + 1} to {seen.version}"
+            )
+        if told.missing is not None:
+            # What this process has published it knows; whether something happened to the log meanwhile the ends tell.
+            ends = self._own_ends([ledger.ledger_id for ledger in progress.ledgers.values()])
+            progress, reasons = continued(progress, ends, {}, told)
+            if reasons:
+                raise self._changed("; ".join(reasons.values()))
+            self.known = Place(seen.table_id, told.missing[1], None) if appended is not None else self.known
+        if mine:
+            self.known = Place(seen.table_id, mine[-1].version, mine[-1].commit_id)
+        self._looked = seen.version
+        return progress, seen.version
+
+    def _tell(self, seen: Seen, first: int) -> Told:
+        known, latest = self.known, seen.version
+        same = seen.table_id == known.table_id and latest >= known.version
+        at_known = self._log.commit_at(known.version) if same else None
+        commits = self._log.commits(first, latest, _RECORDS) if same else ()
+        return tell(known, seen.table_id, latest, at_known, first, commits, self._producer)
+
+    def _changed(self, what: str) -> SourceChangedError:
+        return SourceChangedError(
+            f"{self._topic} in {self._tables.cluster.name}: producer {self._producer} stops, {what}. Nothing was recorded of it. Start "
+            "the producer again: its messages then go to new ledgers."
+        )
+
+    # -- its rows ------------------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        progress: Progress,
+        keys: Collection[LedgerKey],
+        *,
+        closed: Mapping[LedgerKey, str] | None = None,
+        complete: bool = False,
+    ) -> None:
+        """Record the ledgers `keys` of `progress`, exact up to `known`. `complete`: the producer's commits are all up to there, and
+        before it makes another one it records that they are not (so a stop that was clean can be told from one that was not)."""
         self._sequence += 1
-        version = self._log.latest_version() if version is None else version
         now = datetime.now(timezone.utc)
         rows = []
         for key in keys:
@@ -90,46 +180,60 @@ class LedgerTable:
                     "source": key.source,
                     "replicate_to": key.listed,
                     "end": ledger.end,
+                    "closed": (closed or {}).get(key),
+                    "uncompared": list(ledger.uncompared),
                     "source_end": source.offset if source else None,
                     "source_count": source.count if source else 0,
-                    "publish_time": _EPOCH + timedelta(microseconds=progress.publish_time_us),
-                    "table_id": self._table_id,
-                    "table_version": version,
+                    "source_hash": source.hash if source else 0,
+                    "publish_time": _time(ledger.time_us),
+                    "table_id": self.known.table_id,
+                    "table_version": self.known.version,
+                    "table_commit": self.known.commit_id,
+                    "complete": complete,
                     "checkpoint_id": self.checkpoint_id,
+                    "generation": self._generation,
                     "sequence": self._sequence,
                     "recorded_at": now,
                 }
             )
         self._journal.append(rows)
+        self.complete = complete
 
-    def is_new(self, ledger_id: int) -> bool:
-        """Whether no ledger of the cluster has this id."""
+    def recorded_us(self) -> int | None:
+        """When the storage says that the newest row of the whole table came; None if it cannot say."""
+        name, by_path = str(self._journal), self._tables.cluster.root is not None
+        rows = Table(self._tables.spark, name, by_path=by_path, lock=None, me=self._tables.me)
+        return in_us(rows.committed_at(self._journal.version()))
+
+    def taken(self, ids: Collection[int]) -> set[int]:
+        """Those of the ids that a ledger of the cluster has already."""
         rows = self._journal.rows()
-        return rows is None or rows.where(f"ledger_id = {ledger_id}").isEmpty()
+        if rows is None:
+            return set()
+        found = rows.where(f"ledger_id IN ({', '.join(map(str, ids))})").select("ledger_id").distinct()
+        return {row["ledger_id"] for row in found.collect()}
 
-    def _ends(self, log_table: Table, ids: list[int]) -> dict[int, int]:
-        mine = (F.col("origin") == self._tables.cluster.name) & F.col("ledger_id").isin(ids)
-        ends = log_table.read().where(mine).groupBy("ledger_id").agg(F.max("entry_id").alias("end")).collect()
-        return {row["ledger_id"]: row["end"] for row in ends}
 
-    def _all_ends(self, ids: list[int]) -> tuple[dict[int, int], dict[str, dict[int, int]]]:
-        """What this cluster and its peers hold of the ledgers, all asked at once."""
-        peers = [cluster for name, cluster in self._config.clusters.items() if name != self._tables.cluster.name]
-        with ThreadPoolExecutor(1 + len(peers), "geo-ends") as pool:
-            here = pool.submit(self._ends, self._log, ids)
-            there = {peer.name: pool.submit(self._peer_ends, peer, ids) for peer in peers}
-        return here.result(), {name: ends for name, found in there.items() if (ends := found.result()) is not None}
+def needed_from(tables: ClusterTables, topic: Topic) -> int | None:
+    """The first version of the topic's log whose commits the producers of this cluster need at their next starts; None: none do.
 
-    def _peer_ends(self, cluster: Cluster, ids: list[int]) -> dict[int, int] | None:
-        """None for a peer without the topic, and for one that cannot be read, which is named: it may be down for good."""
-        try:
-            peer = ClusterTables(self._tables.spark, cluster).log(self._topic)
-            return self._ends(peer, ids) if peer.exists() else None
-        except PySparkException as error:
-            log.warning(
-                "%s: cluster %s cannot be read, its copy is not compared: %s", self._topic, cluster.name, first_line(error)
-            )
-            return None
+    Of a producer that did not stop cleanly these are the commits above its record. If they are cleaned up before it starts, and
+    it published something in them, it refuses to start.
+    """
+    last: dict[str, Row] = {}
+    for row in tables.journal(LEDGERS).newest(f"topic = '{topic}'"):
+        before = last.get(row["producer"])
+        if before is None or (row["generation"], row["sequence"]) > (before["generation"], before["sequence"]):
+            last[row["producer"]] = row
+    return min((row["table_version"] + 1 for row in last.values() if not row["complete"]), default=None)
+
+
+def in_us(time: datetime | None) -> int | None:
+    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def _time(time_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=time_us)
 
 
 def _progress(rows: list[Row]) -> Progress:
@@ -137,8 +241,10 @@ def _progress(rows: list[Row]) -> Progress:
     ledgers: dict[LedgerKey, Ledger] = {}
     sources: dict[str, SourceEnd] = {}
     for row in rows:
-        ledgers[LedgerKey.of(row["source"], row["replicate_to"])] = Ledger(row["ledger_id"], row["end"])
+        key = LedgerKey.of(row["source"], row["replicate_to"])
+        if row["closed"] is None:
+            time_us = in_us(utc(row["publish_time"])) or 0
+            ledgers[key] = Ledger(row["ledger_id"], row["end"], time_us, tuple(row["uncompared"]))
         if row["source_end"] is not None:
-            sources[row["source"]] = SourceEnd(row["source_end"], row["source_count"])
-    time_us = max((utc(row["publish_time"]) - _EPOCH) // timedelta(microseconds=1) for row in rows)
-    return Progress(ledgers, sources, time_us)
+            sources[row["source"]] = SourceEnd(row["source_end"], row["source_count"], row["source_hash"])
+    return Progress(ledgers, sources)

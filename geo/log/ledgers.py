@@ -7,7 +7,7 @@ the newest recorded progress plus the batches committed since.
 
 - L1 entry ids of a ledger are contiguous from 0, publish_time never decreases.
 - L2 one writer at a time (geo.log.ownership).
-- L3 an id is never used for other data and no hole is left (`continued`).
+- L3 an id is never used for other data and no hole is left (geo.log.continuing).
 - L4 ledgers grow with producers, source partitions and distinct `replicate_to`, not with restarts or batches.
 - L5 all entries of a ledger have the same `replicate_to`.
 """
@@ -15,14 +15,15 @@ the newest recorded progress plus the batches committed since.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from geo.errors import SchemaError, UnsafeError
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 RECORD_KEY = "geo.publish"
 
+REBUILD_KEY = "geo.rebuild"
 REBUILD_RECORD = '{"geo.rebuild":1}'
 """Record of a commit by which a region got messages of its own back: ledgers may reach further than their producers know."""
 
@@ -54,14 +55,23 @@ class Ledger:
     ledger_id: int
     end: int
     """Last committed entry; -1 while it is empty."""
+    time_us: int = 0
+    """publish_time of the last entry; of an empty ledger, when it was opened."""
+    uncompared: tuple[str, ...] = ()
+    """Peers that were away when it was opened and have not been compared with it since."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
-    """How far a source partition is published: its last offset, and how many rows that makes."""
+    """How far a source partition is published: its last offset, and how many rows that makes with what content.
+
+    `hash` is the XOR of the rows' hashes, so it does not depend on their order or on the batches they came in; 0 of a source
+    whose published rows are never looked at again (`Identity.gapless`).
+    """
 
     offset: str
     count: int
+    hash: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +101,7 @@ class Batch:
                 "producer": self.producer,
                 "publish_time_us": self.publish_time_us,
                 "spans": [[s.key.source, s.key.listed, s.ledger_id, s.first, s.last] for s in self.spans],
-                "sources": {name: [end.offset, end.count] for name, end in sorted(self.sources.items())},
+                "sources": {name: _listed(end) for name, end in sorted(self.sources.items())},
             },
             separators=(",", ":"),
         )
@@ -115,8 +125,12 @@ class Batch:
             tuple(
                 Span(LedgerKey.of(source, to), ledger_id, first, last) for source, to, ledger_id, first, last in fields["spans"]
             ),
-            {name: SourceEnd(offset, count) for name, (offset, count) in fields["sources"].items()},
+            {name: SourceEnd(*end) for name, end in fields["sources"].items()},
         )
+
+
+def _listed(end: SourceEnd) -> list[str | int]:
+    return [end.offset, end.count, end.hash] if end.hash else [end.offset, end.count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,28 +139,52 @@ class Progress:
 
     ledgers: Mapping[LedgerKey, Ledger] = field(default_factory=dict)
     sources: Mapping[str, SourceEnd] = field(default_factory=dict)
-    publish_time_us: int = 0
 
-    def after(self, batch: Batch) -> Progress:
-        """The progress once `batch` is committed. Raises UnsafeError if it does not follow on this one (L1, L3)."""
+    def opened(self, batch: Batch, uncompared: Sequence[str] = ()) -> Progress:
+        """With the ledgers that `batch` begins, still empty. `uncompared` are the peers that are away now."""
+        new = {
+            span.key: Ledger(span.ledger_id, -1, batch.publish_time_us, tuple(uncompared))
+            for span in batch.spans
+            if span.key not in self.ledgers
+        }
+        return replace(self, ledgers={**self.ledgers, **new})
+
+    def after(self, batch: Batch, *, bridged: bool = False) -> Progress:
+        """The progress once `batch` is committed. Raises UnsafeError if it does not follow on this one (L1, L3).
+
+        `bridged`: batches before this one may be unknown, so its ledgers may begin further on, but not further back.
+        """
         ledgers = dict(self.ledgers)
         for span in batch.spans:
-            known = ledgers.get(span.key, Ledger(span.ledger_id, -1))
-            if known.ledger_id == span.ledger_id and known.end + 1 != span.first:
+            known = ledgers.get(span.key)
+            if known is None or known.ledger_id != span.ledger_id:
+                known = Ledger(span.ledger_id, -1)
+            if span.first <= known.end or (span.first > known.end + 1 and not bridged):
                 raise UnsafeError(
                     f"producer {batch.producer}: ledger {span.ledger_id} ends at entry {known.end}, "
                     f"a commit goes on at {span.first}. Run `geo verify` on the topic."
                 )
-            ledgers[span.key] = Ledger(span.ledger_id, span.last)
-        return Progress(ledgers, {**self.sources, **batch.sources}, max(self.publish_time_us, batch.publish_time_us))
+            ledgers[span.key] = replace(known, end=span.last, time_us=max(known.time_us, batch.publish_time_us))
+        return Progress(ledgers, {**self.sources, **batch.sources})
+
+    def holds(self, batch: Batch) -> bool:
+        """Whether `batch` is in it already."""
+        found = ((span, self.ledgers.get(span.key)) for span in batch.spans)
+        return all(ledger is not None and (ledger.ledger_id, span.last) <= (span.ledger_id, ledger.end) for span, ledger in found)
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many rows a batch has for one ledger key."""
+    """How many rows a batch has for one ledger key, and the XOR of their hashes."""
 
     key: LedgerKey
     rows: int
+    hash: int = 0
+
+
+def new_keys(progress: Progress, counted: Iterable[Counted]) -> list[LedgerKey]:
+    """The keys that need a new ledger, in the order in which `plan` takes the ids for them."""
+    return [group.key for group in _in_order(counted) if group.key not in progress.ledgers]
 
 
 def plan(
@@ -155,60 +193,34 @@ def plan(
     counted: Iterable[Counted],
     source_ends: Mapping[str, str],
     now_us: int,
-    new_ledger_id: Callable[[], int],
+    new_ids: Sequence[int] = (),
 ) -> Batch:
-    """Give each counted group its ledger and entries, in ledgers that go on where they ended (L1), new ones where none is
-    (L4). `source_ends` are the partitions' offsets after this batch. publish_time never goes back, whatever the clock does."""
-    spans, rows_of = [], dict.fromkeys(source_ends, 0)
-    for group in sorted(counted, key=lambda g: (g.key.source, g.key.replicate_to is not None, g.key.replicate_to or ())):
-        ledger = progress.ledgers.get(group.key) or Ledger(new_ledger_id(), -1)
+    """Give each counted group its ledger and entries, in ledgers that go on where they ended (L1), new ones where none is (L4).
+
+    `source_ends` are the partitions' offsets after this batch. `new_ids` are distinct ids that no ledger has, one for each of
+    `new_keys`. publish_time never goes back within a ledger, whatever the clock does.
+    """
+    groups = _in_order(counted)
+    ids = dict(zip(new_keys(progress, groups), new_ids, strict=True))
+    if len(set(new_ids)) != len(new_ids):
+        raise ValueError(f"ledger ids must be distinct, given were {list(new_ids)}")
+    spans, time_us = [], now_us
+    rows_of, hash_of = dict.fromkeys(source_ends, 0), dict.fromkeys(source_ends, 0)
+    for group in groups:
+        ledger = progress.ledgers.get(group.key) or Ledger(ids[group.key], -1)
+        time_us = max(time_us, ledger.time_us)
         spans.append(Span(group.key, ledger.ledger_id, ledger.end + 1, ledger.end + group.rows))
         rows_of[group.key.source] += group.rows
+        hash_of[group.key.source] ^= group.hash
     sources = {}
     for name, offset in source_ends.items():
-        known = progress.sources.get(name)
-        sources[name] = SourceEnd(offset, (known.count if known else 0) + rows_of[name])
-    return Batch(producer, max(now_us, progress.publish_time_us), tuple(spans), sources)
+        known = progress.sources.get(name, SourceEnd(offset, 0))
+        sources[name] = SourceEnd(offset, known.count + rows_of[name], known.hash ^ hash_of[name])
+    return Batch(producer, time_us, tuple(spans), sources)
 
 
-def continued(
-    progress: Progress,
-    log_ends: Mapping[int, int],
-    peer_ends: Mapping[str, Mapping[int, int]],
-    *,
-    log_intact: bool,
-) -> tuple[Progress, list[str]]:
-    """The progress a producer may go on with at a start (L3), and why ledgers were given up, one sentence each.
-
-    `log_ends` and `peer_ends` are ledger → last entry, in the own log and per peer that could be read. `log_intact`: the
-    log is the recorded table and was not RESTOREd since the last record. A ledger that is given up stays as it is; its
-    key gets a new one with the next batch. The sources' ends are kept: what was published is not published again.
-
-    Raises UnsafeError if the own log holds more of a ledger than any commit of its producer explains.
-    """
-    kept, reasons = {}, []
-    for key, ledger in progress.ledgers.items():
-        found = log_ends.get(ledger.ledger_id, -1)
-        if found > ledger.end and log_intact:
-            raise UnsafeError(
-                f"ledger {ledger.ledger_id} (source {key.source}): the log holds entries up to {found}, the producer's record "
-                f"explains {ledger.end}. Another writer used this ledger or the commit history is gone. "
-                "Publish under a new producer name, and run `geo verify`."
-            )
-        holders = sorted(name for name, ends in peer_ends.items() if ends.get(ledger.ledger_id, -1) > ledger.end)
-        if not log_intact:
-            reasons.append(
-                f"ledger {ledger.ledger_id} is closed at entry {ledger.end}: the log was re-created, restored or rebuilt"
-            )
-        elif found < ledger.end:
-            reasons.append(
-                f"ledger {ledger.ledger_id} is closed: the log ends at entry {found}, it was published up to {ledger.end}"
-            )
-        elif holders:
-            reasons.append(f"ledger {ledger.ledger_id} is closed at entry {ledger.end}: {', '.join(holders)} holds more of it")
-        else:
-            kept[key] = ledger
-    return replace(progress, ledgers=kept), reasons
+def _in_order(counted: Iterable[Counted]) -> list[Counted]:
+    return sorted(counted, key=lambda g: (g.key.source, g.key.replicate_to is not None, g.key.replicate_to or ()))
 
 
 def ledger_id(second: int, random_bits: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from geo.errors import UsageError
 from geo.log.names import check_cluster, show
@@ -19,6 +20,16 @@ ENTRY_ID_LIMIT = 2**63
 # ASCII digits without a leading zero: an id has one spelling only.
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 _TEXT = re.compile(rf"([^:]+):{_NUMBER}:{_NUMBER}")
+
+
+class LedgerId(NamedTuple):
+    """One writer's unbroken sequence of messages: where it was first written, and its number there. `origin:ledger_id`."""
+
+    origin: str
+    ledger_id: int
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.ledger_id}"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,36 +1,43 @@
-"""Ownership of links and producers: one runner at a time, and a fence that stops a stale one (facts: exactly-once, C).
+"""Ownership of what one process at a time may do, and a fence that stops a stale owner (facts: exactly-once, C).
 
-The table `system/owners` holds one row per runner with a generation that each new owner raises. The argument that a
-stale runner, stopped at any moment and continued after a takeover, adds nothing:
+A runner is an origin's way into a topic of a cluster, or a producer. `system/owners` has a row per claim, with a generation and a
+token; a claim is the file `<generation>-<token>` in its runner's folder of fences. The argument that a stale owner, stopped at
+any moment and continued after a takeover, adds nothing:
 
-1. Each append's plan reads the runner's fence (a one-line text file) and fails unless it holds the own generation.
-   Delta pins the table's snapshot before it plans the append, so the snapshot is older than the check.
-2. A takeover, in this order: (a) raises the generation in `owners`, in a numbered Delta transaction, and writes it to the
-   fence; (b) sets the table property `geo.fence.<runner>`, a metadata change; (c) reads the table's end and goes on from
-   there.
-3. Stale check after (a): it fails. Stale check before (a): its snapshot is older than (b); if it commits after (b) the
-   metadata change makes it fail, if it commits before (b) then (c) sees it.
+1. Each append's plan reads exactly the own fence file and fails unless it is there. Delta pins the table's snapshot before
+   it plans the append, so the snapshot is older than the check.
+2. A takeover, in this order: (a) a numbered Delta transaction adds its claim to `owners`; (b) it writes its own fence file; (c) it
+   reads `owners` again and gives up, removing only its own file, unless its claim is the newest; (d) it removes the files of lower
+   generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property `geo.fence.<runner>` to its
+   token, a metadata change; (f) it reads the table's end and goes on from there.
+3. Stale check after (d): it fails, whenever its plan was made. Stale check before (d): on a local disk the append holds the table's
+   lock until it is committed, so (f) sees it; elsewhere its snapshot is older than (e): if it commits after (e) the metadata
+   change makes it fail, if it commits before (e) then (f) sees it.
+4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
+   ever overwritten, and no two claims share a name.
 
-(b) is left out after a clean stop, when nothing can be in flight. Assumes commits that are put-if-absent: object stores
-with Delta's multi-writer table and HDFS have them, on a local disk the table lock makes them so.
+(e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM. Assumes commits
+that are put-if-absent; where storage does not have them a claim is refused (geo.log.storage).
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError
-from geo.log.frames import rows_frame, utc
+from geo.log.claims import Liveness, Owner, Refuse, decide, fence_generation, fence_name
+from geo.log.frames import utc
+from geo.log.heartbeat import keep_alive, last_seen, leave
 from geo.log.names import Topic
 from geo.log.process import Process
 from geo.log.table import Table
@@ -40,7 +47,7 @@ from schemas import OWNERS
 log = logging.getLogger(__name__)
 
 _live: set[tuple[str, str]] = set()
-"""Runner and token of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so
+"""Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so
 that a notebook can try again without a restart; its row still says owned, so the next owner fences."""
 
 _CLAIMS = "geo.claims"
@@ -56,120 +63,17 @@ _JVM_END_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Who is owned: a link's or a producer's work on one topic. `name` is unique in the cluster, `path` is its file form."""
+    """What is owned. `name` is unique in the cluster, `path` is its folder of fences, `property_key` its part of a table property."""
 
     name: str
     path: str
     property_key: str
 
 
-class Ownership:
-    """A runner that this process owns, with its generation. Made by `claim`."""
-
-    def __init__(self, tables: ClusterTables, runner: Runner, claim: Mapping[str, Any], *, clean: bool) -> None:
-        self._tables, self.runner, self._claim, self._clean = tables, runner, claim, clean
-        self.generation: int = claim["generation"]
-        _live.add((runner.name, claim["token"]))
-
-    def fence(self, log_table: Table, point: CrashPoint | None = None) -> None:
-        """Step (b): from here on nothing that an earlier owner has in flight can be committed to `log_table`."""
-        if not self._clean:
-            log_table.set_property(f"geo.fence.{self.runner.property_key}", str(self.generation))
-        if point is not None:
-            reach(point)
-
-    @property
-    def check(self) -> Column:
-        """True while this generation owns the runner; evaluated inside the plan that appends, it fails the append if not."""
-        path = _fence_path(self._tables, self.runner).replace("`", "``")
-        return F.expr(
-            f"CASE WHEN (SELECT max(value) FROM text.`{path}`) = '{self.generation}' THEN true ELSE raise_error('{_RAISED}') END"
-        )
-
-    def append(self, table: Table, rows: DataFrame, user_metadata: str | None = None) -> None:
-        """Append in one commit, if and only if this generation still owns the runner.
-
-        Raises FencedError if another runner took over; then nothing was written.
-        """
-        try:
-            table.append(rows.where(self.check), user_metadata)
-        except PySparkException as error:
-            if _RAISED in str(error):
-                raise FencedError(
-                    f"{self.runner.name}: another runner took over from generation {self.generation}. This one wrote nothing and stops."
-                ) from None
-            raise
-
-    def abandon(self) -> None:
-        """Stop after an error: something may be in flight, so the row stays owned and the next owner fences."""
-        _live.discard((self.runner.name, self._claim["token"]))
-
-
-def release(ownerships: Sequence[Ownership]) -> None:
-    """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need no fence and
-    need not ask who lives."""
-    if ownerships:
-        rows = [{**o._claim, "state": "released", "sequence": o._claim["sequence"] + 1, "since": _now()} for o in ownerships]
-        ownerships[0]._tables.journal(OWNERS).append(rows)
-    for ownership in ownerships:
-        ownership.abandon()
-
-
-def claim(
-    tables: ClusterTables, runners: Sequence[Runner], *, take_over: bool = False, point: CrashPoint | None = None
-) -> list[Ownership]:
-    """Step (a) for several runners in one commit: take them for this process.
-
-    `take_over` takes a runner also from an owner that seems to live; safe because of the fence, rude because that one fails.
-    Raises AlreadyOwnedError naming the owner, if one lives or cannot be asked (another host).
-    """
-    owners, token = tables.journal(OWNERS), secrets.token_hex(8)
-    names = {runner.name for runner in runners}
-    for _ in range(_CLAIM_TRIES):
-        newest = owners.newest()
-        found = {row["runner"]: row for row in newest if row["runner"] in names}
-        if not take_over:
-            for row in found.values():
-                _refuse_if_owned(row, "Start again with --take-over to replace it.")
-        sequence = max((row["sequence"] for row in newest), default=0) // 2 * 2 + 2
-        rows = {
-            name: {
-                "runner": name,
-                "generation": (found[name]["generation"] if name in found else 0) + 1,
-                "token": token,
-                "holder": tables.me.encode(),
-                "state": "owned",
-                "sequence": sequence,
-                "since": _now(),
-            }
-            for name in sorted(names)
-        }
-        # Of two takers that read the same number only one appends; the other looks again.
-        if owners.append_once(list(rows.values()), (_CLAIMS, sequence), token):
-            break
-    else:
-        raise AlreadyOwnedError(f"{runners[0].name}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
-    for runner in runners:
-        fence = rows_frame(tables.spark, {"value": "STRING"}, [{"value": str(rows[runner.name]["generation"])}])
-        fence.coalesce(1).write.mode("overwrite").text(_fence_path(tables, runner))
-    if point is not None:
-        reach(point)
-    return [
-        Ownership(tables, r, rows[r.name], clean=r.name not in found or found[r.name]["state"] == "released") for r in runners
-    ]
-
-
-def owned_now(tables: ClusterTables) -> list[Row]:
-    """The runners of a cluster that are owned and not released: rows of schemas.OWNERS."""
-    return [row for row in tables.journal(OWNERS).newest() if row["state"] == "owned"]
-
-
-def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
-    """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may: it runs on another host."""
-    for row in tables.journal(OWNERS).newest(
-        f"startswith(runner, 'producer ') AND endswith(runner, ' of {topic} in {tables.cluster.name}')"
-    ):
-        _refuse_if_owned(row, "Nothing was written.")
+def origin_runner(origin: str, topic: Topic, target: str) -> Runner:
+    """Bringing the messages of `origin` into the topic's log in `target`, whoever does it: a link, a reconcile, a rebuild."""
+    name = f"origin {origin} of {topic} into {target}"
+    return Runner(name, f"origin/{origin}/{topic.path}", f"origin.{origin}")
 
 
 def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runner:
@@ -178,28 +82,218 @@ def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runne
     return Runner(name, f"publish/{topic.path}/{producer}", f"producer.{producer}")
 
 
+class Ownership:
+    """Runners that this process owns by one claim. Made by `claim`."""
+
+    def __init__(self, tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, *, in_flight: bool) -> None:
+        self._tables, self.runners, self.generation, self.token = tables, tuple(runners), generation, token
+        self._in_flight = in_flight
+        _live.update((token, runner.name) for runner in self.runners)
+
+    def __str__(self) -> str:
+        return ", ".join(runner.name for runner in self.runners)
+
+    def fence(self, log_table: Table, point: CrashPoint | None = None) -> None:
+        """Step (e): from here on nothing that an earlier owner has in flight can be committed to `log_table`."""
+        if self._in_flight and not log_table.wait_for_commits():
+            for runner in self.runners:
+                log_table.set_property(f"geo.fence.{runner.property_key}", self.token)
+        if point is not None:
+            reach(point)
+
+    @property
+    def check(self) -> Column:
+        """True while this claim owns its runners; evaluated inside the plan that appends, it fails the append if not."""
+        found = " AND ".join(f"(SELECT count(*) FROM text.`{path}`) = 1" for path in map(_quoted, self._fences))
+        return F.expr(f"CASE WHEN {found} THEN true ELSE raise_error('{_RAISED}') END")
+
+    def still_owns(self) -> bool:
+        """Whether nobody took a runner over, as far as can be seen now. For what is not an append; an append asks in its plan."""
+        return all(self._tables.files.exists(path) for path in self._fences)
+
+    def refuse_if_lost(self) -> None:
+        """Raises FencedError if another runner took over."""
+        if not self.still_owns():
+            raise FencedError(
+                f"{self}: another runner took over from generation {self.generation}. This one wrote nothing more and stops."
+            )
+
+    def append(self, table: Table, rows: DataFrame, user_metadata: str | None = None) -> None:
+        """Append in one commit, if and only if this claim still owns its runners.
+
+        Raises FencedError if another runner took over; then nothing was written.
+        """
+        try:
+            # Here, so that a plan is not made at all by whoever was replaced long ago. The check in the plan is what counts.
+            self.refuse_if_lost()
+            table.append(rows.where(self.check), user_metadata)
+        except (PySparkException, Py4JError):
+            # Its plan found the file missing, or a file that was there when it was made: the error has many forms, the cause one.
+            self.refuse_if_lost()
+            raise
+
+    def abandon(self) -> None:
+        """Stop after an error: something may be in flight, so the row stays owned and the next owner fences."""
+        mine = {(self.token, runner.name) for runner in self.runners}  # other ownerships of the same claim go on
+        if mine & _live:
+            _live.difference_update(mine)
+            leave(self._tables)
+
+    @property
+    def _fences(self) -> list[str]:
+        name = fence_name(self.generation, self.token)
+        return [self._tables.checkpoint("fences", runner.path, name) for runner in self.runners]
+
+
+def release(ownerships: Sequence[Ownership]) -> None:
+    """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need no fence and
+    need not ask who lives."""
+    if ownerships:
+        tables = ownerships[0]._tables
+        tables.journal(OWNERS).append(
+            [_row(tables, r, o.generation, o.token, released=True) for o in ownerships for r in o.runners]
+        )
+    for ownership in ownerships:
+        ownership.abandon()
+
+
+def claim(
+    tables: ClusterTables, wanted: Sequence[Sequence[Runner]], *, take_over: bool = False, point: CrashPoint | None = None
+) -> list[Ownership]:
+    """Steps (a) to (d) for several groups of runners in one commit: take them for this process, all or none.
+
+    `take_over` takes a runner also from an owner that lives; safe because of the fence, rude because that one fails.
+    Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits.
+    """
+    tables.refuse_unsafe_storage()
+    runners = {runner.name: runner for group in wanted for runner in group}
+    fences = {name: tables.checkpoint("fences", runner.path) for name, runner in runners.items()}
+    owners, token = tables.journal(OWNERS), secrets.token_hex(8)
+    for _ in range(_CLAIM_TRIES):
+        rows = {row["runner"]: row for row in owners.newest()}
+        found = [Owner(r["runner"], r["generation"], r["token"], r["holder"], r["state"] == "released") for r in rows.values()]
+        held = [owner for owner in found if owner.runner in runners and not owner.released]
+        there = [fence_generation(name) for folder in fences.values() for name in tables.files.names(folder)]
+        decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=take_over)
+        if isinstance(decision, Refuse):
+            raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
+        for holder in decision.dead:
+            _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
+        claims = [_row(tables, runner, decision.generation, token) for runner in runners.values()]
+        # Of two takers that read the same generation only one appends; the other looks again.
+        if (version := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
+            break
+    else:
+        raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
+    reach(CrashPoint.CLAIM_WON)
+    _write_fences(tables, list(runners.values()), decision.generation, token, version)
+    if point is not None:
+        reach(point)
+    safe = {name for name in runners if name in decision.clean or rows[name]["holder"] in decision.dead}
+    keep_alive(tables, len(wanted))
+    return [
+        Ownership(tables, group, decision.generation, token, in_flight=any(runner.name not in safe for runner in group))
+        for group in wanted
+    ]
+
+
+def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, version: int) -> None:
+    """Steps (b) to (d), of a claim that is version `version` of the table of owners."""
+    name = fence_name(generation, token)
+    folders = {runner.name: tables.checkpoint("fences", runner.path) for runner in runners}
+    for folder in folders.values():
+        tables.files.create(f"{folder}/{name}", token)
+    owners = tables.journal(OWNERS)
+    for row in owners.newest() if owners.version() != version else ():
+        if row["runner"] in folders and row["token"] != token:
+            for folder in folders.values():
+                tables.files.remove(f"{folder}/{name}")
+            raise _refused(row, "It claimed at the same moment.")
+    for folder in folders.values():
+        for other in tables.files.names(folder):
+            if fence_generation(other) < generation:
+                tables.files.remove(f"{folder}/{other}")
+
+
+def owned_now(tables: ClusterTables) -> list[Row]:
+    """The runners of a cluster that are owned and not released: rows of schemas.OWNERS."""
+    return [row for row in tables.journal(OWNERS).newest() if row["state"] == "owned"]
+
+
+def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
+    """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
+    rows = tables.journal(OWNERS).newest(
+        f"startswith(runner, 'producer ') AND endswith(runner, ' of {topic} in {tables.cluster.name}')"
+    )
+    held = [_owner(row) for row in rows if row["state"] == "owned"]
+    liveness = _liveness(tables, held, {row["runner"]: row for row in rows})
+    for row in rows:
+        if row["state"] != "owned":
+            continue
+        if liveness[row["holder"]] is Liveness.LIVES:
+            raise _refused(row, "Nothing was written.")
+        if liveness[row["holder"]] is Liveness.DEAD:
+            _wait_for_end(row["holder"], row["runner"])
+
+
+def _owner(row: Row) -> Owner:
+    return Owner(row["runner"], row["generation"], row["token"], row["holder"], row["state"] == "released")
+
+
+def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]) -> dict[str, Liveness]:
+    """What is known of each holder. Asks for signs of life only of those on other hosts."""
+    found: dict[str, Liveness] = {}
+    for owner in held:
+        holder = Process.decode(owner.holder)
+        if holder is None:
+            found[owner.holder] = Liveness.SILENT  # no version of ours wrote it
+        elif holder.is_mine:
+            lives = (owner.token, owner.runner) in _live or found.get(owner.holder) is Liveness.LIVES
+            found[owner.holder] = Liveness.LIVES if lives else Liveness.LEFT
+        elif holder.is_here:
+            found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD
+        else:
+            seen = max(utc(rows[owner.runner]["since"]), last_seen(tables, holder))
+            silent_s = (_now() - seen).total_seconds()
+            lives = silent_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
+            found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT
+            if not lives:
+                log.warning("%s: %s gave no sign of life for %.0f s: taking over", owner.runner, holder, silent_s)
+    return found
+
+
+def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, *, released: bool = False) -> dict[str, object]:
+    return {
+        "runner": runner.name,
+        "generation": generation,
+        "token": token,
+        "holder": tables.me.encode(),
+        "state": "released" if released else "owned",
+        "sequence": int(released),
+        "since": _now(),
+    }
+
+
 def _now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-def _refuse_if_owned(row: Row, else_: str) -> None:
+def _refused(row: Row, else_: str) -> AlreadyOwnedError:
     runner, since, holder = row["runner"], utc(row["since"]), Process.decode(row["holder"])
-    if row["state"] == "released" or holder is None:
-        return
-    if holder.is_mine and (runner, row["token"]) not in _live:
-        return
-    if not holder.is_here:
-        raise AlreadyOwnedError(
-            f"{runner}: owned by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC, which did not stop cleanly or still runs. "
-            f"From here it cannot be told which. If it runs, stop it first. {else_}"
-        )
-    if holder.lives:
-        raise AlreadyOwnedError(
-            f"{runner}: already run by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC. One runner at a time: stop that one first. {else_}"
-        )
-    if not holder.wait_for_jvm_end(_JVM_END_S):
+    elsewhere = (
+        "" if holder is None or holder.is_here else " From here one cannot look whether it lives; it gave a sign of life lately."
+    )
+    return AlreadyOwnedError(
+        f"{runner}: already run by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC.{elsewhere} One runner at a time: stop that one first. {else_}"
+    )
+
+
+def _wait_for_end(encoded: str, runner: str) -> None:
+    """Wait until the JVM of a dead holder, which may still be committing, is gone too."""
+    holder = Process.decode(encoded)
+    if holder is not None and not holder.wait_for_jvm_end(_JVM_END_S):
         raise AlreadyOwnedError(f"{runner}: the JVM {holder.jvm_pid} of the dead {holder} still runs: end it, then start again.")
 
 
-def _fence_path(tables: ClusterTables, runner: Runner) -> str:
-    return tables.checkpoint("fences", runner.path)
+def _quoted(path: str) -> str:
+    return path.replace("`", "``")

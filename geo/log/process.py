@@ -11,13 +11,18 @@ from functools import cache
 from pathlib import Path
 
 
-def _started(pid: int) -> str:
-    """Start of a process in clock ticks since boot, "" where the system does not say or the process is gone."""
+def _stat(pid: int) -> tuple[str, str]:
+    """State of a process, and its start in clock ticks since boot; both "" where the system does not say or it is gone."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
-    state, started = stat.rpartition(")")[2].split()[0], stat.rpartition(")")[2].split()[19]
+        return "", ""
+    return fields[0], fields[19]
+
+
+def _started(pid: int) -> str:
+    """Start of a process that has not ended; "" where the system does not say or it is gone."""
+    state, started = _stat(pid)
     return "" if state == "Z" else started
 
 
@@ -49,6 +54,11 @@ class Process:
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
+    @property
+    def name(self) -> str:
+        """Of this process and no other."""
+        return f"{self.host}:{self.pid}:{self.started}"
+
     def encode(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
@@ -72,6 +82,13 @@ class Process:
     def lives(self) -> bool:
         """Whether the Python process lives. Only meaningful where `is_here`."""
         return _lives(self.pid, self.started)
+
+    @property
+    def stopped(self) -> tuple[int, ...]:
+        """Ids of its processes that are halted (SIGSTOP): they live, and do nothing until they are continued. Only meaningful
+        where `is_here`; none where the system does not say."""
+        both = ((self.pid, self.started), (self.jvm_pid, self.jvm_started))
+        return tuple(pid for pid, started in both if pid > 0 and _stat(pid)[0] in ("T", "t") and _stat(pid)[1] == started)
 
     def wait_for_jvm_end(self, timeout_s: float) -> bool:
         """Wait until the JVM of a dead runner is gone too. False if it is not within the time."""

@@ -149,8 +149,8 @@ def publish_kafka(
     `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time`. `begin` (earliest or latest) counts where nothing was
     published before. `config.kafka` says how the brokers are reached. `accept_lost` goes on behind offsets that are gone.
 
-    Errors as `publish`, and SourceChangedError if offsets are gone or the Kafka topic was made anew, RetryableError if the
-    brokers stay away.
+    The Kafka topic's id is kept with what is published of it. Errors as `publish`, and SourceChangedError if offsets are gone or
+    the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away.
     """
     require_delta(spark)
     if find_spec("crc32c") is None:
@@ -159,23 +159,27 @@ def publish_kafka(
     topic = _of_users(topic)
     tables = ClusterTables(spark, config.cluster(cluster))
     configured = config.kafka.get(bootstrap_servers, {})
-    settings = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
+    revealed = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
+    settings = {"bootstrap_servers": bootstrap_servers, **revealed}
+    topic_id = kafka.topic_id(settings, kafka_topic)
 
     def frame(published: Mapping[str, SourceEnd]) -> DataFrame:
-        ends = {name: int(json.loads(end.offset)[0]) for name, end in published.items()}
+        ends = {name: json.loads(end.offset) for name, end in published.items()}
+        kafka.refuse_other_topic(kafka_topic, topic_id, {name: end[1] for name, end in ends.items() if len(end) > 1})
         options = {
             "topic": kafka_topic,
+            "topicId": topic_id,
             # Spark keeps values whose name says password out of its UI and logs (spark.redaction.regex).
-            "settings.password": json.dumps({"bootstrap_servers": bootstrap_servers, **settings}),
+            "settings.password": json.dumps(settings),
             "begin": begin,
-            "published": json.dumps(kafka.next_offsets(kafka_topic, ends)),
+            "published": json.dumps(kafka.next_offsets(kafka_topic, {name: int(end[0]) for name, end in ends.items()})),
             "batchRows": str(batch_rows),
             "acceptLost": str(accept_lost).lower(),
         }
         return spark.readStream.format(kafka.FORMAT).options(**options).load()
 
     folder = rejects or tables.checkpoint("rejects", topic.path, producer)
-    identity = by_columns(kafka.SOURCE, kafka.OFFSET)
+    identity = by_columns(kafka.SOURCE, kafka.OFFSET, mark=topic_id)
     publisher = Publisher(tables, config, topic, producer)
     return PublishStream(
         publisher, frame, trigger, identity=identity, rejects=folder, reject_keys=("partition", "offset"), take_over=take_over
@@ -202,6 +206,8 @@ class PublishStream:
         options = parse_trigger(trigger)
         self._publisher, self._identity, self._rejects, self._reject_keys = publisher, identity, rejects, reject_keys
         self._failure: Exception | None = None
+        self._in_batch = False
+        """A batch is under way, or failed, or was stopped: what became of it only the next start can tell."""
         self.rejects_file: str | None = None
         publisher.open(frame({}), take_over=take_over)
         self.resumed_from = publisher.sources
@@ -228,7 +234,8 @@ class PublishStream:
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until the stream ends (always, with the available-now trigger) or the time is over; True if it ended.
 
-        Raises what ended it, as it was raised in the batch.
+        Raises what ended it, as it was raised in the batch. A query that somebody else stopped in the middle of a batch ends
+        without an error, and like after one the next start finds out what became of the batch.
         """
         waited = 0.0
         while timeout_s is None or waited < timeout_s:
@@ -239,7 +246,9 @@ class PublishStream:
                 self._publisher.close(clean=False)
                 raise self._failure or raised_inside(error) or error from None
             if ended:
-                self._publisher.close()
+                if self._in_batch:
+                    log.warning("%s: the stream was stopped in the middle of a batch", self._publisher.topic)
+                self._publisher.close(clean=not self._in_batch)
                 return True
             waited += step
         return False
@@ -250,6 +259,7 @@ class PublishStream:
         self.await_termination()
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+        self._in_batch = True
         try:
             if self._identity is None and self._publisher.ledgers.checkpoint_id is None:
                 self._publisher.ledgers.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
@@ -260,6 +270,7 @@ class PublishStream:
         except Exception as error:
             self._failure = error
             raise
+        self._in_batch = False
 
     def _write_rejects(self, bad: list[Row], batch_id: int) -> None:
         """A file per batch, so that a replay writes the same file again and no reject is told twice."""

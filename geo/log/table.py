@@ -5,21 +5,30 @@ Nothing here knows about clusters, messages, links or producers.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property, reduce
+from operator import or_
 from pathlib import Path
 from typing import TypeVar
 
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructField, StructType
 
 from geo.errors import RetryableError, SchemaError, first_line
+from geo.log.commits import Commit, of_file, of_history, of_info
+from geo.log.delta_log import newest_metadata, newest_version, opened_commits
+from geo.log.files import local_path
+from geo.log.frames import utc
 from geo.log.locks import table_lock
 from geo.log.process import Process
 from schemas import TableSchema
@@ -42,29 +51,22 @@ _MISSING = (
 T = TypeVar("T")
 
 
+_PAGE = 500
+"""Commits that one Spark job reads where they cannot be opened by this process."""
+
+_INFO_TEXTS = ("operation", "txnId", "timestamp", "inCommitTimestamp", "userName")
+_INFO_OBJECTS = ("operationParameters", "operationMetrics")
+"""What is read of a `commitInfo` beside its userMetadata."""
+
+
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit as `DESCRIBE HISTORY` tells it, newest first in lists."""
+class Seen:
+    """A table as it was at one look. `table_id` is Delta's: another one after the table was dropped and made again."""
 
+    table_id: str
     version: int
-    operation: str
-    parameters: Mapping[str, str]
-    metrics: Mapping[str, str]
-    user_metadata: str | None
-    timestamp: str
-    user: str | None
-
-    @classmethod
-    def of(cls, row: Row) -> Commit:
-        return cls(
-            row["version"],
-            row["operation"],
-            row["operationParameters"] or {},
-            row["operationMetrics"] or {},
-            row["userMetadata"],
-            f"{row['timestamp']:%Y-%m-%d %H:%M:%S}",
-            row["userName"],
-        )
+    properties: Mapping[str, str]
+    columns: StructType
 
 
 class Table:
@@ -90,36 +92,147 @@ class Table:
     # -- what is there -------------------------------------------------------------------------------------------
 
     def delta(self) -> DeltaTable:
-        return DeltaTable.forPath(self.spark, self.name) if self.by_path else DeltaTable.forName(self.spark, self.name)
+        return DeltaTable.forPath(self.spark, self.name) if self.by_path else DeltaTable.forName(self.spark, self.sql)
 
-    def exists(self) -> bool:
-        return self._found() is not None
-
-    def table_id(self) -> str:
-        """Delta's id of the table: another one after the table was dropped and made again."""
-        return str(self.delta().detail().collect()[0]["id"])
-
-    def properties(self) -> dict[str, str]:
-        return {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.sql}").collect()}
-
-    def _found(self) -> DeltaTable | None:
+    def look(self) -> Seen | None:
+        """The table as it is now; None if there is none. On a local disk told from the files of its log alone, without a Spark job."""
+        if (folder := self._local_log()) is not None:
+            newest = newest_version(folder)
+            if newest is None:
+                return None
+            if (metadata := newest_metadata(folder, newest)) is not None:
+                columns = StructType.fromJson(json.loads(metadata["schemaString"]))
+                return Seen(metadata["id"], newest, metadata.get("configuration") or {}, columns)
         try:
-            return self.delta()
+            delta = self.delta()
         except AnalysisException as error:
             if error.getCondition() in _MISSING:
                 return None
             raise
+        detail = delta.detail().collect()[0]
+        return Seen(str(detail["id"]), self._newest_by_history(), detail["properties"] or {}, delta.toDF().schema)
+
+    def exists(self) -> bool:
+        return self.look() is not None
+
+    def _looked(self) -> Seen:
+        seen = self.look()
+        if seen is None:
+            raise RetryableError(f"{self}: there is no table now.")
+        return seen
+
+    def table_id(self) -> str:
+        return self._looked().table_id
+
+    def properties(self) -> Mapping[str, str]:
+        return self._looked().properties
 
     def latest_version(self) -> int:
-        return self.recent(1)[0].version
+        if (folder := self._local_log()) is not None and (newest := newest_version(folder)) is not None:
+            return newest
+        return self._newest_by_history()
 
-    def recent(self, count: int) -> list[Commit]:
-        """The last `count` commits, newest first."""
-        return [Commit.of(row) for row in self.delta().history(count).collect()]
+    def _newest_by_history(self) -> int:
+        return int(self.delta().history(1).collect()[0]["version"])
 
-    def history(self, after: int, until: int) -> list[Commit]:
-        """The commits above version `after`, newest first; `until` is the newest version there is."""
-        return self.recent(until - after) if until > after else []
+    @cached_property
+    def location(self) -> str | None:
+        """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log` (catalog-managed)."""
+        if self.by_path:
+            return self.name
+        detail = self.delta().detail().collect()[0]
+        return None if "catalogManaged" in (detail["tableFeatures"] or ()) else str(detail["location"])
+
+    @property
+    def log_folder(self) -> Path | None:
+        """The `_delta_log` of a table that exists, where that is a folder on a local disk with all its commits; None elsewhere."""
+        local = None if self.location is None else local_path(self.location)
+        return None if local is None else local / "_delta_log"
+
+    def _local_log(self) -> Path | None:
+        # The location of a table by name would have to be asked for, which is a look of its own.
+        return self.log_folder if self.by_path else None
+
+    # -- its commits ---------------------------------------------------------------------------------------------
+
+    def commit_at(self, version: int) -> Commit | None:
+        """One commit by its number; None if it is not there: not made yet, or cleaned up."""
+        return next(iter(self.commits(version, version)), None)
+
+    def has_commit(self, version: int) -> bool:
+        """Whether a commit is there, by its name alone."""
+        if self.location is not None and (local := local_path(self.location)) is not None:
+            return (local / "_delta_log" / f"{version:020}.json").exists()
+        return self.commit_at(version) is not None
+
+    def commits(self, first: int, last: int, only: Sequence[str] = ()) -> Iterator[Commit]:
+        """The commits `first` to `last`, oldest first, those that are there. The log is never listed for it, and few of them are
+        held at a time. With `only`, a userMetadata with none of these keys may be left out (None)."""
+        if first > last:
+            return
+        if (folder := self.log_folder) is not None:
+            yield from opened_commits(folder, first, last)
+        elif self.location is None:
+            rows = self.delta().history(self._newest_by_history() - first + 1).collect()
+            yield from (of_history(row.asDict()) for row in reversed(rows) if first <= row["version"] <= last)
+        else:
+            for page in range(first, last + 1, _PAGE):
+                yield from self._read_page(page, min(last, page + _PAGE - 1), only)
+
+    def _read_page(self, first: int, last: int, only: Sequence[str]) -> list[Commit]:
+        def field(name: str) -> Column:
+            return F.get_json_object("value", f"$.commitInfo.{name}").alias(name)
+
+        def read(versions: Iterable[int]) -> list[Row]:
+            paths = [f"{self.location}/_delta_log/{version:020}.json" for version in versions]
+            lines = self.spark.read.text(paths).where(F.startswith("value", F.lit('{"commitInfo"')))
+            named = reduce(or_, (F.contains("value", F.lit(key)) for key in only), F.lit(not only))
+            kept = F.when(named, field("userMetadata")).alias("userMetadata")
+            name = F.col("_metadata.file_name").alias("name")
+            return lines.select(name, kept, *(field(f) for f in _INFO_TEXTS), *(field(f) for f in _INFO_OBJECTS)).collect()
+
+        versions: Sequence[int] = range(first, last + 1)
+        try:
+            rows = read(versions)
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            there = {row["version"] for row in self.delta().history(max(1, self._newest_by_history() - first + 1)).collect()}
+            versions = [version for version in versions if version in there]
+            rows = read(versions) if versions else []
+        found = {}
+        for row in rows:
+            info = {**row.asDict(), **{name: json.loads(row[name] or "{}") for name in _INFO_OBJECTS}}
+            for name in ("timestamp", "inCommitTimestamp"):
+                info[name] = int(info[name] or 0)
+            if info["txnId"]:
+                found[int(row["name"][:20])] = of_info(int(row["name"][:20]), info, info["txnId"])
+        return [found[v] if v in found else self._read_whole(v) for v in versions]
+
+    def _read_whole(self, version: int) -> Commit:
+        """A commit whose writer gave it no transaction id."""
+        path = f"{self.location}/_delta_log/{version:020}.json"
+        (row,) = self.spark.read.text(path, wholetext=True).collect()
+        return of_file(version, row["value"].splitlines())
+
+    def committed_at(self, version: int) -> datetime | None:
+        """When the storage says that a commit came, by the clock of the storage; None if the commit is gone."""
+        if self.location is not None and (local := local_path(self.location)) is not None:
+            try:
+                return datetime.fromtimestamp((local / "_delta_log" / f"{version:020}.json").stat().st_mtime, timezone.utc)
+            except FileNotFoundError:
+                return None
+        if self.location is None:
+            rows = self.delta().history(self._newest_by_history() - version + 1).collect()
+            return next((utc(row["timestamp"]) for row in rows if row["version"] == version), None)
+        try:
+            path = f"{self.location}/_delta_log/{version:020}.json"
+            row = self.spark.read.text(path).select("_metadata.file_modification_time").first()
+        except AnalysisException:
+            return None
+        return None if row is None else utc(row[0])
+
+    # -- its rows --------------------------------------------------------------------------------------------------
 
     def read(self, version: int | None = None) -> DataFrame:
         """The table's rows, at `version` or at its newest."""
@@ -132,6 +245,14 @@ class Table:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.name)
 
+    def read_inserts(self, first: int, last: int) -> DataFrame:
+        """The rows that the versions `first` to `last` added, by the change feed, with its columns `_change_type`, `_commit_version`
+        and `_commit_timestamp`."""
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", first).option("endingVersion", last)
+        rows = reader.load(self.name) if self.by_path else reader.table(self.sql)
+        return rows.where(F.col("_change_type") == "insert")
+
     def read_stream(self, options: Mapping[str, str]) -> DataFrame:
         reader: DataStreamReader = self.spark.readStream.format("delta")
         reader = reader.options(**options)
@@ -141,8 +262,10 @@ class Table:
 
     def create(self, schema: TableSchema, extra: Iterable[StructField] = ()) -> None:
         """Create the table if it is missing; `extra` are a typed topic's own columns. Idempotent."""
-        maker = DeltaTable.createIfNotExists(self.spark)
-        maker = maker.location(self.name) if self.by_path else maker.tableName(self.sql)
+        if not self.by_path:
+            self._create_by_name(schema, extra)
+            return
+        maker = DeltaTable.createIfNotExists(self.spark).location(self.name)
         for column in schema.columns:
             maker = maker.addColumn(column.name, column.type, nullable=column.nullable, comment=column.comment)
         for field in extra:
@@ -154,31 +277,47 @@ class Table:
         with self._locked():
             maker.execute()
 
+    def _create_by_name(self, schema: TableSchema, extra: Iterable[StructField]) -> None:
+        """By SQL: Delta's own builder takes no name with a catalog in it."""
+        columns = [
+            f"`{c.name}` {c.type}{'' if c.nullable else ' NOT NULL'} COMMENT '{_quoted(c.comment)}'" for c in schema.columns
+        ] + [f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in extra]
+        properties = ", ".join(f"'{_quoted(key)}' = '{_quoted(value)}'" for key, value in schema.all_properties.items())
+        partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
+        with self._locked():
+            self.spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
+            )
+
     def find(self, schema: TableSchema) -> StructType | None:
         """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table.
 
         Raises SchemaError naming table, stored and known version, and the way out.
         """
-        delta = self._found()
-        if delta is None:
+        seen = self.look()
+        if seen is None:
             return None
-        properties = self.properties()
-        kind, version = properties.get(KIND_PROPERTY), properties.get(VERSION_PROPERTY, "")
+        kind, version = seen.properties.get(KIND_PROPERTY), seen.properties.get(VERSION_PROPERTY, "")
         if kind != schema.kind:
             raise SchemaError(
                 f"{self}: is not a {schema.kind} of delta-geo ({KIND_PROPERTY} is {kind!r}). "
                 "Nothing was written. Move that table away or choose another root or name."
+            )
+        if version.isdigit() and int(version) < schema.least_version:
+            raise SchemaError(
+                f"{self}: has schema version {version}, of a program before the first release; this one reads from {schema.least_version} "
+                "on. Links kept their place in Spark's checkpoints then, which no start goes on from any more. Nothing was "
+                "written. Choose another root, and publish and replicate into it anew."
             )
         if not version.isdigit() or int(version) > schema.version:
             raise SchemaError(
                 f"{self}: has schema version {version!r}, this program knows up to {schema.version}. "
                 "Nothing was written. Upgrade delta-geo here first."
             )
-        columns = delta.toDF().schema
-        missing = [name for name in schema.names if name not in columns.names]
+        missing = [name for name in schema.names if name not in seen.columns.names]
         if missing:
             raise SchemaError(f"{self}: lacks the columns {', '.join(missing)} of a {schema.kind}. Nothing was written.")
-        return columns
+        return seen.columns
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -201,6 +340,13 @@ class Table:
 
         self.commit(write)
 
+    def replace(self, rows: DataFrame) -> None:
+        """Replace the rows that are there by others, made from them, in one commit. What is appended meanwhile stays: within the commit
+        Delta reads and replaces the files of one version. Streams do not see it."""
+        # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
+        writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false")
+        self.commit(lambda: writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql))
+
     def commit(self, action: Callable[[], T]) -> T:
         """Run one committing action under the table's lock, again if another commit came between.
 
@@ -221,6 +367,13 @@ class Table:
 
     def set_property(self, key: str, value: str) -> None:
         self.commit(lambda: self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ('{_quoted(key)}' = '{_quoted(value)}')"))
+
+    def wait_for_commits(self) -> bool:
+        """Wait until no process of ours is inside a commit to this table. False where there is no lock that could tell."""
+        if self._lock is None:
+            return False
+        with self._locked():
+            return True
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
+import os
 from functools import cached_property
 from pathlib import Path
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from geo.config_tree import Cluster, Secret
-from geo.errors import SchemaError
+from geo.config_tree import Cluster, Config, Secret
+from geo.errors import SchemaError, UnsafeError
+from geo.log.files import SmallFiles, local_path
 from geo.log.journal import Journal
 from geo.log.names import Topic
 from geo.log.process import Process, this_process
+from geo.log.storage import scheme_of, why_unsafe
 from geo.log.table import Table
 from schemas import ENVELOPE, TOPIC_LOG, TableSchema
-
-_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class ClusterTables:
@@ -27,7 +27,13 @@ class ClusterTables:
     def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
         self.spark = spark
         self.cluster = cluster
+        self.config: Config | None = None
+        """The configuration, where the cluster is written."""
         self._journals: dict[str, Journal] = {}
+        self.topics_used: set[Topic] = set()
+        """Topics whose logs were asked for."""
+        self._location: str | None = None
+        self._located = False
         for key, value in cluster.spark_conf.items():
             spark.conf.set(key, value.reveal() if isinstance(value, Secret) else value)
 
@@ -36,6 +42,7 @@ class ClusterTables:
         return this_process(_jvm_pid(self.spark))
 
     def log(self, topic: Topic) -> Table:
+        self.topics_used.add(topic)
         return self._table(f"topics/{topic.path}", topic.table_name)
 
     def journal(self, schema: TableSchema) -> Journal:
@@ -47,12 +54,61 @@ class ClusterTables:
     def checkpoint(self, *parts: str) -> str:
         return "/".join((self.cluster.checkpoints, *parts))
 
+    @cached_property
+    def files(self) -> SmallFiles:
+        return SmallFiles(self.spark)
+
+    @property
+    def place(self) -> str:
+        """Where the cluster's tables are, as configured."""
+        return self.cluster.root or f"{self.cluster.catalog}.{self.cluster.schema}"
+
+    @property
+    def location(self) -> str | None:
+        """The folder of the cluster's tables; None for a catalog that does not show it, or has no such schema yet."""
+        if self.cluster.root is not None:
+            return self.cluster.root
+        if not self._located:
+            try:
+                rows = self.spark.sql(f"DESCRIBE SCHEMA `{self.cluster.catalog}`.`{self.cluster.schema}`").collect()
+            except AnalysisException:
+                return None
+            self._location = next((row[1] for row in rows if str(row[0]).lower() == "location" and row[1]), None)
+            self._located = True
+        return self._location
+
     @property
     def lock_folder(self) -> Path | None:
-        """Where the tables' file locks are, if the cluster is on a local disk; None elsewhere."""
-        base = self.cluster.root if self.cluster.root is not None else self.cluster.checkpoints
-        local = base.removeprefix("file://").removeprefix("file:")
-        return None if _SCHEME.match(local) else Path(local) / "locks"
+        """Where the tables' file locks are, if the tables are on a local disk, wherever the checkpoints are; None elsewhere."""
+        local = local_path(self.location) if self.location is not None else None
+        return None if local is None else local / "locks"
+
+    def open_for_writing(self, config: Config) -> ClusterTables:
+        """These tables, once it is sure that this process may write them. `config` says whose links read them.
+
+        To be called before anything of the cluster is read: nothing is touched. Raises UnsafeError as `refuse_unsafe_storage`.
+        """
+        self.config = config
+        self.refuse_unsafe_storage()
+        return self
+
+    def refuse_unsafe_storage(self) -> None:
+        """Raises UnsafeError if several writers could lose commits here: see geo.log.storage."""
+        if (why := self.why_unsafe()) is not None:
+            raise UnsafeError(f"cluster {self.cluster.name}: {why}")
+
+    def why_unsafe(self) -> str | None:
+        """Why this storage may not be written, with the ways out; None if it may."""
+        if self.location is None:
+            return None  # managed by a catalog that keeps its places, and with them its commits, to itself
+        scheme, local = scheme_of(self.location), local_path(self.location)
+        return why_unsafe(
+            self.location,
+            log_store=_log_store(self.spark, scheme),
+            mount="" if local is None else mount_type(local),
+            single_driver=self.cluster.single_driver,
+            databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,
+        )
 
     def _table(self, path: str, name: str) -> Table:
         folder = self.lock_folder
@@ -81,9 +137,34 @@ def user_columns(columns: StructType) -> list[StructField]:
     return [field for field in columns if field.name not in envelope]
 
 
-def _jvm_pid(spark: SparkSession) -> int:
-    """Process id of the driver's JVM, asked through SQL so that no JVM handle is needed; 0 where that is not allowed."""
+def mount_type(path: Path) -> str:
+    """Type of the file system at a path, or at the nearest folder above it that exists; "" where the system does not say."""
     try:
-        return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current')").collect()[0][0])
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    real, found = os.path.realpath(path), ("", "")
+    for place, kind in ((mount[1].replace("\\040", " "), mount[2]) for mount in mounts):
+        # The last one of a place is the one that is seen there.
+        if len(place) >= len(found[0]) and (real == place or real.startswith(place.rstrip("/") + "/")):
+            found = (place, kind)
+    return found[1]
+
+
+def _log_store(spark: SparkSession, scheme: str) -> str | None:
+    """The class by which Delta writes a scheme's logs, if one was configured: as Spark was started, since Delta asks then."""
+    keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+    try:
+        conf = spark.sparkContext.getConf()
+        return next((value for key in keys if (value := conf.get(key))), None)
+    except PySparkException:  # Spark Connect does not tell
+        return next((value for key in keys if (value := spark.conf.get(key, None))), None)
+
+
+def _jvm_pid(spark: SparkSession) -> int:
+    """Process id of the driver's JVM, asked through SQL so that no JVM handle is needed; 0 where that is not allowed. Over a table of
+    values, which the driver evaluates by itself: a query without one is a job, which an executor would answer with its own."""
+    try:
+        return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])
     except (PySparkException, ValueError):
         return 0

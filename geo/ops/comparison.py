@@ -24,12 +24,12 @@ EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The newest row of a link and topic in `system/links`: up to `version` of the table `table_id` all has crossed."""
+    """The newest row of a link and topic in `system/links`: up to `version` of the table `table_id` all has crossed; None: nothing yet."""
 
     state: str
     reason: str | None
-    table_id: str
-    version: int
+    table_id: str | None
+    version: int | None
     floors: Mapping[str, int]
 
 
@@ -255,7 +255,7 @@ class Comparison:
         What cannot be told is taken as replicated: it is reported as missing, with a note, and never passed over.
         """
         end, source = self._ends.get(link.link_name), self._logs.get(link.source)
-        if end is None or source is None:
+        if end is None or end.version is None or source is None:
             return False
         if end.table_id != source.table.table_id():
             why = f"{link.source}'s log was dropped and created again"

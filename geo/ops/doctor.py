@@ -22,7 +22,7 @@ from geo.log.process import Process
 from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics
 from geo.replication.link_table import read_links
-from geo.replication.state import State
+from geo.replication.link_state import State
 from geo.session import SPARK_DEFAULTS, require_delta
 from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
 from schemas.topic_log import retention_days

@@ -88,7 +88,7 @@ def maintain(
     Raises UsageError if no topic matches, UnsafeError if a retention is shorter than the longest outage configured.
     """
     check_topic_glob(topics)
-    tables = ClusterTables(spark, config.cluster(cluster))
+    tables = ClusterTables(spark, config.cluster(cluster)).open_for_writing(config)
     found = [r.topic for r in registered_topics(tables) if topic_glob_matches(topics, r.topic)]
     if not found:
         raise UsageError(f"{cluster} has no topic that matches {topics}.")

@@ -40,7 +40,7 @@ def _read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
         rows = tables.journal(LINKS).rows()
         if rows is not None:
             end = F.struct("state", "reason", "source_table_id", "source_version", F.coalesce("floors", F.create_map()))
-            newest = rows.groupBy("source", "topic").agg(F.max_by(end, "sequence").alias("end"))
+            newest = rows.groupBy("source", "topic").agg(F.max_by(end, F.struct("generation", "sequence")).alias("end"))
             ends |= {(target, row["source"], row["topic"]): End(*row["end"]) for row in newest.collect()}
     return ends
 

@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import UsageError, first_line
+from geo.log.commits import ERASED, Kind
 from geo.log.names import Topic
 from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log, user_columns
-from geo.replication.state import ERASED, is_erasure
 
 ERASED_PROPERTY = "geo.erased"
 """Of an erased message: `true`. Of a log, as a table property: when messages of it were last erased."""
@@ -45,7 +45,7 @@ def erase(spark: SparkSession, config: Config, cluster: str, topic: Topic, where
     Links that read this log go on by themselves; each cluster is erased on its own, and until all are `verify` says
     where the content differs. Raises UsageError for a condition that Spark does not take.
     """
-    tables = ClusterTables(spark, config.cluster(cluster))
+    tables = ClusterTables(spark, config.cluster(cluster)).open_for_writing(config)
     log, columns = open_log(tables, topic)
     try:
         chosen = F.expr(
@@ -60,11 +60,11 @@ def erase(spark: SparkSession, config: Config, cluster: str, topic: Topic, where
     if messages:
         _empty(log, columns, chosen, messages)
     reach(CrashPoint.ERASE_UPDATED)
-    newest = log.recent(1)[0]
-    if is_erasure(newest):
+    newest = log.commit_at(log.latest_version())
+    if newest is not None and newest.kind is Kind.ERASURE:
         # A commit that rewrites nothing: where a link's stream can begin that has to pass over this one.
         log.set_property(ERASED_PROPERTY, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}")
-    return Erased(str(topic), cluster, messages, newest.version if messages else None, retention)
+    return Erased(str(topic), cluster, messages, newest.version if messages and newest else None, retention)
 
 
 def _empty(log: Table, columns: StructType, chosen: Column, messages: int) -> None:

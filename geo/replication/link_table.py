@@ -1,29 +1,71 @@
-"""`system/links`: state and progress of each inbound link and topic of a cluster, read and written."""
+"""`system/links`: state and cursor of each inbound link and topic of a cluster, read and written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import datetime, timezone
 
+from pyspark.sql import Row
+
 from geo.log.tables import ClusterTables
-from geo.replication.state import LinkState, State
+from geo.replication.link_state import Cursor, LinkState, State
 from schemas import LINKS
 
 
 def read_links(tables: ClusterTables) -> dict[tuple[str, str], LinkState]:
     """The newest state of every inbound link, by (source, topic)."""
-    found = {}
-    for row in tables.journal(LINKS).newest():
-        fields = row.asDict()
-        del fields["updated_at"]
-        found[row["source"], row["topic"]] = LinkState(**{**fields, "state": State(fields["state"])})
-    return found
+    return {(row["source"], row["topic"]): _state(row) for row in tables.journal(LINKS).newest()}
 
 
 def append_links(tables: ClusterTables, states: Iterable[LinkState]) -> None:
     """Record states in one commit. Each must have a sequence above its link's last."""
     now = datetime.now(timezone.utc)
-    rows = [{**asdict(state), "state": state.state.value, "updated_at": now} for state in states]
+    rows = [
+        {
+            "source": state.source,
+            "topic": state.topic,
+            "state": state.state.value,
+            "reason": state.reason,
+            "generation": state.generation,
+            "origins": list(state.origins),
+            **_columns("source", state.cursor),
+            **_columns("target", state.target),
+            "floors": state.floors,
+            "expired": state.expired,
+            "sequence": state.sequence,
+            "updated_at": now,
+        }
+        for state in states
+    ]
     if rows:
         tables.journal(LINKS).append(rows)
+
+
+def _state(row: Row) -> LinkState:
+    return LinkState(
+        source=row["source"],
+        topic=row["topic"],
+        state=State(row["state"]),
+        reason=row["reason"],
+        generation=row["generation"],
+        origins=tuple(row["origins"]),
+        cursor=_cursor(row, "source"),
+        target=_cursor(row, "target"),
+        floors=row["floors"],
+        expired=row["expired"],
+        sequence=row["sequence"],
+    )
+
+
+def _columns(prefix: str, cursor: Cursor | None) -> dict[str, object]:
+    return {
+        f"{prefix}_table_id": cursor.table_id if cursor else None,
+        f"{prefix}_version": cursor.version if cursor else None,
+        f"{prefix}_commit": cursor.commit_id if cursor else None,
+    }
+
+
+def _cursor(row: Row, prefix: str) -> Cursor | None:
+    if row[f"{prefix}_version"] is None:
+        return None
+    return Cursor(row[f"{prefix}_table_id"], row[f"{prefix}_version"], row[f"{prefix}_commit"])

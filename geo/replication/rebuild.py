@@ -15,10 +15,10 @@ from geo.crash import CrashPoint, reach
 from geo.errors import UsageError
 from geo.log.ledgers import REBUILD_RECORD
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.log.ownership import Runner, claim, refuse_producers, release
+from geo.log.ownership import claim, origin_runner, refuse_producers, release
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic, grow, registered_topics
-from geo.replication.reconcile import ID, in_target_shape, without_present
+from geo.replication.missing_rows import ID, in_target_shape, without_present
 from schemas import TOPIC_LOG
 
 
@@ -57,13 +57,13 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     mine = source.read().where((F.col("origin") == cluster) & F.col("marker").isNull())
     there = target.find(TOPIC_LOG)
     if dry_run:
-        return (mine if there is None else without_present(mine, target.read(), [cluster])).count()
+        return (mine if there is None else without_present(mine, target.read().where(F.col("origin") == cluster))).count()
     kept = grow(target, there or create_topic(own, topic, user_columns(columns)), user_columns(columns), f"rebuild of {topic}")
-    (ownership,) = claim(own, [Runner(f"rebuild of {topic} in {cluster}", f"rebuild/{topic.path}", "rebuild")])
+    (ownership,) = claim(own, [[origin_runner(cluster, topic, cluster)]])
     try:
         ownership.fence(target)
         seen = Observation()
-        rows = in_target_shape(without_present(mine, target.read(), [cluster]), kept)
+        rows = in_target_shape(without_present(mine, target.read().where(F.col("origin") == cluster)), kept)
         counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
         ownership.append(target, counted.sortWithinPartitions("publish_date", *ID), REBUILD_RECORD)
         messages: int = seen.get["rows"]

@@ -1,87 +1,93 @@
-"""Reconcile: what of a source is missing in a target, told from the two logs alone, and appended. Idempotent.
+"""What a link finds out from the rows of both logs: what is missing, what is lost, where it begins. Reads only.
 
-Bootstrap, repair, backfill and a lost checkpoint are all this. DataFrames in, DataFrames out; who may run it, and what
-is recorded, is the link's business (geo.replication.link).
+Which rows are asked for is decided in gaps and rule; who appends them, and what is recorded, is the link's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from geo.errors import RetryableError
-from geo.log.frames import rows_frame
-from geo.replication.routing_column import routing_column
+from geo.config_tree import Start
+from geo.log.message_id import LedgerId
+from geo.log.table import Table
+from geo.replication import missing_rows
+from geo.replication.gaps import gaps, steps
+from geo.replication.missing_rows import beyond, extents, ledger_begins, ledger_ends
 from geo.replication.rule import Rule
 
-ID = ("origin", "ledger_id", "entry_id")
+Floors = Mapping[str, int]
+"""`origin:ledger` → the first entry wanted."""
 
 
-def wanted(rule: Rule, floors: Mapping[str, int] | None, now_us: int) -> Column:
-    """Rows of the source that cross the link: the routing rule, from the link's floors on (`start: latest`)."""
-    crosses = routing_column(rule, now_us)
-    if not floors:
-        return crosses
-    floor = F.create_map(*(F.lit(part) for item in sorted(floors.items()) for part in item))
-    ledger = F.concat_ws(":", "origin", F.col("ledger_id").cast("string"))
-    return crosses & (F.col("entry_id") >= F.coalesce(floor[ledger], F.lit(0)))
+@dataclass(frozen=True, slots=True)
+class BothLogs:
+    """The log of a topic in a link's source and in its target."""
+
+    source: Table
+    target: Table
+    rule: Rule
+
+    def missing(self, version: int, target_version: int, floors: Floors | None, limit: int) -> Iterator[DataFrame]:
+        """What `target` at its version lacks of `source` at `version`, in steps of at most `limit` entries. Nobody else may bring these
+        origins meanwhile."""
+        wanted = self._wanted(floors)
+        there, here = self.source.read(version).where(wanted), self.target.read(target_version).where(wanted)
+        for step in steps(gaps(extents(there), extents(here)), limit):
+            yield missing_rows.missing(there, here, step)
+
+    def count_missing(self, version: int, floors: Floors | None) -> int:
+        """How many messages `missing` would bring now."""
+        there = self.source.read(version).where(self._wanted(floors))
+        if not self.target.exists():
+            return there.count()
+        here = self.target.read().where(self._wanted(floors))
+        found = gaps(extents(there), extents(here))
+        return missing_rows.missing(there, here, found).count() if found else 0
+
+    def floors(self, begin: Start | datetime, version: int) -> dict[str, int] | None:
+        """The first entry wanted of each ledger of the source at `version`, for a link that begins there; None: all."""
+        if begin == "earliest":
+            return None
+        rows = self.source.read(version)
+        ends = ledger_ends(rows, self.rule.origins)
+        later: dict[LedgerId, int] = {}
+        if begin != "latest":
+            later = ledger_begins(rows.where(F.col("publish_time") >= begin), self.rule.origins)
+        return {str(ledger): later.get(ledger, end + 1) for ledger, end in ends.items()}
+
+    def lost(self, version: int, floors: Floors | None) -> list[str]:
+        """Messages that the target has still to get and the source at `version` no longer has, other than by expiry, as
+        `origin:ledger:first-last`.
+
+        Seen by the gap between the end of a ledger here and the first later entry there (L5: it has no holes otherwise). With a TTL
+        it is a loss for sure only if the entry before the gap is younger than the TTL: all in the gap are younger still.
+        """
+        target = self.target.read()
+        ends = ledger_ends(target, self.rule.origins)
+        later = ledger_begins(beyond(self.source.read(version).where(self._wanted(floors)), ends), self.rule.origins)
+        due = {ledger: max(ends.get(ledger, -1) + 1, (floors or {}).get(str(ledger), 0)) for ledger in later}
+        lost = {ledger: first for ledger, first in sorted(later.items()) if first > due[ledger]}
+        horizon_us = self.rule.expired_before_us(now_us())
+        if lost and horizon_us is not None:
+            young = target.where(F.col("publish_time") >= F.timestamp_micros(F.lit(horizon_us)))
+            living = ledger_ends(young, self.rule.origins)
+            lost = {ledger: first for ledger, first in lost.items() if ledger in ends and living.get(ledger) == ends[ledger]}
+        return [f"{ledger}:{due[ledger]}-{first - 1}" for ledger, first in lost.items()]
+
+    def gone_from_source(self) -> list[str]:
+        """What the target has beyond the source's ledgers, as `origin:ledger:first-last`."""
+        return missing_rows.lost_ranges(*(ledger_ends(log.read(), self.rule.origins) for log in (self.source, self.target)))
+
+    def _wanted(self, floors: Floors | None) -> Column:
+        return missing_rows.messages_wanted(self.rule, floors, now_us())
 
 
-def without_present(rows: DataFrame, target: DataFrame, origins: Collection[str]) -> DataFrame:
-    """`rows` whose MessageId is not in `target`. Columns as `rows`."""
-    present = target.where(F.col("origin").isin(*origins)).select(*ID)
-    return rows.join(present, list(ID), "left_anti")
-
-
-def missing(source: DataFrame, target: DataFrame, rule: Rule, floors: Mapping[str, int] | None, now_us: int) -> DataFrame:
-    """Messages of `source` that the rule selects and `target` lacks; never markers, whose time is over."""
-    rows = source.where(F.col("marker").isNull() & wanted(rule, floors, now_us))
-    return without_present(rows, target, rule.origins)
-
-
-def beyond(rows: DataFrame, ends: Mapping[str, int]) -> DataFrame:
-    """`rows` whose entry is after its ledger's end in `ends` (`origin:ledger` → last entry). Columns as `rows`."""
-    if not ends:
-        return rows
-    listed = [
-        {"origin": origin, "ledger_id": int(ledger), "_end": end}
-        for (origin, _, ledger), end in ((name.partition(":"), end) for name, end in ends.items())
-    ]
-    table = rows_frame(rows.sparkSession, {"origin": "STRING", "ledger_id": "BIGINT", "_end": "BIGINT"}, listed)
-    joined = rows.join(F.broadcast(table), ["origin", "ledger_id"], "left")
-    return joined.where(F.col("entry_id") > F.coalesce(F.col("_end"), F.lit(-1))).select(*rows.columns)
-
-
-def ledger_ends(rows: DataFrame, origins: Collection[str]) -> dict[str, int]:
-    """`origin:ledger` → last entry, of the given origins."""
-    found = rows.where(F.col("origin").isin(*origins)).groupBy("origin", "ledger_id").agg(F.max("entry_id").alias("end"))
-    return {f"{row['origin']}:{row['ledger_id']}": row["end"] for row in found.collect()}
-
-
-def ledger_begins(rows: DataFrame, origins: Collection[str]) -> dict[str, int]:
-    """`origin:ledger` → first entry, of the given origins."""
-    found = rows.where(F.col("origin").isin(*origins)).groupBy("origin", "ledger_id").agg(F.min("entry_id").alias("first"))
-    return {f"{row['origin']}:{row['ledger_id']}": row["first"] for row in found.collect()}
-
-
-def lost_ranges(source_ends: Mapping[str, int], target_ends: Mapping[str, int]) -> list[str]:
-    """What the target has beyond the source, as `origin:ledger:first-last`, for a link's fault."""
-    return [
-        f"{ledger}:{source_ends.get(ledger, -1) + 1}-{end}"
-        for ledger, end in sorted(target_ends.items())
-        if end > source_ends.get(ledger, -1)
-    ]
-
-
-def in_target_shape(rows: DataFrame, columns: Collection[str]) -> DataFrame:
-    """`rows` with exactly the target's columns; one the source does not have yet is NULL.
-
-    Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
-    """
-    if new := [name for name in rows.columns if name not in columns]:
-        raise RetryableError(
-            f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
-        )
-    return rows.select(*(F.col(c) if c in rows.columns else F.lit(None).alias(c) for c in columns))
+def now_us() -> int:
+    """Microseconds since the epoch, by which messages expire."""
+    return time.time_ns() // 1000

@@ -9,38 +9,44 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from geo.config_tree import Config, Link, Start
+from geo.config_tree import Config, Link
 from geo.crash import CrashPoint, reach
 from geo.errors import FencedError, GeoError, RetryableError, UsageError, first_line
 from geo.log.names import ALL_TOPICS, topic_glob_matches
 from geo.log.ownership import Ownership, claim, release
 from geo.log.tables import ClusterTables
 from geo.log.topics import Registered, registered_topics
-from geo.replication.link import TopicLink
+from geo.replication.link_state import LinkState, State, backoff_s
 from geo.replication.link_table import append_links, read_links
-from geo.replication.state import State, backoff_s
+from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
 from geo.streams import of_spark, stop_between_batches
 from geo.trigger import AVAILABLE_NOW, parse_trigger
 
 log = logging.getLogger(__name__)
 
-FLUSH_INTERVAL_S = 5.0
-"""How often positions are recorded. It bounds what `verify` calls in flight, and what a lost checkpoint compares anew."""
+FLUSH_INTERVAL_S = 60.0
+"""How often rows of links that moved are recorded. It bounds what `verify` calls in flight, and how many commits of the target a
+start looks at; the cursor itself is in each append."""
 
 DISCOVERY_INTERVAL_S = 10.0
 """How often the sources' registries are read for new topics: a small table each, 0.1 s."""
 
 AT_ONCE = 4
-"""Streams of an available-now run that work side by side; more only queue up for the cores."""
+"""Topics that are brought up side by side; more only queue up for the cores."""
+
+LOOK_INTERVAL_S = 600.0
+"""How often an idle topic gets a full look beside those by name."""
 
 _TICK_S = 0.2
+
+_TRIES = 3
+"""Of a topic in an available-now run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +59,38 @@ class LinkReport:
     reason: str | None
     replicated: int
     source_version: int | None
+    expired: int = 0
+    """Messages left out because they had expired when they were read."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """One topic of one link and its fate in this process."""
+    """One topic of one link and its fate in this process.
+
+    A topic is brought up by a thread (`bringing`): its start, and turns up to what the source has then. In a run that goes on its
+    source is then looked at by name; the first news start a streaming query.
+    """
 
     work: TopicLink
     ownership: Ownership | None = None
+    recorded: LinkState | None = None
+    """The newest row of the link when it was claimed."""
     state: State = State.STOPPED
     reason: str | None = None
     tries: int = 0
+    """That failed in a row, the cursor being where it is."""
+    stuck_at: int = -1
     again_at: float = 0.0
+    looked_at: float = 0.0
+    bringing: Future[None] | None = None
+    done: bool = False
+    """In an available-now run: there is nothing more to do for it."""
 
     @property
     def report(self) -> LinkReport:
-        position = self.work.position() if self.work.state is not None else None
-        return LinkReport(self.work.link.link_name, str(self.work.topic), self.state, self.reason, self.work.replicated, position)
+        work = self.work
+        position = work.cursor.version if work.cursor is not None else None
+        return LinkReport(work.link.link_name, str(work.topic), self.state, self.reason, work.replicated, position, work.expired)
 
 
 class Replicator:
@@ -114,13 +135,15 @@ class Replicator:
         Raises AlreadyOwnedError if another runner has one of the links at the start. Afterwards a topic that cannot go
         on is reported as FAILED, and the others go on.
         """
+        self._target.refuse_unsafe_storage()
         try:
             try:
-                self._discover(first=True)
-                if self._once:
-                    self._run_once()
-                else:
-                    self._run_on()
+                with ThreadPoolExecutor(AT_ONCE, "geo-links") as self._pool:
+                    try:
+                        self._discover(first=True)
+                        self._run()
+                    finally:
+                        self._stop.set()  # turns end after the one they are in
             finally:
                 self._stop_queries()
             self._hand_over()
@@ -160,14 +183,16 @@ class Replicator:
     def _let_go(self, key: tuple[str, str]) -> None:
         """Stop one topic, whose replication clusters leave this link out by now. It goes on from here if they change again."""
         slot = self._slots[key]
+        if slot.bringing is not None:
+            return  # it is looked at again once it is brought up
         try:
-            self._stop_query(slot)
-            query = slot.work.query
-            failed = query is not None and query.exception() is not None
-            if slot.ownership is not None and slot.state is State.STOPPED and slot.work.state is not None and not failed:
+            clean = self._stop_query(slot)
+            if slot.ownership is not None and slot.state is State.STOPPED and slot.work.cursor is not None and clean:
                 slot.work.flush(State.STOPPED)
                 release([slot.ownership])
-        except (GeoError, PySparkException) as error:
+        except Exception as error:
+            if not _is_fault(error):
+                raise
             log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
         finally:
             # Whatever is not known to have ended cleanly stays owned, so that whoever goes on fences it first.
@@ -178,122 +203,123 @@ class Replicator:
 
     def _resolved(self) -> None:
         """Let failed links go on that somebody has resolved since (`geo reconcile`)."""
-        failed = [slot for slot in self._slots.values() if slot.work.recorded and slot.work.recorded.state is State.FAILED]
+        failed = [slot for slot in self._slots.values() if slot.state is State.FAILED]
         if failed:
             known = read_links(self._target)
             for slot in failed:
-                if known[slot.work.link.source, str(slot.work.topic)].state is not State.FAILED:
+                now = known.get((slot.work.link.source, str(slot.work.topic)))
+                if now is not None and now.state is not State.FAILED:
                     self._set(slot, State.STOPPED, None)
 
     def _carries(self, link: Link, found: Registered) -> bool:
-        return topic_glob_matches(self._glob, found.topic) and _replicates(self._config, link, found)
+        return topic_glob_matches(self._glob, found.topic) and replicates(self._config, link, found)
 
     def _claim(self, slots: list[_Slot], *, take_over: bool) -> None:
         if slots:
-            runners = [slot.work.runner for slot in slots]
+            runners = [slot.work.runners for slot in slots]
             owned = claim(self._target, runners, take_over=take_over, point=CrashPoint.LINK_CLAIMED)
-            known = read_links(self._target)
+            known = read_links(self._target)  # since it is owned nobody else's row comes after these
             for slot, ownership in zip(slots, owned, strict=True):
                 slot.ownership = ownership
-                slot.work.recorded = known.get((slot.work.link.source, str(slot.work.topic)))
+                slot.recorded = known.get((slot.work.link.source, str(slot.work.topic)))
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _run_once(self) -> None:
-        waiting = list(self._slots.values())
-        running: list[_Slot] = []
-        while (waiting or running) and not self._stop.is_set():
-            while waiting and len(running) < AT_ONCE:
-                slot = waiting.pop(0)
-                if slot.state is not State.FAILED and self._start(slot):
-                    running.append(slot)
-            for slot in list(running):
-                if self._ended(slot):
-                    running.remove(slot)
-                    if slot.state is State.DELAYED and slot.tries < 3:
-                        waiting.append(slot)
-                        self._stop.wait(backoff_s(slot.tries))
-            self._stop.wait(_TICK_S / 4)
-
-    def _run_on(self) -> None:
-        flushed = discovered = time.monotonic()
-        for slot in self._slots.values():
-            self._start(slot)
-        while not self._stop.wait(_TICK_S):
-            now = time.monotonic()
+    def _run(self) -> None:
+        recorded = discovered = time.monotonic()
+        while not self._stop.is_set():
             for slot in list(self._slots.values()):
-                if slot.state is State.RUNNING:
-                    self._ended(slot)
-                elif slot.state in (State.STOPPED, State.DELAYED) and now >= slot.again_at:
-                    self._start(slot)
-            if now - flushed >= FLUSH_INTERVAL_S:
+                self._step(slot)
+            if self._once and all(slot.done for slot in self._slots.values()):
+                return
+            now = time.monotonic()
+            if now - recorded >= FLUSH_INTERVAL_S:
                 self._record(State.RUNNING)
-                flushed = now
-            if now - discovered >= DISCOVERY_INTERVAL_S:
+                recorded = now
+            if now - discovered >= DISCOVERY_INTERVAL_S and not self._once:
                 try:
                     self._discover()
                     self._resolved()
-                except (GeoError, PySparkException) as error:
+                except Exception as error:
+                    if not _is_fault(error):
+                        raise
                     log.warning("topics cannot be listed, trying again: %s", first_line(error))
                 discovered = now
+            self._stop.wait(_TICK_S / 4 if self._once else _TICK_S)
 
-    def _start(self, slot: _Slot) -> bool:
-        """Start a topic's stream; False if it failed or has to wait."""
-        work = slot.work
+    def _step(self, slot: _Slot) -> None:
+        """What is due for one topic now. Its faults are its own; a fault of this program ends the run."""
         try:
-            if slot.ownership is None:
-                self._claim([slot], take_over=False)
-            assert slot.ownership is not None
-            work.prepare(slot.ownership, compare=slot.tries >= 2)
-            work.start(self._trigger)
-        except (GeoError, PySparkException) as error:
+            if slot.bringing is not None:
+                if slot.bringing.done():
+                    bringing, slot.bringing = slot.bringing, None
+                    bringing.result()
+                    slot.looked_at = time.monotonic()
+                    slot.done = self._once
+                    self._set(slot, State.STOPPED if self._once else State.RUNNING, None)
+            elif slot.state is State.RUNNING:
+                self._follow(slot)
+            elif slot.state in (State.STOPPED, State.DELAYED) and not slot.done and time.monotonic() >= slot.again_at:
+                slot.bringing = self._pool.submit(self._bring_up, slot)
+        except Exception as error:
+            if not _is_fault(error):
+                raise
             self._failed(slot, error)
-            return False
-        self._set(slot, State.RUNNING, None)
-        return True
 
-    def _ended(self, slot: _Slot) -> bool:
-        """Whether the topic's stream has ended; an error is turned into FAILED or DELAYED."""
-        query = slot.work.query
-        assert query is not None
-        if query.isActive:
-            return False
-        failure, slot.work.failure = slot.work.failure, None
-        error = query.exception()
-        if error is None:
-            self._set(slot, State.STOPPED, None)
-        elif isinstance(failure, GeoError):
-            self._failed(slot, failure)
-        elif failure is not None and not of_spark(failure):
-            raise failure  # a fault of this program: not to be tried again, and nothing to be tidied up after it
-        else:
-            try:
-                slot.work.check_source()
-                self._failed(slot, error)
-            except (GeoError, PySparkException) as diagnosed:
-                self._failed(slot, diagnosed)
-        return True
+    def _bring_up(self, slot: _Slot) -> None:
+        """Own the topic, start its link, and bring what the source has now."""
+        work = slot.work
+        if slot.ownership is None:
+            self._claim([slot], take_over=False)
+        assert slot.ownership is not None
+        work.prepare(slot.ownership, slot.recorded, failed_before=slot.tries)
+        work.run_turns(self._stop.is_set)
+
+    def _follow(self, slot: _Slot) -> None:
+        """A topic that is brought up: start a query if there is news, see whether one has ended. Raises what ended it."""
+        work = slot.work
+        if work.query is not None:
+            if work.query.isActive:
+                return
+            failure, error = work.failure, work.query.exception()
+            work.stream_ended()
+            if isinstance(failure, GeoError) or (failure is not None and not _is_fault(failure)):
+                raise failure
+            if error is not None:
+                raise error
+        if work.has_news():
+            work.start_stream(self._trigger)
+        elif time.monotonic() - slot.looked_at > LOOK_INTERVAL_S:
+            slot.looked_at = time.monotonic()
+            work.check_source()
 
     def _failed(self, slot: _Slot, error: Exception) -> None:
-        """FAILED if a person is needed, else DELAYED: tried again after a while."""
+        """FAILED if a person is needed, else DELAYED: tried again after a while.
+
+        Something may be in flight whose fate is not known, so the ownership is given up for one with a new token, before the
+        cursor is read again; only a source that changed is told before anything is appended.
+        """
+        if slot.work.cursor is not None and slot.work.cursor.version > slot.stuck_at:
+            slot.stuck_at, slot.tries = slot.work.cursor.version, 0
         slot.tries += 1
-        transient = isinstance(error, RetryableError) or not isinstance(error, GeoError)
-        if transient:
-            slot.again_at = time.monotonic() + backoff_s(slot.tries)
-            self._set(slot, State.DELAYED, first_line(error))
-        else:
-            self._set(slot, State.FAILED, str(error))
-        if slot.ownership is None:
+        needs_person = isinstance(error, GeoError) and not isinstance(error, RetryableError)
+        slot.again_at = time.monotonic() + backoff_s(slot.tries)
+        self._set(slot, State.FAILED if needs_person else State.DELAYED, str(error) if needs_person else first_line(error))
+        slot.done = self._once and (needs_person or slot.tries >= _TRIES)
+        ownership, slot.ownership = slot.ownership, None
+        if ownership is None:
             return
-        if isinstance(error, FencedError):
-            slot.ownership.abandon()
-            slot.ownership = None
-            return
-        if slot.work.state is not None:
-            slot.work.flush(slot.state, slot.reason)
-        if not transient:
-            release([slot.ownership])  # nothing is in flight, and who resolves it must be able to take it
-            slot.ownership = None
+        try:
+            if not isinstance(error, FencedError):
+                slot.work.flush_failure(slot.state, slot.reason or "")
+            if needs_person and not isinstance(error, FencedError):
+                release([ownership])  # nothing is in flight, and who resolves it must be able to take it
+        except Exception as another:
+            if not _is_fault(another):
+                raise
+            log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
+        finally:
+            ownership.abandon()
 
     def _set(self, slot: _Slot, state: State, reason: str | None) -> None:
         changed = (state, reason) != (slot.state, slot.reason)
@@ -302,90 +328,76 @@ class Replicator:
             self._on_event(slot.report)
 
     def _record(self, state: State) -> list[_Slot]:
-        """Record the positions of all topics in this state, in one commit. Returns their slots."""
-        slots = [slot for slot in self._slots.values() if slot.state is state and slot.ownership and slot.work.state]
-        moved = [(slot, now) for slot in slots if (now := slot.work.progressed(state))]
-        append_links(self._target, [now for _, now in moved])
+        """Record the rows of all topics in this state, in one commit. Returns the slots that are recorded now."""
+        kept, moved = [], []
+        for slot in self._slots.values():
+            if slot.state is not state or slot.ownership is None or slot.work.cursor is None or slot.bringing is not None:
+                continue
+            try:
+                if now := slot.work.progressed(state):
+                    moved.append((slot, now))
+                kept.append(slot)
+            except Exception as error:
+                if not _is_fault(error):
+                    raise
+                self._stop_query(slot)
+                self._failed(slot, error)
+        try:
+            append_links(self._target, [now for _, now in moved])
+        except Exception as error:
+            if not _is_fault(error):
+                raise
+            log.warning("positions could not be recorded, the next time says more: %s", first_line(error))
+            return [slot for slot in kept if all(slot is not other for other, _ in moved)]
         for slot, now in moved:
-            if slot.work.recorded is None or now.source_version > slot.work.recorded.source_version:
-                slot.tries = 0
             slot.work.note(now)
         if moved:
             reach(CrashPoint.LINK_STATE_RECORDED)
-        return slots
+        return kept
 
     def _stop_queries(self) -> None:
         """Let running batches end."""
         for slot in self._slots.values():
-            self._stop_query(slot)
+            try:
+                if slot.bringing is not None:
+                    bringing, slot.bringing = slot.bringing, None
+                    bringing.result()  # it has stopped between two turns
+                    slot.state = State.STOPPED
+                if not self._stop_query(slot):
+                    slot.state = State.DELAYED
+            except Exception as error:
+                if not _is_fault(error):
+                    raise
+                self._failed(slot, error)
 
-    def _stop_query(self, slot: _Slot) -> None:
-        query = slot.work.query
-        if query is not None and query.isActive:
-            stop_between_batches(query)
-            slot.state = State.STOPPED if slot.state is State.RUNNING else slot.state
+    def _stop_query(self, slot: _Slot) -> bool:
+        """Whether it ended well, if there was one."""
+        query, clean = slot.work.query, True
+        if query is not None:
+            if query.isActive:
+                stop_between_batches(query)
+            clean = query.exception() is None and slot.work.failure is None
+            slot.work.stream_ended()
+        if slot.state is State.RUNNING:
+            slot.state = State.STOPPED
+        return clean
 
     def _hand_over(self) -> None:
         """Record and release what stopped cleanly; anything else is left to the next start."""
-        release([slot.ownership for slot in self._record(State.STOPPED) if slot.ownership])
+        stopped = self._record(State.STOPPED)
+        try:
+            release([slot.ownership for slot in stopped if slot.ownership])
+        except Exception as error:
+            if not _is_fault(error):
+                raise
+            log.warning("the links could not be released, the next start fences them: %s", first_line(error))
 
 
-def _replicates(config: Config, link: Link, found: Registered) -> bool:
+def _is_fault(error: BaseException) -> bool:
+    """Whether it is a fault of what this program works with; any other is a fault of this program, and is raised."""
+    return isinstance(error, GeoError) or of_spark(error) or isinstance(error, OSError)
+
+
+def replicates(config: Config, link: Link, found: Registered) -> bool:
     """Whether the link replicates a topic of its source's registry."""
     return link in config.links_of(found.topic, {link.source: found.replication_clusters})
-
-
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """What a reconcile of one topic found and did."""
-
-    link: str
-    topic: str
-    missing: int
-    appended: int
-    source_version: int
-
-
-def reconcile_links(
-    spark: SparkSession,
-    config: Config,
-    source: str,
-    target: str,
-    *,
-    topics: str = ALL_TOPICS,
-    start: Start | datetime | None = None,
-    dry_run: bool = False,
-    take_over: bool = False,
-) -> list[Reconciled]:
-    """Bring each matching topic of one link up to the source as it is now, and let the link go on from there.
-
-    This is the verb that resolves a FAILED link: it takes the source as right. Idempotent; `dry_run` counts and writes nothing.
-    With `start` the link begins there anew: what was published before is not fetched any more, what is there stays.
-    Raises UsageError for a link or topic that is not there, AlreadyOwnedError if the link runs.
-    """
-    require_delta(spark)
-    link = config.link(source, target)
-    tables = {name: ClusterTables(spark, config.cluster(name)) for name in (source, target)}
-    matching = [one for one in registered_topics(tables[source]) if topic_glob_matches(topics, one.topic)]
-    found = [one.topic for one in matching if _replicates(config, link, one)]
-    if not found:
-        names = ", ".join(str(one.topic) for one in matching)
-        why = f"{link.link_name} does not carry {names}" if matching else f"{source} has no such topic"
-        raise UsageError(f"no topic that matches {topics} to reconcile: {why}.")
-    done = []
-    for topic in found:
-        work = TopicLink(tables[target], tables[source], config, link, topic)
-        if dry_run:
-            work.recorded = read_links(tables[target]).get((source, str(topic)))
-            missing, version = work.preview(start)
-            done.append(Reconciled(link.link_name, str(topic), missing, 0, version))
-            continue
-        ownership = claim(tables[target], [work.runner], take_over=take_over, point=CrashPoint.LINK_CLAIMED)[0]
-        try:
-            work.recorded = read_links(tables[target]).get((source, str(topic)))
-            work.prepare(ownership, accept_source=True, start=start)
-            release([ownership])
-        finally:
-            ownership.abandon()
-        done.append(Reconciled(link.link_name, str(topic), work.replicated, work.replicated, work.position()))
-    return done

@@ -21,7 +21,7 @@ from geo.log.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matc
 from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics
 from geo.replication.link_table import read_links
-from geo.replication.state import State as LinkRunState
+from geo.replication.link_state import State as LinkRunState
 from geo.subscription.acks import MOVED, Known, publish_once, read_known, running_consumer, tell_ends
 from geo.subscription.message_set import MessageSet
 from geo.subscription.places import Place, base_at, before_base, in_log
@@ -242,6 +242,6 @@ def _known(
     spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str
 ) -> tuple[ClusterTables, State | None]:
     check_subscription(subscription)
-    tables = ClusterTables(spark, config.cluster(cluster))
+    tables = ClusterTables(spark, config.cluster(cluster)).open_for_writing(config)
     known = read_known(tables, config, topic, subscription)
     return tables, known.states.get(key_of(topic, subscription))

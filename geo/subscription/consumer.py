@@ -58,7 +58,7 @@ class Subscription:
     ) -> None:
         require_delta(spark)
         self._options = Options(
-            ClusterTables(spark, config.cluster(cluster)),
+            ClusterTables(spark, config.cluster(cluster)).open_for_writing(config),
             config,
             topic if isinstance(topic, Topic) else Topic.parse(topic),
             check_subscription(name),

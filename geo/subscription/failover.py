@@ -78,6 +78,7 @@ def failover(
         raise UsageError(f"--from and --to are both {source}.")
     key = key_of(topic, subscription)
     here, there = (ClusterTables(spark, config.cluster(name)) for name in (target, source))
+    here.open_for_writing(config)
     consumer, unreadable, theirs = "unknown", None, None
     try:
         if not there.log(topic.acks).exists() and not there.log(topic).exists():

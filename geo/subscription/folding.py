@@ -29,7 +29,7 @@ from geo.log.frames import utc
 from geo.log.names import Topic
 from geo.log.tables import ClusterTables
 from geo.log.topics import registered_topics
-from geo.replication.state import backoff_s
+from geo.replication.link_state import backoff_s
 from geo.session import require_delta
 from geo.streams import stop_between_batches
 from geo.subscription.acks import RECORD, AckPublisher, received, tell_ends
@@ -240,7 +240,7 @@ class Folding:
         require_delta(spark)
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
         self._config, self._take_over = config, take_over
-        self._tables = ClusterTables(spark, config.cluster(cluster))
+        self._tables = ClusterTables(spark, config.cluster(cluster)).open_for_writing(config)
         self._trigger, self._once = parse_trigger(trigger), trigger == AVAILABLE_NOW
         self._stop = threading.Event()
         self._folds: dict[Topic, NamespaceFold] = {}

@@ -21,7 +21,7 @@ from geo.log.checkpoints import forget
 from geo.log.few import brought
 from geo.log.tables import open_log, user_columns
 from geo.log.topics import partitions
-from geo.streams import of_spark, stop_between_batches
+from geo.streams import may_pass, of_spark, stop_between_batches
 from geo.subscription.acks import RECORD, AckPublisher, consumer_name, read_known, received
 from geo.subscription.dispatcher import Dispatcher, Process
 from geo.subscription.fold import Fold
@@ -201,7 +201,7 @@ class Run:
                         self._stream_from(version, tail)
             except Exception as error:
                 self._raise_failure()
-                if not of_spark(error):
+                if not may_pass(error):
                     raise
                 # The log was restored, erased from, made anew: what is not acknowledged is found again.
                 restarts = 0 if time.monotonic() - began > _STEADY_S else restarts + 1

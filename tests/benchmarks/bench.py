@@ -17,12 +17,14 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from geo.log.names import Topic
 from geo.log.ownership import claim, release
 from geo.log.topics import create_topic
-from geo.replication.link import TopicLink
+from geo.replication.link_state import State
 from geo.replication.link_table import read_links
+from geo.replication.topic_link import TopicLink
 from geo.streams import stop_between_batches
 from tests.world import World
 
@@ -96,21 +98,31 @@ class Bench:
         stream = self.spark.readStream.format("delta").load(str(log)).writeStream.format("delta")
         return stream.option("checkpointLocation", f"{target}-checkpoint").trigger(**trigger).start(str(target))
 
-    def link(self, name: str, trigger: dict[str, Any] | None) -> TopicLink:
+    def link(self, name: str) -> TopicLink:
+        """A link that is prepared: its target holds what the source had."""
         tables, topic = self.world.tables("eu"), self.topic(name)
         link = TopicLink(tables, self.world.tables("us"), self.world.config, self.world.config.link("us", "eu"), topic)
-        (ownership,) = claim(tables, [link.runner])
-        link.recorded = read_links(tables).get(("us", str(topic)))
-        link.prepare(ownership)
-        if trigger is not None:
-            link.start(trigger)
-        self._ownership = ownership
+        (self._ownership,) = claim(tables, [link.runners])
+        link.prepare(self._ownership, read_links(tables).get(("us", str(topic))))
         return link
 
-    def stop(self, link: TopicLink) -> None:
+    def stream(self, link: TopicLink) -> StreamingQuery:
+        """The query of a link, which begins with the first commit that is new to it."""
+        assert link.has_news()
+        link.start_stream(_TRIGGER)
         assert link.query is not None
-        stop_between_batches(link.query)
+        return link.query
+
+    def stop(self, link: TopicLink) -> None:
+        if link.query is not None:
+            stop_between_batches(link.query)
+            link.stream_ended()
+        link.flush(State.STOPPED)
         release([self._ownership])
+
+    def abandon(self) -> None:
+        """As if the link had died here."""
+        self._ownership.abandon()
 
     def warm_up(self) -> None:
         """Both once on small data, so that neither pays for the first time."""
@@ -131,21 +143,16 @@ class Bench:
     def backlog(self, name: str, rows: int) -> None:
         """A source with `rows` rows in ten commits, written after the link had read all there was: nothing."""
         self.log(name)
-        link = self.link(name, {"availableNow": True})
-        assert link.query is not None
-        link.query.awaitTermination()
-        release([self._ownership])
+        self.stop(self.link(name))
         self.fill(name, rows, commits=10)
 
     def copy_link(self, name: str) -> float:
-        """The stream of a link over a backlog, from its start to its end."""
-        link = self.link(name, None)
+        """The turns of a link over a backlog, from its start to its end."""
+        link = self.link(name)
         began = time.monotonic()
-        link.start({"availableNow": True})
-        assert link.query is not None
-        link.query.awaitTermination()
+        link.run_turns(lambda: False)
         seconds = time.monotonic() - began
-        release([self._ownership])
+        self.stop(link)
         found, wanted = (self.world.log(c, self.topic(name)).read().count() for c in ("eu", "us"))
         assert found == wanted, f"the link copied {found} of {wanted} rows"
         return seconds
@@ -164,8 +171,9 @@ class Bench:
         if kind == "plain":
             query = self.plain(log, target, _TRIGGER)
         else:
-            link = self.link(name, _TRIGGER)
-            query, target = link.query, Path(self.world.log("eu", self.topic(name)).name)
+            link = self.link(name)
+            self.small_commit(log)
+            query, target = self.stream(link), Path(self.world.log("eu", self.topic(name)).name)
         query.processAllAvailable()
         first = _latest(log) + 1
         for _ in range(count):
@@ -185,13 +193,13 @@ class Bench:
         log, plain = self.log(name), self.folder / f"plain-{name}"
         if not plain.exists():
             self.small_commit(log)
-            self.stop(self.link(name, _TRIGGER))
+            self.stop(self.link(name))
             query = self.plain(log, plain, _TRIGGER)
             query.processAllAvailable()
             query.stop()
         first = self._entry
         for table in (log, Path(self.world.log("eu", self.topic(name)).name), plain):
-            self._entry = first + _grown(table, commits - 1, first) * _ROWS
+            self._entry = first + grown(table, commits - 1, first) * _ROWS
             # The JVM's own commit, at a round version, writes the checkpoint that is due.
             self.rows(self._entry, _ROWS).coalesce(1).write.format("delta").mode("append").save(str(table))
         self._entry += _ROWS
@@ -217,8 +225,9 @@ class Bench:
         if kind == "plain":
             query = self.plain(log, self.folder / f"plain-{name}", _TRIGGER)
         else:
-            link = self.link(name, _TRIGGER)
-            query = link.query
+            link = self.link(name)
+            self.small_commit(log)
+            query = self.stream(link)
         query.processAllAvailable()
         for _ in range(batches):
             self.small_commit(log)
@@ -246,7 +255,7 @@ def commits(log: Path, first: int = 0, column: str = "entry_id") -> list[tuple[f
     return found
 
 
-def _grown(log: Path, until: int, entry: int) -> int:
+def grown(log: Path, until: int, entry: int) -> int:
     """Repeat the newest small commit of a log up to version `until`, with the entries that follow: hard links to its file and
     a commit file each, which takes a second where writing them took a quarter of an hour. Returns how many."""
     newest = _latest(log)

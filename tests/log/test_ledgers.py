@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from functools import reduce
+from operator import xor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import SchemaError, UnsafeError
-from geo.log.ledgers import Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, Span, continued, ledger_id, plan
+from geo.log.ledgers import Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, Span, ledger_id, new_keys, plan
 
 A, B = LedgerKey("a", None), LedgerKey("a", ("us",))
 
 
 def _plan(progress: Progress, *groups: tuple[LedgerKey, int], now: int = 100, ends: dict[str, str] | None = None) -> Batch:
     ids = itertools.count(1 + max((ledger.ledger_id for ledger in progress.ledgers.values()), default=0))
-    counted = [Counted(key, rows) for key, rows in groups]
-    return plan(progress, "p", counted, ends or {key.source: "1" for key, _ in groups}, now, lambda: next(ids))
+    counted = [Counted(key, rows, hash((key, rows))) for key, rows in groups]
+    drawn = [next(ids) for _ in new_keys(progress, counted)]
+    return plan(progress, "p", counted, ends or {key.source: "1" for key, _ in groups}, now, drawn)
 
 
 keys = st.builds(LedgerKey, st.sampled_from("ab"), st.sampled_from([None, (), ("us",), ("ap", "us")]))
@@ -29,22 +32,33 @@ batches = st.lists(st.dictionaries(keys, st.integers(1, 50), min_size=1, max_siz
 def test_entries_are_contiguous_per_ledger_and_time_never_goes_back(
     published: list[dict[LedgerKey, int]], clock: list[int]
 ) -> None:
-    progress, last_time = Progress(), 0
+    progress = Progress()
     ends: dict[int, int] = defaultdict(lambda: -1)
+    times: dict[int, int] = defaultdict(int)
     for groups, now in zip(published, clock, strict=False):
         batch = _plan(progress, *groups.items(), now=now)
-        assert batch.publish_time_us >= max(last_time, now)
-        last_time = batch.publish_time_us
+        assert batch.publish_time_us >= now
         for span in batch.spans:
             assert span.first == ends[span.ledger_id] + 1, "L1: no hole, no overlap"
             assert span.last - span.first + 1 == groups[span.key]
-            ends[span.ledger_id] = span.last
-        progress = progress.after(batch)
+            assert batch.publish_time_us >= times[span.ledger_id], "L1: publish_time never decreases"
+            ends[span.ledger_id], times[span.ledger_id] = span.last, batch.publish_time_us
+        assert not progress.holds(batch)
+        progress = progress.opened(batch).after(batch)
+        assert progress.holds(batch)
+        assert {ledger.ledger_id: ledger.time_us for ledger in progress.ledgers.values()} == times
     used = {key for groups in published for key in groups}
     assert len(progress.ledgers) == len(used), "L4, L5: one ledger per source partition and replicate_to"
     for name in {key.source for key in used}:
-        rows = sum(n for groups in published for key, n in groups.items() if key.source == name)
-        assert progress.sources[name].count == rows
+        mine = [(key, n) for groups in published for key, n in groups.items() if key.source == name]
+        assert progress.sources[name].count == sum(n for _, n in mine)
+        assert progress.sources[name].hash == reduce(xor, map(hash, mine))
+
+
+def test_a_clock_that_was_ahead_holds_back_only_the_ledgers_it_stamped() -> None:
+    progress = Progress({A: Ledger(1, 4, 10_000), B: Ledger(2, 4, 50)})
+    assert _plan(progress, (A, 1), now=100).publish_time_us == 10_000
+    assert _plan(progress, (B, 1), now=100).publish_time_us == 100
 
 
 @given(batches)
@@ -54,19 +68,21 @@ def test_progress_can_be_told_from_the_records_of_the_commits(published: list[di
         batch = _plan(progress, *groups.items())
         progress = progress.after(batch)
         records.append(batch.encode())
-    folded = Progress()
-    for record in records:
-        decoded = Batch.decode(record)
-        assert decoded is not None
-        folded = folded.after(decoded)
-    assert folded == progress
+    for bridged in (False, True):
+        folded = Progress()
+        for record in records:
+            decoded = Batch.decode(record)
+            assert decoded is not None
+            folded = folded.after(decoded, bridged=bridged)
+        assert folded == progress
 
 
 def test_a_record_is_these_bytes() -> None:
-    batch = Batch("p", 5, (Span(B, 7, 0, 9), Span(A, 8, 3, 3)), {"a": SourceEnd('["12"]', 11)})
+    sources = {"a": SourceEnd('["12"]', 11), "b": SourceEnd("3", 4, -(2**63))}
+    batch = Batch("p", 5, (Span(B, 7, 0, 9), Span(A, 8, 3, 3)), sources)
     text = (
-        '{"geo.publish":1,"producer":"p","publish_time_us":5,"spans":[["a",["us"],7,0,9],["a",null,8,3,3]],'
-        '"sources":{"a":["[\\"12\\"]",11]}}'
+        '{"geo.publish":2,"producer":"p","publish_time_us":5,"spans":[["a",["us"],7,0,9],["a",null,8,3,3]],'
+        '"sources":{"a":["[\\"12\\"]",11],"b":["3",4,-9223372036854775808]}}'
     )
     assert batch.encode() == text
     assert Batch.decode(text) == batch
@@ -78,53 +94,42 @@ def test_a_commit_of_somebody_else_is_no_batch(text: str | None) -> None:
 
 
 def test_a_newer_record_is_refused() -> None:
-    with pytest.raises(SchemaError, match="version 2"):
-        Batch.decode('{"geo.publish": 2}')
+    with pytest.raises(SchemaError, match="version 3"):
+        Batch.decode('{"geo.publish": 3}')
 
 
-@pytest.mark.parametrize("first", [4, 6])
-def test_a_batch_that_does_not_follow_on_is_refused(first: int) -> None:
+@pytest.mark.parametrize(("first", "bridged"), [(4, False), (6, False), (4, True)])
+def test_a_batch_that_does_not_follow_on_is_refused(first: int, bridged: bool) -> None:
     progress = Progress({A: Ledger(1, 4)}, {})
     with pytest.raises(UnsafeError, match="ends at entry 4"):
-        progress.after(Batch("p", 0, (Span(A, 1, first, 9),), {}))
+        progress.after(Batch("p", 0, (Span(A, 1, first, 9),), {}), bridged=bridged)
 
 
-def _continued(found: int, peers: dict[str, int] | None = None, *, intact: bool = True) -> tuple[bool, list[str]]:
-    progress = Progress({A: Ledger(1, 9)}, {"a": SourceEnd("10", 10)}, 77)
-    kept, reasons = continued(progress, {1: found}, {name: {1: end} for name, end in (peers or {}).items()}, log_intact=intact)
-    assert (kept.sources, kept.publish_time_us) == (progress.sources, 77), "what was published is never published again"
-    return A in kept.ledgers, reasons
+def test_a_ledger_that_is_new_begins_at_zero() -> None:
+    with pytest.raises(UnsafeError, match="ends at entry -1"):
+        Progress({A: Ledger(1, 4)}).after(Batch("p", 0, (Span(A, 2, 5, 9),), {}))
 
 
-def test_a_ledger_goes_on_when_log_and_peers_agree() -> None:
-    assert _continued(9, {"us": 9, "ap": 3}) == (True, [])
+def test_behind_missing_commits_a_ledger_may_go_on_further_up() -> None:
+    batch = Batch("p", 7, (Span(A, 1, 20, 29),), {"a": SourceEnd("30", 30)})
+    assert Progress({A: Ledger(1, 4, 5)}).after(batch, bridged=True).ledgers[A] == Ledger(1, 29, 7)
 
 
-@pytest.mark.parametrize(
-    ("found", "peers", "intact", "why"),
-    [
-        (5, {}, True, "log ends at entry 5"),
-        (-1, {}, True, "log ends at entry -1"),
-        (9, {"us": 12}, True, "us holds more"),
-        (9, {}, False, "re-created, restored"),
-        (12, {}, False, "re-created, restored"),
-    ],
-)
-def test_a_ledger_is_given_up_when_an_id_could_be_reused(found: int, peers: dict[str, int], intact: bool, why: str) -> None:
-    kept, reasons = _continued(found, peers, intact=intact)
-    assert not kept
-    assert why in reasons[0]
+def test_a_ledger_remembers_who_was_away_when_it_was_opened() -> None:
+    batch = _plan(Progress(), (A, 3), now=5)
+    opened = Progress().opened(batch, ["us"])
+    assert opened.ledgers[A] == Ledger(1, -1, 5, ("us",))
+    assert opened.after(batch).ledgers[A] == Ledger(1, 2, 5, ("us",))
 
 
-def test_entries_that_no_commit_explains_stop_the_producer() -> None:
-    with pytest.raises(UnsafeError, match="holds entries up to 12"):
-        _continued(12)
-
-
-def test_a_given_up_ledger_gets_a_new_id_and_starts_at_zero() -> None:
-    progress, _ = continued(Progress({A: Ledger(1, 9)}, {}), {1: 5}, {}, log_intact=True)
-    batch = plan(progress, "p", [Counted(A, 3)], {"a": "13"}, 0, lambda: 2)
-    assert batch.spans == (Span(A, 2, 0, 2),)
+@pytest.mark.parametrize("ids", [[7, 7], [7], [7, 8, 9]])
+def test_new_ledgers_get_one_distinct_id_each(ids: list[int]) -> None:
+    counted = [Counted(A, 1), Counted(B, 1)]
+    assert new_keys(Progress(), counted) == [A, B]
+    with pytest.raises(ValueError, match=r"distinct|zip"):
+        plan(Progress(), "p", counted, {"a": "1"}, 0, ids)
+    batch = plan(Progress({A: Ledger(3, 4)}), "p", reversed(counted), {"a": "1"}, 0, [7])
+    assert batch.spans == (Span(A, 3, 5, 5), Span(B, 7, 0, 0)), "only what is new gets one"
 
 
 def test_ledger_ids_grow_with_time_and_stay_exact_in_json() -> None:

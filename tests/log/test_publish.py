@@ -225,8 +225,8 @@ def test_a_foreign_table_and_a_newer_version_are_refused(world: World) -> None:
     with pytest.raises(SchemaError, match="is not a topic-log of delta-geo"):
         _publish(world, world.rows(0, 3), order_by="number")
     log.set_property("geo.table", "topic-log")
-    log.set_property("geo.schema.version", "2")
-    with pytest.raises(SchemaError, match="has schema version '2', this program knows up to 1"):
+    log.set_property("geo.schema.version", "3")
+    with pytest.raises(SchemaError, match="has schema version '3', this program knows up to 2"):
         _publish(world, world.rows(0, 3), order_by="number")
     assert log.read().count() == 1
 

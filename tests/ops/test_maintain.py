@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
 from geo.ops.maintain import MARGIN, expired_days, maintain
-from geo.replication.replicate import reconcile_links
+from geo.replication.repair import reconcile_links
 from schemas import LINKS
 from tests.running import running
 from tests.world import TOPIC, World

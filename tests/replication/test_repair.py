@@ -15,9 +15,9 @@ from geo.errors import AlreadyOwnedError, UsageError
 from geo.log.publisher import Publisher
 from geo.ops.verify_result import Category
 from geo.replication.erase import erase
+from geo.replication.link_state import State
 from geo.replication.rebuild import rebuild
-from geo.replication.replicate import reconcile_links
-from geo.replication.state import State
+from geo.replication.repair import reconcile_links
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

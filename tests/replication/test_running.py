@@ -12,8 +12,8 @@ from geo.errors import UsageError
 from geo.log.names import Topic
 from geo.log.publish import publish
 from geo.log.topics import create_partitions, create_single, partitions, registered_topics, set_replication_clusters
-from geo.replication.replicate import reconcile_links
-from geo.replication.state import State
+from geo.replication.link_state import State
+from geo.replication.repair import reconcile_links
 from tests.running import running
 from tests.world import TOPIC, World
 

@@ -1,0 +1,90 @@
+"""Who may take a runner, and with which generation. Pure: no Spark, clock or I/O.
+
+A runner is what one process at a time may do: bring the messages of an origin into a topic of a cluster, or publish as a
+producer. Its owner's claim has a generation, above every one that was ever given out for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Liveness(str, Enum):
+    """What is known of the process that owns a runner."""
+
+    LIVES = "LIVES"
+    """It runs on this host, or gave a sign of life from another one within the owner timeout."""
+    DEAD = "DEAD"
+    """It ran on this host and is gone; its JVM may still be ending."""
+    LEFT = "LEFT"
+    """It is this process, which gave the runner up after an error."""
+    SILENT = "SILENT"
+    """It runs on another host, if it does, and gave no sign of life for longer than the owner timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The newest claim of a runner, as `system/owners` has it."""
+
+    runner: str
+    generation: int
+    token: str
+    holder: str
+    """Its process, encoded (geo.log.process)."""
+    released: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The runners may be taken, all with this generation. `clean`: those whose last owner released them, or that never had one: of
+    these nothing can be in flight. `dead`: holders on this host whose JVMs must have ended before anything is done."""
+
+    generation: int
+    clean: frozenset[str]
+    dead: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Another owner lives."""
+
+    owner: Owner
+
+
+def decide(
+    owners: Collection[Owner],
+    wanted: Collection[str],
+    liveness: Mapping[str, Liveness],
+    fences: Iterable[int],
+    *,
+    take_over: bool = False,
+) -> Take | Refuse:
+    """Whether the `wanted` runners may be claimed together.
+
+    `owners` are the newest claims of all runners of the cluster, `liveness` is by holder, `fences` are the generations of
+    the fence files of the wanted runners. The new generation is above all of them: also if the table of owners was lost or
+    put back older, no two claims of a runner ever share one. `take_over` replaces an owner that lives; its next append fails.
+    """
+    found = {owner.runner: owner for owner in owners if owner.runner in wanted}
+    held = [owner for owner in found.values() if not owner.released]
+    if not take_over:
+        for owner in held:
+            if liveness[owner.holder] is Liveness.LIVES:
+                return Refuse(owner)
+    generation = max((*(owner.generation for owner in owners), *fences), default=0) + 1
+    clean = frozenset(wanted) - {owner.runner for owner in held}
+    dead = frozenset(owner.holder for owner in held if liveness[owner.holder] is Liveness.DEAD)
+    return Take(generation, clean, dead)
+
+
+def fence_name(generation: int, token: str) -> str:
+    """Name of the file whose presence says that this claim still owns the runner."""
+    return f"{generation:012}-{token}"
+
+
+def fence_generation(name: str) -> int:
+    """The generation in such a name; 0 for a file that is none of ours."""
+    number = name.partition("-")[0]
+    return int(number) if number.isdigit() else 0

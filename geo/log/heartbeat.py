@@ -1,0 +1,92 @@
+"""Signs of life: while a process owns something in a cluster it renews one row of that cluster's `system/processes`.
+
+A claim is its process's first sign of life, so a process that ends sooner than the next one is due writes none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import datetime, timezone
+
+from geo.errors import first_line
+from geo.log.frames import utc
+from geo.log.housekeeping import Housekeeper, after_last_run
+from geo.log.process import Process
+from geo.log.tables import ClusterTables
+from schemas import PROCESSES
+
+log = logging.getLogger(__name__)
+
+BEATS = 3
+"""Signs of life in an owner timeout: two may fail or come late."""
+
+_NEVER = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+_lock = threading.Lock()
+_beating: dict[str, _Heart] = {}
+"""By the place of a cluster's tables."""
+
+
+class _Heart:
+    """The thread that renews this process's row in one cluster, as long as something there is owned. Keeping house is another
+    thread's: a table that is long locked must not make this process look dead."""
+
+    def __init__(self, tables: ClusterTables) -> None:
+        self._tables, self.owned, self._stop = tables, 0, threading.Event()
+        self.house = Housekeeper(tables)
+        threading.Thread(target=self._beat, name=f"geo-alive-{tables.cluster.name}", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.house.stop()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._tables.cluster.owner_timeout_s / BEATS):
+            try:
+                renew(self._tables)
+            except Exception as error:  # whatever it is, the next one may pass; others take over if none does
+                log.warning("%s: no sign of life could be written: %s", self._tables.cluster.name, first_line(error))
+
+
+def keep_alive(tables: ClusterTables, owned: int) -> None:
+    """This process owns so much more in the cluster."""
+    with _lock:
+        heart = _beating.get(tables.place)
+        if heart is None:
+            heart = _beating[tables.place] = _Heart(tables)
+        if tables.config is not None:
+            heart.house.tables = tables
+        heart.owned += owned
+
+
+def leave(tables: ClusterTables) -> None:
+    """It owns one thing less."""
+    with _lock:
+        heart = _beating.get(tables.place)
+        if heart is None:
+            return
+        heart.owned -= 1
+        if heart.owned > 0:
+            return
+        heart.stop()
+        del _beating[tables.place]
+    after_last_run(tables)
+
+
+def renew(tables: ClusterTables) -> None:
+    """Write a sign of life of this process now."""
+    now = datetime.now(timezone.utc)
+    row = {
+        "process": tables.me.name,
+        "holder": tables.me.encode(),
+        "renewed_at": now,
+        "sequence": int(now.timestamp() * 1_000_000),
+    }
+    tables.journal(PROCESSES).append([row])
+
+
+def last_seen(tables: ClusterTables, process: Process) -> datetime:
+    """When a process last gave a sign of life, beside its claims."""
+    rows = tables.journal(PROCESSES).newest(f"process = '{process.name}'")
+    return max((utc(row["renewed_at"]) for row in rows), default=_NEVER)

@@ -1,0 +1,177 @@
+"""Keeping a cluster's tables small off everybody's path: few rows and files in system tables, few commits in logs.
+
+Of the processes that own something in the cluster one does it, the one with the least name; two that both think they are do no
+harm. What fails is logged and done at the next occasion: nobody ends by it, and nothing is wrong without it, only slower.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime, timedelta, timezone
+from functools import partial
+
+from geo.errors import first_line
+from geo.log.cut import KEEP
+from geo.log.frames import utc
+from geo.log.journal import Journal
+from geo.log.log_cutter import LogCutter
+from geo.log.names import Topic
+from geo.log.process import Process
+from geo.log.tables import ClusterTables
+from geo.log.topics import registered_topics
+from schemas import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, TOPICS, TableSchema
+
+log = logging.getLogger(__name__)
+
+JOURNALS = (TOPICS, LEDGERS, OWNERS, PROCESSES, LINKS, CURSORS)
+
+ROUND_S = 60.0
+"""Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""
+
+FILES = 30
+"""A system table in more files is cleaned: reading thirty small files takes a tenth of a second, cleaning them half of one."""
+
+FILES_OF_SHORT_RUNS = 60
+"""Runs that end before their first round clean at their end, but only what nobody else has kept smaller meanwhile."""
+
+FULL_ROUND_S = 600.0
+"""Between two looks at all topic logs. At ten commits a second a log has 6,000 more by then."""
+
+NEGLECTED = 10
+"""Times as much as that, and whoever sees it does it: the one whose turn it is may be of another version, or hang."""
+
+VACUUM_S = 86_400.0
+"""Files that were replaced stay for a day anyway (the retention of system tables)."""
+
+AT_EXIT_S = 30.0
+"""So long the end of a process waits for what it tidies up."""
+
+SILENT_FOR = timedelta(days=1)
+"""A process that gave no sign of life for so long is dropped from `system/processes`; nobody asks for it any more."""
+
+_tidying: dict[str, threading.Thread] = {}
+_tidied_at: dict[str, float] = {}
+"""By the place of a cluster's tables: the thread that tidies up after the last run there, and when that was."""
+
+
+def rows_kept(schema: TableSchema, now: datetime) -> str:
+    """Which of the newest rows of a system table are worth keeping, as SQL."""
+    if schema is not PROCESSES:
+        return "true"
+    return f"renewed_at > timestamp_micros({int((now - SILENT_FOR).timestamp() * 1_000_000)})"
+
+
+def is_keeper(me: str, alive: Collection[str]) -> bool:
+    """Whether it is this process's turn, among those that live."""
+    return me <= min(alive, default=me)
+
+
+class Housekeeper:
+    """The thread of a process that keeps one cluster small, when it is its turn."""
+
+    def __init__(self, tables: ClusterTables) -> None:
+        self.tables, self._stop = tables, threading.Event()
+        self._full_at, self._vacuumed_at = -math.inf, time.monotonic()
+        threading.Thread(target=self._run, name=f"geo-house-{tables.cluster.name}", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(ROUND_S):
+            _try("whose turn it is to keep house", self.tables, self.round)
+
+    def round(self) -> None:
+        """Do what is due, if it is this process's turn or nobody does it."""
+        keeper = is_keeper(self.tables.me.name, _alive(self.tables))
+        full = time.monotonic() - self._full_at >= FULL_ROUND_S
+        if keeper or full:
+            keep_journals(self.tables, FILES if keeper else FILES * NEGLECTED)
+        if full:
+            self._full_at = time.monotonic()
+            topics = (registered.topic for registered in registered_topics(self.tables))
+            cut_topic_logs(self.tables, topics, 2 * KEEP if keeper else 2 * KEEP * NEGLECTED)
+        if keeper and time.monotonic() - self._vacuumed_at >= VACUUM_S:
+            self._vacuumed_at = time.monotonic()
+            for schema in JOURNALS:
+                _try(f"system/{schema.kind}", self.tables, self.tables.journal(schema).vacuum)
+
+
+def keep_journals(tables: ClusterTables, files: int) -> None:
+    """Clean the system tables that are in more than so many files, and cut their logs."""
+    for schema in JOURNALS:
+        _try(f"system/{schema.kind}", tables, partial(_keep_journal, tables.journal(schema), schema, files))
+
+
+def _keep_journal(journal: Journal, schema: TableSchema, files: int) -> None:
+    if journal.files() > files:
+        gone = journal.clean(rows_kept(schema, datetime.now(timezone.utc)))
+        log.info("%s: %d superseded rows and %d commits removed", journal, gone, journal.cut())
+
+
+def cut_topic_logs(tables: ClusterTables, topics: Iterable[Topic], least: int) -> None:
+    """Cut the logs that have more than `least` commits. Nothing is done without the configuration, which says who reads them."""
+    if tables.config is None:
+        return
+    cutter = LogCutter(tables, tables.config)
+    for topic in topics:
+        _try(str(topic), tables, partial(_cut_topic_log, cutter, topic, least))
+
+
+def _cut_topic_log(cutter: LogCutter, topic: Topic, least: int) -> None:
+    done = cutter.cut(topic, least=least)
+    if done is not None and (done.commits or done.held_by):
+        held = f"; the rest is held by {done.held_by}" if done.held_by else ""
+        log.info("%s: %d commits removed from its log, %d stay%s", topic, done.commits, done.kept, held)
+
+
+def after_last_run(tables: ClusterTables) -> None:
+    """Nothing is owned here any more: tidy up in a thread of its own what nobody else keeps small, and let the end of this process
+    wait for that a while. At most once in FULL_ROUND_S."""
+    now = time.monotonic()
+    if now - _tidied_at.get(tables.place, -math.inf) < FULL_ROUND_S:
+        return
+    _tidied_at[tables.place] = now
+
+    def tidy() -> None:
+        keep_journals(tables, FILES_OF_SHORT_RUNS)
+        cut_topic_logs(tables, sorted(tables.topics_used), 2 * KEEP)
+
+    thread = threading.Thread(target=_try, args=("its tables", tables, tidy), name=f"geo-tidy-{tables.cluster.name}", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter is ending
+        return
+    _tidying[tables.place] = thread
+
+
+@atexit.register
+def wait_for_tidying(limit_s: float = AT_EXIT_S) -> None:
+    """Wait until everything that is being tidied up is, or the time is over."""
+    deadline = time.monotonic() + limit_s
+    for thread in list(_tidying.values()):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _alive(tables: ClusterTables) -> set[str]:
+    """Names of the processes that own something here, as far as they gave a sign of life."""
+    since = datetime.now(timezone.utc) - timedelta(seconds=tables.cluster.owner_timeout_s)
+    found = {tables.me.name}
+    for row in tables.journal(PROCESSES).newest():
+        process = Process.decode(row["holder"])
+        gone = process is not None and process.is_here and not process.lives
+        if utc(row["renewed_at"]) >= since and not gone:
+            found.add(row["process"])
+    return found
+
+
+def _try(what: str, tables: ClusterTables, action: Callable[[], None]) -> None:
+    try:
+        action()
+    except Exception as error:  # whatever it is, the tables are right without it
+        log.info("cluster %s: %s was not kept small this time: %s", tables.cluster.name, what, first_line(error))

@@ -1,0 +1,158 @@
+"""Cutting the logs of tables on a local disk: finds out who goes on from where, asks `cut`, removes the files.
+
+On other storages a listing can begin at a version, and Delta's own clean-up (delta.logRetentionDuration) is left to do it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Row
+
+from geo.config_tree import Config
+from geo.errors import GeoError, RetryableError, first_line
+from geo.log.checkpoints import last_planned_batch, planned_end
+from geo.log.cut import HOLDS_S, KEEP, Cut, Reader, cut_below
+from geo.log.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
+from geo.log.files import local_path
+from geo.log.frames import utc
+from geo.log.ledgers import Batch
+from geo.log.names import Topic
+from geo.log.table import Table
+from geo.log.tables import ClusterTables
+from schemas import LEDGERS, LINKS
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """What was cut off a log, or would be. `held_by` says who keeps more of it from going, and why."""
+
+    commits: int
+    kept: int
+    held_by: str | None = None
+
+
+class LogCutter:
+    """Cuts the topic logs of one cluster. Made anew for each round: it reads each target's links once."""
+
+    def __init__(self, tables: ClusterTables, config: Config) -> None:
+        self._tables, self._config, self._now = tables, config, datetime.now(timezone.utc)
+        self._cluster = tables.cluster.name
+        self._read: dict[str, Mapping[str, Row] | None] = {}
+
+    def cut(self, topic: Topic, *, least: int = 0, dry_run: bool = False) -> LogCut | None:
+        """Cut the topic's log if it has more than `least` commits. None where that is left to Delta, or there is no log.
+
+        Nothing that is at most a day behind has to begin anew for it: links in both directions, the folding query; nor a producer
+        that did not stop cleanly, as long as links may be away.
+        """
+        table = self._tables.log(topic)
+        if not table.exists() or (folder := table.log_folder) is None:
+            return None
+        found = read_folder(folder)
+        if len(found.commits) <= max(least, KEEP):
+            return LogCut(0, len(found.commits))
+        a_day_old = committed_before(folder, found.commits, time.time() - HOLDS_S)
+        readers = [*self._outbound(topic), *self._inbound(topic), *self._fold(topic, table)]
+        cut = cut_below(found.newest, found.checkpoints, readers, a_day_old=a_day_old)
+        if producers := list(self._producers(topic, folder, cut.below)):
+            cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], a_day_old=a_day_old)
+        return _cut(folder, found, cut, dry_run=dry_run)
+
+    def _outbound(self, topic: Topic) -> Iterator[Reader]:
+        """The links that read this log."""
+        for link in self._config.links:
+            if link.source != self._cluster or not link.carries(topic):
+                continue
+            rows = self._links_of(link.target)
+            if rows is None:
+                yield Reader(f"link {link.link_name}, whose target cannot be read", None)
+            elif (row := rows.get(str(topic))) is not None:
+                yield self._link(f"link {link.link_name}", row, row["source_version"])
+
+    def _inbound(self, topic: Topic) -> Iterator[Reader]:
+        """The links that write this log: a start looks at what came since their last row."""
+        for row in self._own_links:
+            if row["topic"] == str(topic) and row["target_version"] is not None:
+                yield self._link(f"link {row['source']}->{self._cluster}", row, row["target_version"])
+
+    def _link(self, name: str, row: Row, version: int | None) -> Reader:
+        return Reader(f"{name}, {row['state']}", version, self._age_s(row["updated_at"]))
+
+    def _links_of(self, target: str) -> Mapping[str, Row] | None:
+        """The rows of the links from here to `target`, by topic; None if it cannot be read."""
+        if target not in self._read:
+            try:
+                there = ClusterTables(self._tables.spark, self._config.cluster(target))
+                root = local_path(there.location) if there.location is not None else None
+                if root is not None and not root.exists():
+                    raise RetryableError(f"{root} is not there")
+                self._read[target] = {row["topic"]: row for row in there.journal(LINKS).newest(f"source = '{self._cluster}'")}
+            except (GeoError, PySparkException, Py4JError) as error:
+                log.info("cluster %s cannot be read, a day of commits is kept for its links: %s", target, first_line(error))
+                self._read[target] = None
+        return self._read[target]
+
+    @cached_property
+    def _own_links(self) -> list[Row]:
+        return self._tables.journal(LINKS).newest()
+
+    def _fold(self, topic: Topic, table: Table) -> Iterator[Reader]:
+        """The folding query goes on from its streaming checkpoint (geo.subscription.folding)."""
+        if topic != topic.acks:
+            return
+        place = self._tables.checkpoint("fold", topic.path, table.table_id())
+        last = last_planned_batch(self._tables.spark, place)
+        if last < 0:
+            return
+        # The last one planned may not be done; it begins where the one before it ends.
+        batch, local = max(0, last - 1), local_path(place)
+        age_s = 0.0 if local is None else time.time() - (local / "offsets" / str(last)).stat().st_mtime
+        try:
+            version = None if last == 0 else planned_end(self._tables.spark, place, batch)
+        except (RetryableError, OSError, PySparkException):
+            version = None
+        yield Reader("the folding query", version, age_s, self._config.policy(topic).longest_outage_s)
+
+    def _producers(self, topic: Topic, folder: Path, below: int) -> Iterator[Reader]:
+        """The producers that did not stop cleanly and have commits in what would go that their record does not tell of."""
+        newest: dict[str, Row] = {}
+        for row in sorted(
+            self._tables.journal(LEDGERS).newest(f"topic = '{topic}'"), key=lambda r: (r["generation"], r["sequence"])
+        ):
+            newest[row["producer"]] = row
+        for producer, row in newest.items():
+            if row["complete"]:
+                continue
+            first = row["table_version"] + 1
+            for commit in opened_commits(folder, first, below - 1):
+                batch = Batch.decode(commit.user_metadata)
+                if batch is not None and batch.producer == producer:
+                    outage_s = self._config.policy(topic).longest_outage_s
+                    name = f"producer {producer}, which has not recorded what it published since version {row['table_version']}"
+                    yield Reader(name, first, self._age_s(row["recorded_at"]), outage_s)
+                    break
+
+    def _age_s(self, time: datetime) -> float:
+        return (self._now - utc(time)).total_seconds()
+
+
+def _cut(folder: Path, found: LogFolder, cut: Cut, *, dry_run: bool) -> LogCut:
+    gone = sum(version < cut.below for version in found.commits)
+    if not dry_run:
+        remove_below(folder, found, cut.below)
+    held_by = None
+    if (reader := cut.held_by) is not None:
+        place = "at a place that is not known" if reader.version is None else f"at version {reader.version}"
+        held_by = f"{reader.name}, {place}, last heard of {reader.age_s / 3600:.1f} hours ago"
+    return LogCut(gone, len(found.commits) - gone, held_by)

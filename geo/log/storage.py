@@ -1,0 +1,62 @@
+"""Whether commits on a storage are safe with several writers: the one place that decides it. Pure: no Spark, clock or I/O.
+
+Delta needs commits that are put-if-absent. HDFS, ABFS and GCS have that; on a local disk a file lock of ours makes it so, for the
+processes of one host; plain S3 has it for one driver only: the later of two commits replaces the earlier and both report success.
+"""
+
+from __future__ import annotations
+
+import re
+
+_S3 = ("s3", "s3a", "s3n")
+_NOT_FOR_S3 = ("S3SingleDriverLogStore", "HDFSLogStore", "LocalLogStore", "AzureLogStore", "GCSLogStore")
+"""Log stores of Delta that do not make S3 safe for several drivers. Hadoop's create-if-absent on S3A is not one: both of two
+streams that are open at once succeed."""
+
+_PUT_IF_ABSENT = ("hdfs", "viewfs", "abfs", "abfss", "wasb", "wasbs", "adl", "gs")
+"""Storages on which the log store that Delta takes by itself commits put-if-absent."""
+
+_SHARED_MOUNTS = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "gluster", "lustre", "beegfs", "virtiofs")
+"""File systems that look like a local disk and are shared by hosts: a file lock there holds on one host, or not at all."""
+
+
+def scheme_of(location: str) -> str:
+    """The scheme of a URI; "" for a path of a local disk."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", location)
+    scheme = found[1].lower() if found else ""
+    return "" if scheme == "file" else scheme
+
+
+def why_unsafe(location: str, *, log_store: str | None, mount: str, single_driver: bool, databricks: bool) -> str | None:
+    """Why a cluster whose tables lie at `location` may not be written, with the ways out; None if it may.
+
+    `log_store` is the class that Delta was started with for such a location, `mount` the type of the file system at a local
+    path. `single_driver`: its configuration says that one driver at a time writes all of it.
+    """
+    scheme = scheme_of(location)
+    if single_driver:
+        return None
+    said = "if one driver at a time does all that writes this cluster, say so in its configuration: `single_driver: true`."
+    if scheme == "":
+        if not mount.startswith(_SHARED_MOUNTS):
+            return None
+        return (
+            f"{location}: is on a {mount} mount, where the file lock that keeps commits of several processes apart holds on one host "
+            f"only, or not at all. Nothing was written. Use the storage's own URI; or, {said}"
+        )
+    if databricks or scheme in _PUT_IF_ABSENT:
+        return None
+    if log_store is not None and not (scheme in _S3 and log_store.endswith(_NOT_FOR_S3)):
+        return None
+    if scheme in _S3:
+        return (
+            f"{location}: commits to plain S3 are not safe. With two drivers, a publisher and a link or two links, one commit replaces the "
+            "other and both report success: messages are lost. Nothing was written. Either start Spark with a log store that is "
+            f"put-if-absent, such as --conf spark.delta.logStore.{scheme}.impl=io.delta.storage.S3DynamoDBLogStore with its jar and "
+            f"table; or, {said}"
+        )
+    return (
+        f"{location}: whether commits to {scheme}: are put-if-absent is not known here. If they are not, two drivers lose messages in "
+        f"silence. Nothing was written. Either start Spark with a log store that is, --conf spark.delta.logStore.{scheme}.impl=CLASS; "
+        f"or, {said}"
+    )

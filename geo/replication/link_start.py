@@ -1,0 +1,138 @@
+"""What a link does at its start: go on from its cursor, compare both logs, or fail. Pure: no Spark, clock or I/O.
+
+A link's newest cursor is in its newest commit in the target. The row in `system/links` says where to begin looking for it, and
+what must be as it was for the cursor to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from geo.log.commits import Commit, Kind
+from geo.replication.link_state import Cursor, LinkRecord, LinkState, State
+from geo.replication.source_history import Compare, Fault
+
+LOOK_LIMIT = 20_000
+"""Commits of the target above the recorded one that a start looks at; above it compares. A day of a commit each four seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSeen:
+    """The commits of the target above a cursor in it, looked at.
+
+    `why`: what there is because of which the target may lack what it had; None if nothing. `brought`: the newest record of a link
+    that brought each origin. `own`: the newest complete record of the link that looks.
+    """
+
+    newest: Cursor
+    why: str | None = None
+    brought: Mapping[str, LinkRecord] = field(default_factory=dict)
+    own: LinkRecord | None = None
+
+
+def look_at_target(link: str, since: Cursor, table_id: str, newest: int, commits: Iterable[Commit]) -> TargetSeen:
+    """Look at the target's commits from the one at `since` (which is expected to be the first of `commits`) to `newest`, oldest
+    first. They are read once, and none is kept."""
+    here = Cursor(table_id, newest, since.commit_id if newest == since.version else "")
+    if table_id != since.table_id or newest < since.version:
+        return TargetSeen(here, "the target's log is not the one this link wrote")
+    if newest - since.version > LOOK_LIMIT:
+        return TargetSeen(here, f"the target has {newest - since.version} commits since the link was last recorded")
+    why: str | None = None
+    brought: dict[str, LinkRecord] = {}
+    own: LinkRecord | None = None
+    expected = since.version
+    for commit in commits:
+        if commit.version != expected:
+            why = why or f"commits {expected}-{commit.version - 1} of the target are gone"
+        expected = commit.version + 1
+        here = Cursor.at(table_id, commit)
+        if commit.version == since.version:
+            if commit.commit_id != since.commit_id:
+                why = f"version {since.version} of the target is another commit than this link saw: an older copy was put back"
+            continue
+        if commit.kind in (Kind.RESTORE, Kind.REWRITE):
+            why = why or f"the target was changed: {commit.operation} {commit.who}"
+        if (record := LinkRecord.decode(commit.user_metadata)) is not None:
+            brought |= dict.fromkeys(record.origins, record)
+            own = record if record.link == link and not record.reconciling else own
+    if expected <= newest:
+        why = why or f"commits {expected}-{newest} of the target are gone"
+    return TargetSeen(here, why, brought, own)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a link stands: the cursor up to which the target holds everything; None or `why` if that cannot be told."""
+
+    cursor: Cursor | None
+    why: str | None = None
+
+
+def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, origins: Iterable[str]) -> Standing:
+    """The newest cursor of a link, from its newest row and the target's commits since.
+
+    It counts for an origin only if the newest commit that brought it was this link's and completed.
+    """
+    if recorded is None:
+        return Standing(None, "it has never run")
+    if recorded.cursor is None or recorded.target is None or target is None:
+        return Standing(None, "its first comparison did not come to its end")
+    cursor = target.own.cursor if target.own is not None else recorded.cursor
+    if target.why is not None:
+        return Standing(cursor, target.why)
+    covered = target.own.origins if target.own is not None else recorded.origins
+    for origin in sorted(origins):
+        record = target.brought.get(origin)
+        if record is not None and record.link != link:
+            return Standing(cursor, f"messages of {origin} came by {record.link} since")
+        if record is not None and record.reconciling:
+            return Standing(cursor, "a reconcile did not come to its end")
+        if origin not in covered:
+            return Standing(cursor, f"messages of {origin} are new to this link")
+    return Standing(cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Read on from the cursor."""
+
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Compare both logs and append what is missing. `check_lost`: first make sure that nothing this link had still to read is gone."""
+
+    why: str
+    check_lost: bool = False
+
+
+def start(
+    recorded: LinkState | None,
+    stands: Standing,
+    source: Fault | Compare | None,
+    *,
+    accept_source: bool = False,
+    failed_before: int = 0,
+) -> GoOn | Reconcile | Fault:
+    """What a start does. `source` is `source_history.judge` of the cursor where the link stands, None without one.
+
+    `accept_source`: a person says that the source is right as it is (`geo reconcile`). `failed_before`: tries in a row that
+    failed at the same place; the second time both logs are compared, which needs none of the commits that cannot be read.
+    """
+    if accept_source:
+        return Reconcile("asked for")
+    if isinstance(source, Fault):
+        return source
+    if isinstance(source, Compare) and source.unseen and recorded is not None and recorded.state is State.FAILED:
+        cursor = stands.cursor.version if stands.cursor else 0
+        return Fault(f"it failed before ({recorded.reason}), and {source.why}", cursor, cursor)
+    if stands.why is not None or stands.cursor is None:
+        return Reconcile(stands.why or "it has no cursor", check_lost=isinstance(source, Compare) and source.unseen)
+    if source is not None:
+        return Reconcile(source.why, check_lost=source.unseen)
+    if failed_before >= 2:
+        return Reconcile("it failed twice at the same place", check_lost=True)
+    return GoOn(stands.cursor)

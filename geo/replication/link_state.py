@@ -1,0 +1,122 @@
+"""What a link knows of itself: its cursor, the record of it in each append, the row in `system/links`. Pure: no Spark, clock or I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from geo.errors import SchemaError
+from geo.log.commits import Commit
+
+RECORD_KEY = "geo.link"
+RECORD_VERSION = 1
+
+
+class State(str, Enum):
+    """Kafka's fetcher states, per link and topic."""
+
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    DELAYED = "DELAYED"
+    """A transient fault: tried again by itself."""
+    FAILED = "FAILED"
+    """Needs a person; the reason names range and verb."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A commit of a table, by name and not only by number: in a history that grew again the number has another id."""
+
+    table_id: str
+    version: int
+    commit_id: str
+
+    @classmethod
+    def at(cls, table_id: str, commit: Commit) -> Cursor:
+        return cls(table_id, commit.version, commit.commit_id)
+
+    def __str__(self) -> str:
+        return f"version {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRecord:
+    """What a link's append says in its own commit (userMetadata): with it the target holds, of these origins, all that the source had
+    up to `cursor`. `reconciling`: it is a step of a reconcile at that commit of the source, after which the target does not yet."""
+
+    link: str
+    origins: tuple[str, ...]
+    topic: str
+    cursor: Cursor
+    generation: int
+    token: str
+    reconciling: bool = False
+
+    def encode(self) -> str:
+        cursor = [self.cursor.table_id, self.cursor.version, self.cursor.commit_id]
+        return json.dumps(
+            {
+                RECORD_KEY: RECORD_VERSION,
+                "link": self.link,
+                "origins": list(self.origins),
+                "topic": self.topic,
+                "reconciling" if self.reconciling else "cursor": cursor,
+                "generation": self.generation,
+                "token": self.token,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def decode(cls, text: str | None) -> LinkRecord | None:
+        """None for a commit that no link made. Raises SchemaError for a record newer than this program."""
+        if not text or f'"{RECORD_KEY}"' not in text:
+            return None
+        try:
+            fields = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(fields, dict) or RECORD_KEY not in fields:
+            return None
+        if fields[RECORD_KEY] != RECORD_VERSION:
+            raise SchemaError(
+                f"a commit's {RECORD_KEY} record has version {fields[RECORD_KEY]!r}, this program knows {RECORD_VERSION}. Upgrade it."
+            )
+        reconciling = "reconciling" in fields
+        cursor = Cursor(*fields["reconciling" if reconciling else "cursor"])
+        return cls(
+            fields["link"],
+            tuple(fields["origins"]),
+            fields["topic"],
+            cursor,
+            fields["generation"],
+            fields["token"],
+            reconciling=reconciling,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """One row of `system/links`: see schemas.system.LINKS for each field.
+
+    It says: of `origins` the target holds all that the source had up to `cursor`, and did so when `target` was its newest commit.
+    """
+
+    source: str
+    topic: str
+    state: State
+    reason: str | None
+    generation: int
+    origins: tuple[str, ...]
+    cursor: Cursor | None
+    target: Cursor | None
+    floors: Mapping[str, int] | None
+    expired: int
+    sequence: int
+
+
+def backoff_s(attempt: int) -> float:
+    """Pause before try number `attempt` (from 1) of a delayed link: 1 s doubling to 60 s, as Pulsar's replicator reads."""
+    return min(60.0, 2.0 ** min(attempt - 1, 6))

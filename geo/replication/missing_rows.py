@@ -1,0 +1,143 @@
+"""What of a source is missing in a target, told from the two logs alone. DataFrames in, DataFrames out; nothing is written.
+
+Bootstrap, repair and backfill are all this; who may append it, and what is recorded, is the link's business
+(geo.replication.topic_link).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from geo.errors import RetryableError
+from geo.log.frames import rows_frame
+from geo.log.message_id import LedgerId
+from geo.replication.gaps import Extent, Gap
+from geo.replication.routing_column import routing_column
+from geo.replication.rule import Rule
+
+ID = ("origin", "ledger_id", "entry_id")
+
+FEW_GAPS = 20
+"""Up to so many gaps are a condition by which Delta skips files; more are a join."""
+
+
+def wanted(rule: Rule, floors: Mapping[str, int] | None, now_us: int) -> Column:
+    """Rows of the source that cross the link: the routing rule, from the link's floors on (`start: latest`)."""
+    crosses = routing_column(rule, now_us)
+    if not floors:
+        return crosses
+    floor = F.create_map(*(F.lit(part) for item in sorted(floors.items()) for part in item))
+    ledger = F.concat_ws(":", "origin", F.col("ledger_id").cast("string"))
+    return crosses & (F.col("entry_id") >= F.coalesce(floor[ledger], F.lit(0)))
+
+
+def messages_wanted(rule: Rule, floors: Mapping[str, int] | None, now_us: int) -> Column:
+    """As `wanted`, without markers, whose time is over. Of a replica it says the same as of the row it is a copy of."""
+    return F.col("marker").isNull() & wanted(rule, floors, now_us)
+
+
+def extents(rows: DataFrame) -> dict[LedgerId, Extent]:
+    """The entries of each ledger in a line."""
+    entry = F.col("entry_id")
+    whole = entry.cast("decimal(20,0)")
+    found = rows.groupBy("origin", "ledger_id").agg(
+        F.min(entry).alias("first"),
+        F.max(entry).alias("last"),
+        F.count("*").alias("count"),
+        F.try_sum(whole).alias("total"),
+        F.try_sum(F.try_multiply(whole, entry.cast("decimal(18,0)"))).alias("squares"),
+    )
+    return {
+        LedgerId(row["origin"], row["ledger_id"]): Extent(
+            row["first"], row["last"], row["count"], _whole(row["total"]), _whole(row["squares"])
+        )
+        for row in found.collect()
+    }
+
+
+def missing(source: DataFrame, target: DataFrame, step: Sequence[Gap]) -> DataFrame:
+    """The rows of `source` that are in the gaps and not in `target`. Columns as `source`."""
+    whole, compared = [gap for gap in step if not gap.compare], [gap for gap in step if gap.compare]
+    parts = [within(source, whole)] if whole else []
+    if compared:
+        parts.append(without_present(within(source, compared), within(target, compared)))
+    return reduce(DataFrame.unionByName, parts)
+
+
+def within(rows: DataFrame, found: Sequence[Gap]) -> DataFrame:
+    """The rows whose entries are in the gaps. Columns as `rows`."""
+    if len(found) <= FEW_GAPS:
+        return rows.where(
+            reduce(
+                or_,
+                (
+                    (F.col("origin") == gap.ledger.origin)
+                    & (F.col("ledger_id") == gap.ledger.ledger_id)
+                    & F.col("entry_id").between(gap.first, gap.last)
+                    for gap in found
+                ),
+            )
+        )
+    listed = [
+        {"origin": gap.ledger.origin, "ledger_id": gap.ledger.ledger_id, "_first": gap.first, "_last": gap.last} for gap in found
+    ]
+    types = {"origin": "STRING", "ledger_id": "BIGINT", "_first": "BIGINT", "_last": "BIGINT"}
+    joined = rows.join(F.broadcast(rows_frame(rows.sparkSession, types, listed)), ["origin", "ledger_id"])
+    return joined.where(F.col("entry_id").between(F.col("_first"), F.col("_last"))).select(*rows.columns)
+
+
+def without_present(rows: DataFrame, target: DataFrame) -> DataFrame:
+    """`rows` whose MessageId is not in `target`. Columns as `rows`."""
+    return rows.join(target.select(*ID), list(ID), "left_anti").select(*rows.columns)
+
+
+def beyond(rows: DataFrame, ends: Mapping[LedgerId, int]) -> DataFrame:
+    """`rows` whose entry is after its ledger's end. Columns as `rows`."""
+    if not ends:
+        return rows
+    listed = [{"origin": ledger.origin, "ledger_id": ledger.ledger_id, "_end": end} for ledger, end in ends.items()]
+    table = rows_frame(rows.sparkSession, {"origin": "STRING", "ledger_id": "BIGINT", "_end": "BIGINT"}, listed)
+    joined = rows.join(F.broadcast(table), ["origin", "ledger_id"], "left")
+    return joined.where(F.col("entry_id") > F.coalesce(F.col("_end"), F.lit(-1))).select(*rows.columns)
+
+
+def ledger_ends(rows: DataFrame, origins: Collection[str]) -> dict[LedgerId, int]:
+    """Ledger → last entry, of the given origins."""
+    found = rows.where(F.col("origin").isin(*origins)).groupBy("origin", "ledger_id").agg(F.max("entry_id").alias("end"))
+    return {LedgerId(row["origin"], row["ledger_id"]): row["end"] for row in found.collect()}
+
+
+def ledger_begins(rows: DataFrame, origins: Collection[str]) -> dict[LedgerId, int]:
+    """Ledger → first entry, of the given origins."""
+    found = rows.where(F.col("origin").isin(*origins)).groupBy("origin", "ledger_id").agg(F.min("entry_id").alias("first"))
+    return {LedgerId(row["origin"], row["ledger_id"]): row["first"] for row in found.collect()}
+
+
+def lost_ranges(source_ends: Mapping[LedgerId, int], target_ends: Mapping[LedgerId, int]) -> list[str]:
+    """What the target has beyond the source, as `origin:ledger:first-last`, for a link's fault."""
+    return [
+        f"{ledger}:{source_ends.get(ledger, -1) + 1}-{end}"
+        for ledger, end in sorted(target_ends.items())
+        if end > source_ends.get(ledger, -1)
+    ]
+
+
+def in_target_shape(rows: DataFrame, columns: Collection[str]) -> DataFrame:
+    """`rows` with exactly the target's columns; one the source does not have yet is NULL.
+
+    Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
+    """
+    if new := [name for name in rows.columns if name not in columns]:
+        raise RetryableError(
+            f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
+        )
+    return rows.select(*(F.col(c) if c in rows.columns else F.lit(None).alias(c) for c in columns))
+
+
+def _whole(number: object) -> int | None:
+    return None if number is None else int(str(number))

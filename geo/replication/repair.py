@@ -1,0 +1,76 @@
+"""`geo reconcile` and `geo links reset`: bring the topics of one link up to its source as it is now, and let the link go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from geo.config_tree import Config, Start
+from geo.crash import CrashPoint
+from geo.errors import UsageError
+from geo.log.names import ALL_TOPICS, topic_glob_matches
+from geo.log.ownership import claim, release
+from geo.log.tables import ClusterTables
+from geo.log.topics import registered_topics
+from geo.replication.link_table import read_links
+from geo.replication.replicate import replicates
+from geo.replication.topic_link import TopicLink
+from geo.session import require_delta
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What a reconcile of one topic found and did."""
+
+    link: str
+    topic: str
+    missing: int
+    appended: int
+    source_version: int
+
+
+def reconcile_links(
+    spark: SparkSession,
+    config: Config,
+    source: str,
+    target: str,
+    *,
+    topics: str = ALL_TOPICS,
+    start: Start | datetime | None = None,
+    dry_run: bool = False,
+    take_over: bool = False,
+) -> list[Reconciled]:
+    """Bring each matching topic of one link up to the source as it is now, and let the link go on from there.
+
+    This is the verb that resolves a FAILED link: it takes the source as right. Idempotent; `dry_run` counts and writes nothing.
+    With `start` the link begins there anew: what was published before is not fetched any more, what is there stays.
+    Raises UsageError for a link or topic that is not there, AlreadyOwnedError if the link runs.
+    """
+    require_delta(spark)
+    link = config.link(source, target)
+    tables = {name: ClusterTables(spark, config.cluster(name)) for name in (source, target)}
+    matching = [one for one in registered_topics(tables[source]) if topic_glob_matches(topics, one.topic)]
+    found = [one.topic for one in matching if replicates(config, link, one)]
+    if not found:
+        names = ", ".join(str(one.topic) for one in matching)
+        why = f"{link.link_name} does not carry {names}" if matching else f"{source} has no such topic"
+        raise UsageError(f"no topic that matches {topics} to reconcile: {why}.")
+    done = []
+    for topic in found:
+        work = TopicLink(tables[target], tables[source], config, link, topic)
+        if dry_run:
+            missing, version = work.preview(read_links(tables[target]).get((source, str(topic))), start)
+            done.append(Reconciled(link.link_name, str(topic), missing, 0, version))
+            continue
+        (ownership,) = claim(tables[target], [work.runners], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
+        try:
+            recorded = read_links(tables[target]).get((source, str(topic)))
+            work.prepare(ownership, recorded, accept_source=True, start_at=start)
+            release([ownership])
+        finally:
+            ownership.abandon()
+        assert work.cursor is not None
+        done.append(Reconciled(link.link_name, str(topic), work.replicated, work.replicated, work.cursor.version))
+    return done

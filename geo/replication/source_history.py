@@ -1,0 +1,129 @@
+"""What the commits of a link's source mean for it. Pure: no Spark, clock or I/O.
+
+It never decides to skip: what it cannot vouch for is a Fault, with the exact range and the verb that resolves it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from geo.log.commits import Commit, Kind
+from geo.log.ledgers import Batch
+from geo.replication.link_state import Cursor, LinkRecord
+
+LOOK_BACK = 8
+"""Commits below the cursor that are looked at too, to recognise a commit that landed twice: its writer did not hear that it had
+landed and wrote it again, a few versions later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a link may not go on: what happened, and the first and last version it concerns."""
+
+    what: str
+    first: int
+    last: int
+    lost: Sequence[str] = field(default=())
+    """Messages that are no longer in the source, as `origin:ledger:first-last`."""
+
+    def message(self, source: str, target: str, topic: str, cursor: Cursor | None) -> str:
+        lost = f" No longer in the source: {', '.join(self.lost)}." if self.lost else ""
+        versions = f"version {self.first}" if self.first == self.last else f"versions {self.first}-{self.last}"
+        held = f"{target} holds everything up to version {cursor.version}; " if cursor else ""
+        return (
+            f"{self.what} ({versions} of {source}).{lost} {held}nothing was skipped. If the source is right as it is now, "
+            f"run: geo reconcile --source {source} --target {target} --topic {topic}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some commits
+    could not be looked at, so what they removed can only be told from the rows."""
+
+    why: str
+    unseen: bool = False
+
+
+def judge(
+    cursor: Cursor, table_id: str, newest: int, before: Sequence[Commit], since: Iterable[Commit]
+) -> Fault | Compare | None:
+    """Whether a link may read the versions above its cursor, up to `newest` of the source.
+
+    `table_id` and `newest` are the source's now. `before` are the LOOK_BACK commits that end at the cursor's, `since` those above
+    it, both oldest first and as far as they are there; `since` is read once. None: it may.
+    """
+    if table_id != cursor.table_id:
+        what = f"the source was dropped and created again: its table is {table_id}, the link read {cursor.table_id}"
+        return Fault(what, 0, cursor.version)
+    if newest < cursor.version:
+        what = f"the source ends at version {newest}, the link has read up to {cursor.version}: an older copy was put back"
+        return Fault(what, newest + 1, cursor.version)
+    at_cursor = next((commit for commit in before if commit.version == cursor.version), None)
+    if at_cursor is not None and at_cursor.commit_id != cursor.commit_id:
+        what = (
+            f"version {cursor.version} of the source is another commit than the link read ({at_cursor.operation} {at_cursor.who}): "
+            "an older copy was put back and has grown since"
+        )
+        return Fault(what, _first_other(before, cursor), cursor.version)
+
+    seen, compare = cursor.version, None
+    ids = deque((commit.commit_id for commit in before), LOOK_BACK + 1)
+    for commit in since:
+        if (fault := _fault(commit)) is not None:
+            return fault
+        if commit.version != seen + 1:
+            compare = compare or Compare(
+                f"commits {seen + 1}-{commit.version - 1} of the source are gone (log cleanup)", unseen=True
+            )
+        elif commit.kind is Kind.ERASURE:
+            compare = compare or Compare(f"messages were erased in the source ({commit.who})")
+        elif commit.commit_id in ids:
+            compare = compare or Compare(f"version {commit.version} of the source is a commit that landed twice")
+        ids.append(commit.commit_id)
+        seen = commit.version
+    if seen < newest:
+        compare = compare or Compare(f"commits {seen + 1}-{newest} of the source are gone (log cleanup)", unseen=True)
+    if at_cursor is None:
+        compare = Compare(f"the commit that the link stood at, version {cursor.version}, is gone (log cleanup)", unseen=True)
+    return compare
+
+
+def _fault(commit: Commit) -> Fault | None:
+    if commit.kind is Kind.RESTORE:
+        back_to = commit.parameters.get("version", "")
+        if not back_to.isdigit():
+            return Fault(f"a RESTORE {commit.who} in version {commit.version}", commit.version, commit.version)
+        first = int(back_to) + 1
+        what = f"a RESTORE {commit.who} in version {commit.version}, which undid versions {first}-{commit.version - 1}"
+        return Fault(what, min(first, commit.version), commit.version)
+    if commit.kind is Kind.REWRITE:
+        return Fault(f"messages were changed: {commit.operation} {commit.who}", commit.version, commit.version)
+    return None
+
+
+def _first_other(before: Sequence[Commit], cursor: Cursor) -> int:
+    """The first version that is known to be another one; where the histories parted is not recorded."""
+    return min((commit.version for commit in before if commit.version == cursor.version), default=cursor.version)
+
+
+def brings(commit: Commit, origins: frozenset[str], source: str) -> bool:
+    """Whether a commit of the source can hold rows of these origins, as far as its record tells."""
+    if commit.kind is not Kind.APPEND:
+        return False
+    if (record := LinkRecord.decode(commit.user_metadata)) is not None:
+        return bool(origins & set(record.origins))
+    if Batch.decode(commit.user_metadata) is not None:
+        return source in origins
+    return True
+
+
+def published_after(commits: Iterable[Commit], time_us: int) -> bool:
+    """Whether all that the commits brought was published at or after this time, as far as their records tell; if not, it is not known."""
+    for commit in commits:
+        batch = Batch.decode(commit.user_metadata)
+        if commit.kind is Kind.APPEND and (batch is None or batch.publish_time_us < time_us):
+            return False
+    return True

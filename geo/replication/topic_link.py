@@ -1,0 +1,426 @@
+"""One topic of one link: the thin layer that reads facts, asks what they mean, and appends.
+
+The decisions are elsewhere and pure: which rows cross (rule), what the source's commits mean (source_history), where the link stands and
+what a start does (link_start), what may be missing (gaps), who may write (geo.log.claims).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from geo.config_tree import Config, Link, Start
+from geo.crash import CrashPoint, reach
+from geo.errors import RetryableError, SourceChangedError
+from geo.log.checkpoints import forget, planned_end
+from geo.log.commits import ERASED, EXPIRED, Commit
+from geo.log.names import Topic
+from geo.log.ownership import Ownership, Runner, origin_runner
+from geo.log.tables import ClusterTables, open_log, user_columns
+from geo.log.topics import create_topic, grow
+from geo.replication import missing_rows
+from geo.replication.link_start import Reconcile, Standing, TargetSeen, look_at_target, standing, start
+from geo.replication.link_state import RECORD_KEY, Cursor, LinkRecord, LinkState, State
+from geo.replication.link_table import append_links
+from geo.replication.reconcile import BothLogs, now_us
+from geo.replication.routing_column import verdict_column
+from geo.replication.rule import Rule, Verdict
+from geo.replication.source_history import LOOK_BACK, Compare, Fault, brings, judge, published_after
+from schemas import TOPIC_LOG
+
+log = logging.getLogger(__name__)
+
+TURN_BYTES = 1024**3
+"""What a turn reads at most, in whole commits, one at least: some seconds' work. A kill loses no more of a catch-up."""
+
+TURN_COMMITS = 2_000
+"""Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
+
+STEP_ROWS = 1_000_000
+"""Entries in a step of a reconcile: some seconds' work, and one commit."""
+
+_NEVER_SPLIT = str(2**31 - 1)
+"""maxFilesPerTrigger: a batch takes whole commits, so that no ledger is seen with a hole in the target for a moment."""
+
+_LOOKED_FOR = (RECORD_KEY, ERASED, EXPIRED)
+"""Records that matter when commits are looked at; a producer's can be long."""
+
+_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+class TopicLink:
+    """Replicates one topic from a source cluster into a target cluster, exactly once per message and in ledger order.
+
+    Each append carries the link's cursor in its own commit: the commit of the source up to which the target now holds
+    everything. So rows and cursor are one atomic thing, and nothing else is needed to go on. A run does, in this order, with a
+    named crash point after each arrow:
+    1. (the caller claimed the ownership) 2. create the topic in the target, fence it → 3. look at both logs, by what `system/links` and
+    the target's commits say; FAILED, or go on 4. if a comparison is called for, reconcile at the source's newest version, in steps
+    (each: → append →) and record the cursor → 5. bring what is above the cursor: in turns (`run_turns`), or by a stream.
+    Each batch of either: look at the source's commits in it → append → the cursor moves. Now and then `flush` → .
+
+    A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
+    """
+
+    def __init__(self, target: ClusterTables, source: ClusterTables, config: Config, link: Link, topic: Topic) -> None:
+        self.target, self.source, self.link, self.topic = target, source, link, topic
+        self.rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
+        self.query: StreamingQuery | None = None
+        self.failure: Exception | None = None
+        self.replicated = 0
+        self.expired = 0
+        """Messages that this run left out because they had expired."""
+        self.cursor: Cursor | None = None
+        self._recorded: LinkState | None = None
+        self._floors: Mapping[str, int] | None = None
+        self._target_seen: Cursor | None = None
+        self._checkpoint = ""
+        self._expired_recorded = 0
+
+    def __str__(self) -> str:
+        return f"{self.link.link_name} {self.topic}"
+
+    @property
+    def runners(self) -> list[Runner]:
+        """What it owns, in the target: the way of each of its origins into the topic."""
+        return [origin_runner(origin, self.topic, self.link.target) for origin in sorted(self.rule.origins)]
+
+    @property
+    def _start(self) -> Start:
+        """Acknowledgements cross from the earliest: a link that leaves old messages out still needs to know what is done."""
+        return "earliest" if self.topic.is_system else self.link.start
+
+    @property
+    def _logs(self) -> BothLogs:
+        return BothLogs(self._source_log, self._target_log, self.rule)
+
+    # -- start -----------------------------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        ownership: Ownership,
+        recorded: LinkState | None,
+        *,
+        accept_source: bool = False,
+        start_at: Start | datetime | None = None,
+        failed_before: int = 0,
+    ) -> None:
+        """Steps 2 to 4: after this the target holds all of the source up to `cursor`.
+
+        `recorded` is this link's newest row, read since the ownership was claimed. `accept_source` takes the source as it is now,
+        whatever happened to it (`geo reconcile`). With `start_at` the link begins there anew (`geo links reset`): what is before
+        is not fetched any more, what is there stays. `failed_before`: tries that failed in a row.
+        Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError, RetryableError.
+        """
+        self._ownership, self._recorded, self.query, self.cursor = ownership, recorded, None, None
+        ownership.refuse_if_lost()
+        self._source_log, columns = open_log(self.source, self.topic)
+        self._target_log = self.target.log(self.topic)
+        target = self._target_log.find(TOPIC_LOG) or create_topic(self.target, self.topic, user_columns(columns))
+        ownership.fence(self._target_log, CrashPoint.LINK_FENCED)
+        self._columns = grow(self._target_log, target, user_columns(columns), str(self))
+
+        looked = self._look_at_target(recorded.target) if recorded is not None and recorded.target is not None else None
+        stands = standing(recorded, looked, self.link.link_name, self.rule.origins)
+        judged = self._judge(stands.cursor) if stands.cursor is not None else None
+        decision = start(recorded, stands, judged, accept_source=accept_source, failed_before=failed_before)
+        self._floors = recorded.floors if recorded is not None else None
+        if isinstance(decision, Fault):
+            raise self._refusal(decision, stands)
+        if isinstance(decision, Reconcile):
+            self._reconcile(decision, stands, start_at if recorded is not None else start_at or self._start)
+        elif looked is not None:
+            self.cursor, self._target_seen = decision.cursor, looked.newest
+            if recorded is not None and self.cursor != recorded.cursor:
+                self.flush(State.RUNNING)
+                reach(CrashPoint.LINK_START_RECORDED)
+
+    def _judge(self, cursor: Cursor) -> Fault | Compare | None:
+        """What the source's commits above the cursor mean, up to its newest."""
+        seen = self._source_log.look()
+        if seen is None:
+            raise RetryableError(f"{self}: the source's log {self._source_log} is not there.")
+        newest = seen.version
+        before = list(self._source_log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, newest), only=_LOOKED_FOR))
+        since = self._source_log.commits(cursor.version + 1, newest, only=_LOOKED_FOR)
+        return judge(cursor, seen.table_id, newest, before, since)
+
+    def _look_at_target(self, since: Cursor) -> TargetSeen:
+        """The commits of the target from the one at `since` to its newest."""
+        seen = self._target_log.look()
+        if seen is None:
+            raise RetryableError(f"{self}: the target's log {self._target_log} is not there.")
+        commits = self._target_log.commits(since.version, seen.version, only=_LOOKED_FOR)
+        return look_at_target(self.link.link_name, since, seen.table_id, seen.version, commits)
+
+    def _refusal(self, fault: Fault, stands: Standing | None = None) -> SourceChangedError:
+        """The error of a fault, with the messages that are no longer in the source."""
+        cursor = stands.cursor if stands is not None else self.cursor
+        if not fault.lost:
+            # What it held and has no more, and what it would never get to hold.
+            version = self._source_log.latest_version()
+            lost = [*self._logs.gone_from_source(), *self._logs.lost(version, self._floors)]
+            fault = replace(fault, lost=lost[:10])
+        return SourceChangedError(fault.message(self.link.source, self.link.target, str(self.topic), cursor))
+
+    # -- reconcile -------------------------------------------------------------------------------------------------
+
+    def _reconcile(self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None) -> None:
+        """Step 4. Each step's record says `reconciling`; the cursor is recorded after the last one."""
+        source, logs = self._newest_of_source(), self._logs
+        if self._recorded is not None and decision.why != "asked for":
+            log.warning("%s: %s; comparing both logs", self, decision.why)
+        if start_at is not None:
+            self._floors = logs.floors(start_at, source.version)
+            if self._floors and self._recorded is None:
+                self._flush(self._state(State.RUNNING, None, None, None))  # floors are fixed before the first row comes
+        if decision.check_lost and (lost := logs.lost(source.version, self._floors)):
+            what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
+            begin = stands.cursor.version + 1 if stands.cursor is not None else 0
+            raise self._refusal(Fault(what, min(begin, source.version), source.version, lost[:10]), stands)
+        seen = self._target_log.look()
+        assert seen is not None
+        pinned = self._target_log.commit_at(seen.version)
+        assert pinned is not None
+        target = Cursor.at(seen.table_id, pinned)
+        for rows in logs.missing(source.version, target.version, self._floors, STEP_ROWS):
+            reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
+            self._append(self._shaped(rows), source, reconciling=True)
+            reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
+        self._target_seen = self._still_there(target)
+        self.cursor = source
+        self.flush(State.STOPPED)
+
+    def _newest_of_source(self) -> Cursor:
+        seen = self._source_log.look()
+        newest = self._source_log.commit_at(seen.version) if seen is not None else None
+        if seen is None or newest is None:
+            raise RetryableError(f"{self}: the source's log {self._source_log} cannot be read at its newest version.")
+        return Cursor.at(seen.table_id, newest)
+
+    def _still_there(self, since: Cursor) -> Cursor:
+        """The target's newest commit. Raises RetryableError if anything since `since` took messages away or brought some of our origins
+        by another link."""
+        looked = self._look_at_target(since)
+        other = [
+            name for name, record in looked.brought.items() if name in self.rule.origins and record.link != self.link.link_name
+        ]
+        if looked.why is not None or other:
+            raise RetryableError(f"{self}: {looked.why or f'messages of {other[0]} came by another link'}; comparing both logs.")
+        return looked.newest
+
+    def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> tuple[int, int]:
+        """How many messages a reconcile would append now, and at which version of the source. Writes nothing."""
+        logs = BothLogs(open_log(self.source, self.topic)[0], self.target.log(self.topic), self.rule)
+        version = logs.source.latest_version()
+        floors = logs.floors(start_at or self._start, version) if start_at or recorded is None else recorded.floors
+        return logs.count_missing(version, floors), version
+
+    # -- what is above the cursor ------------------------------------------------------------------------------------
+
+    def has_news(self) -> bool:
+        """Whether the source has a commit above the cursor: a look at two names. Raises RetryableError if the cursor's own commit is not
+        what it was, so that a full look finds out why."""
+        assert self.cursor is not None
+        if self._source_log.has_commit(self.cursor.version + 1):
+            return True
+        there = self._source_log.commit_at(self.cursor.version)
+        if there is None or there.commit_id != self.cursor.commit_id:
+            raise RetryableError(f"{self}: the source is not what it was at version {self.cursor.version}; looking at all of it.")
+        return False
+
+    def check_source(self) -> None:
+        """A full look at the source. Raises SourceChangedError, or RetryableError if both logs are to be compared."""
+        assert self.cursor is not None
+        judged = self._judge(self.cursor)
+        if isinstance(judged, Fault):
+            raise self._refusal(judged)
+        if judged is not None:
+            raise RetryableError(f"{self}: {judged.why}; comparing both logs.")
+
+    def run_turns(self, stopped: Callable[[], bool]) -> None:
+        """Bring everything that the source has now, in turns: each reads whole commits, TURN_BYTES at most but one at least, and is
+        one append. Raises as `prepare`."""
+        newest = self._source_log.latest_version()
+        while self.cursor is not None and self.cursor.version < newest and not stopped():
+            commits = self._next_commits(newest)
+            first, last = commits[0].version, commits[-1].version
+            if any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
+                self._bring(self._source_log.read_inserts(first, last).drop(*_FEED_COLUMNS), commits)
+            else:
+                self._move_to(commits[-1])
+
+    def _next_commits(self, newest: int) -> list[Commit]:
+        """The commits of the next turn, looked at."""
+        assert self.cursor is not None
+        first = self.cursor.version + 1
+        taken: list[Commit] = []
+        size = 0
+        for commit in self._source_log.commits(first, min(newest, first + TURN_COMMITS - 1)):
+            if taken and (size + commit.bytes > TURN_BYTES or commit.version != taken[-1].version + 1):
+                break
+            taken.append(commit)
+            size += commit.bytes
+        self._look(taken, taken[-1].version if taken else first)
+        return taken
+
+    def start_stream(self, trigger: Mapping[str, Any]) -> None:
+        """Follow the source from the first version above the cursor, which must be there (`has_news`), by a streaming query. Its
+        checkpoint is this run's alone."""
+        assert self.cursor is not None
+        name = f"{self._ownership.generation}-{self._ownership.token}-{self.cursor.version}"
+        self._checkpoint = self.target.checkpoint("replicate", self.link.source, self.topic.path, name)
+        options = {
+            "startingVersion": str(self.cursor.version + 1),
+            "ignoreDeletes": "true",
+            "maxFilesPerTrigger": _NEVER_SPLIT,
+        }
+        writer = self._source_log.read_stream(options).writeStream.queryName(f"geo replicate {self}")
+        writer = writer.foreachBatch(self._on_batch).option("checkpointLocation", self._checkpoint)
+        self.failure = None
+        self.query = writer.trigger(**trigger).start()
+
+    def stream_ended(self) -> None:
+        """The query is over: no start goes on from its checkpoint."""
+        self.query = None
+        forget(self._checkpoint)
+
+    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+        assert self.cursor is not None
+        try:
+            last = planned_end(self.target.spark, self._checkpoint, batch_id)
+            commits = list(self._source_log.commits(self.cursor.version + 1, last))
+            self._look(commits, last)
+            if any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
+                self._bring(rows, commits)
+            elif commits:
+                self._move_to(commits[-1])
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _look(self, commits: Sequence[Commit], last: int) -> None:
+        """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended.
+
+        Raises SourceChangedError for one that must not be passed over, RetryableError if both logs are to be compared.
+        """
+        assert self.cursor is not None
+        before = list(self._source_log.commits(max(0, self.cursor.version - LOOK_BACK), self.cursor.version, only=_LOOKED_FOR))
+        judged = judge(self.cursor, self.cursor.table_id, last, before, commits)
+        if isinstance(judged, Fault):
+            raise self._refusal(judged)
+        if judged is not None:
+            raise RetryableError(f"{self}: {judged.why}; comparing both logs.")
+
+    def _bring(self, rows: DataFrame, commits: Sequence[Commit]) -> None:
+        """Append what of the rows crosses, with the cursor of the last commit."""
+        assert self.cursor is not None
+        now = now_us()
+        reach(CrashPoint.LINK_BEFORE_APPEND)
+        self._count_expired(rows, commits, now)
+        crossing = rows.where(missing_rows.wanted(self.rule, self._floors, now))
+        cursor = Cursor.at(self.cursor.table_id, commits[-1])
+        self._append(self._shaped(crossing), cursor)
+        reach(CrashPoint.LINK_AFTER_APPEND)
+        self.cursor = cursor
+
+    def _move_to(self, commit: Commit) -> None:
+        """Nothing of our origins came: what other links wrote into the source goes back nowhere. No append is planned for it."""
+        assert self.cursor is not None
+        self._ownership.refuse_if_lost()
+        self.cursor = Cursor.at(self.cursor.table_id, commit)
+
+    def _count_expired(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> None:
+        """Count what is left out as expired. Asked of Spark only if a commit may hold something that old."""
+        horizon_us = self.rule.expired_before_us(now_us)
+        if horizon_us is None or published_after(commits, horizon_us):
+            return
+        expired = rows.where(verdict_column(self.rule, now_us) == Verdict.EXPIRED.value).count()
+        if expired:
+            self.expired += expired
+            log.warning("%s: %d messages had expired when they were read; left out", self, expired)
+
+    def _shaped(self, rows: DataFrame) -> DataFrame:
+        return missing_rows.in_target_shape(rows, self._columns)
+
+    def _append(self, rows: DataFrame, cursor: Cursor, *, reconciling: bool = False) -> None:
+        """One commit with its record, sorted by id within the dates' files; none if there is no row."""
+        seen = Observation()
+        counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+        record = LinkRecord(
+            self.link.link_name,
+            tuple(sorted(self.rule.origins)),
+            str(self.topic),
+            cursor,
+            self._ownership.generation,
+            self._ownership.token,
+            reconciling=reconciling,
+        )
+        ordered = counted.sortWithinPartitions("publish_date", *missing_rows.ID)
+        self._ownership.append(self._target_log, ordered, record.encode())
+        self.replicated += seen.get["rows"]
+
+    # -- its row -----------------------------------------------------------------------------------------------------
+
+    def progressed(self, state: State, reason: str | None = None) -> LinkState | None:
+        """The row to record now, None if the recorded one still says it. Looks at the target's commits since the last look.
+
+        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor.
+        Raises RetryableError if the target is not what it was, so that the next start compares; FencedError.
+        """
+        self._ownership.refuse_if_lost()
+        now = self._state(state, reason, self.cursor, self._target_seen)
+        if self._recorded is not None and now == replace(
+            self._recorded, sequence=now.sequence, generation=now.generation, target=now.target
+        ):
+            return None
+        if self._target_seen is not None:
+            self._target_seen = self._still_there(self._target_seen)
+        return replace(now, target=self._target_seen)
+
+    def _state(self, state: State, reason: str | None, cursor: Cursor | None, target: Cursor | None) -> LinkState:
+        recorded = self._recorded
+        return LinkState(
+            source=self.link.source,
+            topic=str(self.topic),
+            state=state,
+            reason=reason,
+            generation=self._ownership.generation,
+            origins=tuple(sorted(self.rule.origins)),
+            cursor=cursor,
+            target=target,
+            floors=self._floors,
+            expired=(recorded.expired if recorded is not None else 0) + self.expired - self._expired_recorded,
+            sequence=(recorded.sequence if recorded is not None else 0) + 1,
+        )
+
+    def note(self, state: LinkState) -> None:
+        """`state` was recorded."""
+        self._recorded, self._expired_recorded = state, self.expired
+
+    def flush(self, state: State, reason: str | None = None) -> None:
+        """Record the link's row now."""
+        if now := self.progressed(state, reason):
+            self._flush(now)
+
+    def flush_failure(self, state: State, reason: str) -> None:
+        """Record that the link cannot go on, with the cursor as it was last known; nothing is looked at, for that may be what failed."""
+        self._ownership.refuse_if_lost()
+        recorded = self._recorded
+        if recorded is None:
+            self._flush(self._state(state, reason, None, None))
+        else:
+            now = self._state(state, reason, recorded.cursor, recorded.target)
+            self._flush(replace(now, origins=recorded.origins, floors=recorded.floors))
+
+    def _flush(self, now: LinkState) -> None:
+        append_links(self.target, [now])
+        self.note(now)
+        reach(CrashPoint.LINK_STATE_RECORDED)

@@ -1,0 +1,67 @@
+"""Who may take a runner: all of it is a pure decision."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.log.claims import Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
+
+LIVES, DEAD, LEFT, SILENT = Liveness.LIVES, Liveness.DEAD, Liveness.LEFT, Liveness.SILENT
+
+
+def _owner(runner: str, generation: int, holder: str = "h", *, released: bool = False) -> Owner:
+    return Owner(runner, generation, f"t{generation}", holder, released)
+
+
+@pytest.mark.parametrize(
+    ("owners", "liveness", "take_over", "decision"),
+    [
+        ([], {}, False, Take(1, frozenset("ab"), frozenset())),
+        ([_owner("a", 4, released=True)], {}, False, Take(5, frozenset("ab"), frozenset())),
+        ([_owner("a", 4)], {"h": LIVES}, False, Refuse(_owner("a", 4))),
+        ([_owner("a", 4)], {"h": LIVES}, True, Take(5, frozenset("b"), frozenset())),
+        ([_owner("a", 4)], {"h": DEAD}, False, Take(5, frozenset("b"), frozenset("h"))),
+        ([_owner("a", 4)], {"h": LEFT}, False, Take(5, frozenset("b"), frozenset())),
+        ([_owner("a", 4)], {"h": SILENT}, False, Take(5, frozenset("b"), frozenset())),
+        ([_owner("a", 4, "x"), _owner("b", 3, "y")], {"x": DEAD, "y": LIVES}, False, Refuse(_owner("b", 3, "y"))),
+        ([_owner("a", 4, "x"), _owner("b", 3, "y")], {"x": DEAD, "y": DEAD}, False, Take(5, frozenset(), frozenset("xy"))),
+        ([_owner("c", 9)], {}, False, Take(10, frozenset("ab"), frozenset())),
+    ],
+)
+def test_a_runner_is_taken_unless_its_owner_lives(
+    owners: list[Owner], liveness: dict[str, Liveness], take_over: bool, decision: Take | Refuse
+) -> None:
+    assert decide(owners, ["a", "b"], liveness, [], take_over=take_over) == decision
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50), st.booleans(), st.sampled_from(list(Liveness)))),
+    st.lists(st.integers(0, 60)),
+    st.booleans(),
+)
+def test_no_generation_is_given_out_twice_and_nobody_who_lives_is_replaced_unasked(
+    rows: list[tuple[str, int, bool, Liveness]], fences: list[int], take_over: bool
+) -> None:
+    newest = {runner: (generation, released, lives) for runner, generation, released, lives in rows}
+    owners = [_owner(runner, g, f"h-{runner}", released=r) for runner, (g, r, _) in newest.items()]
+    liveness = {f"h-{runner}": lives for runner, (_, _, lives) in newest.items()}
+    wanted = ["a", "b"]
+    decision = decide(owners, wanted, liveness, fences, take_over=take_over)
+    held = {runner: lives for runner, (_, released, lives) in newest.items() if runner in wanted and not released}
+    if isinstance(decision, Refuse):
+        assert not take_over
+        assert held[decision.owner.runner] is LIVES
+        return
+    assert take_over or LIVES not in held.values()
+    assert decision.generation > max([0, *fences, *(owner.generation for owner in owners)])
+    assert decision.clean == set(wanted) - held.keys()
+    assert decision.dead == {f"h-{runner}" for runner, lives in held.items() if lives is DEAD}
+
+
+def test_a_fence_is_named_by_its_claim_and_foreign_files_are_older_than_any() -> None:
+    assert fence_name(7, "abc") == "000000000007-abc"
+    assert fence_generation(fence_name(7, "abc")) == 7
+    assert fence_generation(fence_name(10**11, "x-y")) == 10**11
+    assert fence_generation("_SUCCESS") == 0

@@ -1,0 +1,200 @@
+"""Signs of life, whose turn it is to keep house, and that it is kept without anybody noticing."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geo.config_tree import Cluster, Config
+from geo.errors import AlreadyOwnedError
+from geo.log import heartbeat, housekeeping
+from geo.log.frames import utc
+from geo.log.heartbeat import keep_alive, last_seen, leave, renew
+from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, wait_for_tidying
+from geo.log.ownership import Runner, claim, release
+from geo.log.process import Process, this_process
+from geo.log.tables import ClusterTables
+from schemas import LINKS, OWNERS, PROCESSES
+
+NOW = datetime.now(timezone.utc)
+
+
+def test_it_is_the_turn_of_the_one_with_the_least_name() -> None:
+    assert is_keeper("b", set())
+    assert is_keeper("b", {"b", "c"})
+    assert not is_keeper("b", {"a", "b"})
+
+
+@pytest.fixture
+def tables(spark: SparkSession, tmp_path: Path) -> Iterator[ClusterTables]:
+    cluster = Cluster("eu", root=str(tmp_path / "eu"), owner_timeout_s=30)
+    made = ClusterTables(spark, cluster)
+    made.config = Config("geo.yaml", {"eu": cluster})
+    yield made
+    with heartbeat._lock:
+        heart = heartbeat._beating.pop(made.place, None)
+    if heart is not None:
+        heart.stop()
+    wait_for_tidying()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _owner(number: int) -> dict[str, Any]:
+    return {"runner": "r", "generation": number, "token": "t", "holder": "{}", "state": "owned", "sequence": 0, "since": NOW}
+
+
+def _filled(tables: ClusterTables, files: int) -> None:
+    for number in range(files):
+        tables.journal(OWNERS).append([_owner(number)])
+
+
+def _sign_of_life(tables: ClusterTables, process: Process, age_s: float) -> None:
+    at = datetime.now(timezone.utc) - timedelta(seconds=age_s)
+    row = {"process": process.name, "holder": process.encode(), "renewed_at": at, "sequence": int(at.timestamp() * 1e6)}
+    tables.journal(PROCESSES).append([row])
+
+
+# -- signs of life -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_as_long_as_something_is_owned_a_process_renews_its_row(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "BEATS", 300)  # each 0.1 s
+    assert last_seen(tables, tables.me) == datetime(1970, 1, 1, tzinfo=timezone.utc)
+    keep_alive(tables, 2)
+    _until(lambda: len(tables.journal(PROCESSES).newest()) == 1)
+    first = last_seen(tables, tables.me)
+    assert abs((first - datetime.now(timezone.utc)).total_seconds()) < 60
+    leave(tables)
+    _until(lambda: last_seen(tables, tables.me) > first)
+    (heart,) = heartbeat._beating.values()
+    leave(tables)
+    assert tables.place not in heartbeat._beating
+    assert heart._stop.is_set()
+    assert heart.house._stop.is_set()
+    leave(tables)  # one too many is no fault
+
+
+@pytest.mark.spark
+def test_the_last_sign_of_life_counts(tables: ClusterTables) -> None:
+    other = Process("elsewhere", 7, "1")
+    _sign_of_life(tables, other, 5)
+    _sign_of_life(tables, other, 500)
+    renew(tables)
+    assert 4 < (datetime.now(timezone.utc) - last_seen(tables, other)).total_seconds() < 60
+    (mine,) = tables.journal(PROCESSES).newest(f"process = '{tables.me.name}'")
+    assert Process.decode(mine["holder"]) == tables.me
+    assert utc(mine["renewed_at"]) == last_seen(tables, tables.me)
+
+
+# -- keeping house -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_only_the_one_whose_turn_it_is_keeps_house(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "FILES", 2)
+    _filled(tables, 3)
+    house = Housekeeper(tables)
+    house.stop()
+    house._full_at = time.monotonic()
+    before_me = Process("", 1, "1")
+    assert before_me.name < tables.me.name
+    _sign_of_life(tables, before_me, 5)
+    house.round()
+    assert tables.journal(OWNERS).files() == 3, "another one lives"
+    _sign_of_life(tables, dataclasses.replace(this_process(0), pid=0, started="1"), 1)
+    house.round()
+    assert tables.journal(OWNERS).files() == 3
+    # What the first one neglects is done by whoever sees it, now and then.
+    monkeypatch.setattr(housekeeping, "NEGLECTED", 1)
+    house._full_at = -1e9
+    house.round()
+    assert tables.journal(OWNERS).files() == 1
+
+
+@pytest.mark.spark
+def test_one_that_is_silent_or_dead_has_no_turn(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "FILES", 2)
+    _filled(tables, 3)
+    house = Housekeeper(tables)
+    house.stop()
+    house._full_at = time.monotonic()
+    _sign_of_life(tables, Process("", 1, "1"), 31)
+    _sign_of_life(tables, dataclasses.replace(this_process(0), pid=-1, started="1"), 1)
+    house.round()
+    assert tables.journal(OWNERS).files() == 1
+
+
+@pytest.mark.spark
+def test_what_cannot_be_kept_small_holds_up_nothing_else(tables: ClusterTables) -> None:
+    broken = Path(str(tables.cluster.root)) / "system" / "ledgers" / "_delta_log"
+    broken.mkdir(parents=True)
+    (broken / f"{0:020}.json").write_text("no JSON\n")
+    _filled(tables, 3)
+    keep_journals(tables, 3)
+    assert tables.journal(OWNERS).files() == 3
+    keep_journals(tables, 2)
+    assert tables.journal(OWNERS).files() == 1
+    assert not tables.journal(LINKS).exists()
+
+
+@pytest.mark.spark
+def test_a_run_that_ends_tidies_up_what_nobody_kept_small(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "FILES_OF_SHORT_RUNS", 4)
+    _filled(tables, 4)
+    first, second = claim(tables, [[Runner("a", "a", "a")], [Runner("b", "b", "b")]])
+    release([first])
+    assert tables.place not in housekeeping._tidying, "something is still owned"
+    with pytest.raises(AlreadyOwnedError, match="b: already run by"):
+        claim(tables, [[Runner("b", "b", "b")]])
+    release([second])
+    wait_for_tidying(120)
+    assert tables.journal(OWNERS).files() == 1
+    assert {row["runner"]: row["state"] for row in tables.journal(OWNERS).newest()} == {
+        "r": "owned",
+        "a": "released",
+        "b": "released",
+    }
+    # Not after each of many short runs.
+    _filled(tables, 5)
+    release(claim(tables, [[Runner("a", "a", "a")]]))
+    wait_for_tidying(120)
+    assert tables.journal(OWNERS).files() > 4
+
+
+@pytest.mark.spark
+def test_the_end_of_a_run_never_fails_by_it(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(tables: ClusterTables, files: int) -> None:
+        raise OSError("no such disk")
+
+    monkeypatch.setattr(housekeeping, "keep_journals", breaks)
+    release(claim(tables, [[Runner("a", "a", "a")]]))
+    wait_for_tidying(120)
+    assert not housekeeping._tidying[tables.place].is_alive()
+
+
+def test_the_end_of_a_process_waits_a_while_and_no_longer() -> None:
+    hangs = threading.Event()
+    thread = threading.Thread(target=hangs.wait, daemon=True)
+    thread.start()
+    housekeeping._tidying["a place"] = thread
+    try:
+        wait_for_tidying(0.05)
+        assert thread.is_alive()
+    finally:
+        hangs.set()
+        del housekeeping._tidying["a place"]

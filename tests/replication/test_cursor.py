@@ -1,0 +1,303 @@
+"""A link's cursor on real tables: histories that were put back, regrown, restored and undone, on both sides, and other links."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.log.names import Topic
+from geo.log.table import Table
+from geo.replication import topic_link
+from geo.replication.link_state import LinkRecord, State
+from geo.replication.rebuild import rebuild
+from geo.replication.repair import reconcile_links
+from tests.running import running
+from tests.world import SHAPES, TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+
+def _state(world: World, target: str) -> tuple[State, str]:
+    (report,) = world.replicate(target)
+    return report.state, report.reason or ""
+
+
+def _version(world: World, target: str, source: str) -> int:
+    cursor = world.link_state(target, source).cursor
+    assert cursor is not None
+    return cursor.version
+
+
+def _kept(table: Table, folder: Path) -> Callable[[], None]:
+    """A copy of a table's files as they are now. Calling it puts them back."""
+    shutil.copytree(table.name, folder)
+
+    def put_back() -> None:
+        shutil.rmtree(table.name)
+        shutil.copytree(folder, table.name)
+
+    return put_back
+
+
+def _echoes(world: World, into: str, of: str, first: int, count: int) -> None:
+    """As many commits of `into`, each with a message that `of` has written."""
+    for number in range(first, first + count):
+        world.write(of, number, number + 1)
+        world.replicate(into)
+
+
+def _origin(world: World, cluster: str, origin: str) -> list[int]:
+    rows = world.log(cluster).read().where(f"origin = '{origin}'").select("entry_id").collect()
+    return sorted(row["entry_id"] for row in rows)
+
+
+# -- an older copy that grew past the cursor -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rebuilt", [False, True], ids=["quiet", "rebuilt"])
+def test_an_older_copy_of_a_source_that_holds_all_that_crossed_and_grew_by_echoes_fails_the_link(
+    linked: World, rebuilt: bool
+) -> None:
+    """The newest message of eu that crossed is in the copy too; only commits of the other link are another history."""
+    put_back = _kept(linked.log("eu"), linked.folder / "copy")
+    if rebuilt:
+        linked.write("eu", 20, 22)  # what the copy lacks and the rebuild brings back
+    _echoes(linked, "eu", "us", 20, 2)
+    linked.replicate("us")
+    stood = _version(linked, "us", "eu")
+    put_back()
+    if rebuilt:
+        assert [done.messages for done in rebuild(linked.spark, linked.config, "eu", "us")] == [2]
+    linked.replicate("eu")
+    first = 22 if rebuilt else 20
+    linked.write("eu", first, first + 3)
+    _echoes(linked, "eu", "us", 22, 2)
+    assert linked.log("eu").latest_version() > stood, "it has grown past the cursor"
+    before = linked.log("us").latest_version()
+    state, reason = _state(linked, "us")
+    assert state is State.FAILED
+    assert "is another commit than the link read" in reason
+    assert linked.log("us").latest_version() == before
+    reconcile_links(linked.spark, linked.config, "eu", "us")
+    assert _state(linked, "us")[0] is State.STOPPED
+    linked.assert_clean()
+
+
+def test_an_older_copy_of_a_target_that_grew_is_filled_again(linked: World) -> None:
+    put_back = _kept(linked.log("eu"), linked.folder / "copy")
+    linked.write("us", 20, 23)
+    linked.replicate("eu")
+    put_back()
+    linked.write("eu", 20, 21)
+    linked.write("eu", 21, 22)
+    linked.write("us", 23, 25)
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 5)
+    linked.replicate("us")
+    assert _origin(linked, "eu", "us") == list(range(25))
+
+
+# -- RESTORE under a link ----------------------------------------------------------------------------------------------------
+
+
+def test_a_source_restored_back_and_forth_under_a_running_link_fails_it_and_doubles_nothing(linked: World) -> None:
+    with running(linked, "eu") as links:
+        linked.write("us", 20, 25)
+        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        newest = linked.log("us").latest_version()
+        linked.log("us").delta().restoreToVersion(newest - 1)
+        linked.log("us").delta().restoreToVersion(newest)
+        links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
+        assert "RESTORE" in (links.last(TOPIC)[1] or "")
+    assert _origin(linked, "eu", "us") == list(range(25))
+    reconcile_links(linked.spark, linked.config, "us", "eu")
+    linked.write("us", 25, 27)
+    linked.replicate("eu")
+    linked.replicate("us")
+    linked.assert_clean()
+
+
+def test_a_target_restored_under_a_running_link_is_filled_again(linked: World) -> None:
+    with running(linked, "eu") as links:
+        linked.write("us", 20, 25)
+        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        linked.log("eu").delta().restoreToVersion(linked.log("eu").latest_version() - 1)
+        linked.write("us", 25, 30)
+        links.until(lambda: _origin(linked, "eu", "us") == list(range(30)))
+    linked.replicate("us")
+    linked.assert_clean()
+
+
+def test_a_restore_that_undoes_an_expiry_of_the_source_is_no_new_message(linked: World) -> None:
+    """The rows come back by a commit of adds only, which a stream would read as new ones."""
+    old = linked.entries("us", 20, 25).selectExpr("* EXCEPT (publish_date)", "publish_date - 30 AS publish_date")
+    log = linked.log("us")
+    log.append(old)
+    linked.replicate("eu")
+    before = log.latest_version()
+    session = linked.spark.newSession()
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", '{"geo.expire":1}')
+    session.sql(f"DELETE FROM {log.sql} WHERE publish_date < current_date() - 7")
+    linked.write("us", 25, 26)
+    assert _state(linked, "eu")[0] is State.STOPPED, "an expiry is passed over"
+    log.delta().restoreToVersion(before)
+    state, reason = _state(linked, "eu")
+    assert state is State.FAILED
+    assert "RESTORE" in reason
+    assert _origin(linked, "eu", "us") == list(range(26))
+
+
+def test_a_commit_that_landed_twice_is_read_once(linked: World) -> None:
+    """Its writer did not hear that it had landed and committed the same files again: Delta's state has them once, a reader of commits
+    twice."""
+    linked.write("us", 20, 25)
+    log = Path(linked.log("us").name) / "_delta_log"
+    newest = linked.log("us").latest_version()
+    shutil.copy(log / f"{newest:020}.json", log / f"{newest + 1:020}.json")
+    assert _state(linked, "eu")[0] is State.STOPPED
+    assert _origin(linked, "eu", "us") == list(range(25))
+    linked.write("us", 25, 26)
+    assert _state(linked, "eu")[0] is State.STOPPED
+    linked.replicate("us")
+    linked.assert_clean()
+
+
+# -- several links ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(spark: SparkSession, tmp_path: Path) -> World:
+    """a -> b -> c, b forwards a."""
+    return World(spark, tmp_path, *SHAPES["hub"])
+
+
+def test_what_a_reset_brings_into_a_hub_crosses_to_the_end(hub: World) -> None:
+    """Entries that come into the hub later than their successors: a reset of a -> b fetches what it had left out."""
+    clusters, links = SHAPES["hub"]
+    hub.rewrite(clusters, [{"source": "a", "target": "b", "start": "latest"}, links[1]])
+    hub.write("a", 0, 10)
+    hub.replicate("b")
+    hub.write("a", 10, 20)
+    for target in ("b", "c"):
+        hub.replicate(target)
+    assert _origin(hub, "c", "a") == list(range(10, 20))
+    reconcile_links(hub.spark, hub.config, "a", "b", start="earliest")
+    assert _origin(hub, "b", "a") == list(range(20))
+    assert _state(hub, "c")[0] is State.STOPPED
+    assert _origin(hub, "c", "a") == list(range(20))
+
+
+def test_an_origin_that_is_added_to_a_link_comes_whole(hub: World) -> None:
+    clusters, links = SHAPES["hub"]
+    hub.rewrite(clusters, [links[0], ("b", "c")])
+    for cluster in ("a", "b"):
+        hub.write(cluster, 0, 5)
+    for target in ("b", "c"):
+        hub.replicate(target)
+    assert _origin(hub, "c", "a") == []
+    hub.rewrite(clusters, links)
+    hub.write("a", 5, 8)
+    for target in ("b", "c"):
+        hub.replicate(target)
+    assert _origin(hub, "c", "a") == list(range(8))
+    hub.assert_clean()
+
+
+def test_an_origin_that_moves_to_another_link_and_back_with_traffic_between_comes_once(hub: World) -> None:
+    clusters, links = SHAPES["hub"]
+    hub.write("a", 0, 5)
+    hub.write("b", 0, 5)
+    for target in ("b", "c"):
+        hub.replicate(target)
+    hub.rewrite(clusters, [links[0], ("b", "c"), ("a", "c")])
+    hub.write("a", 5, 10)
+    hub.write("b", 5, 10)
+    for target in ("b", "c"):
+        hub.replicate(target)
+    assert _origin(hub, "c", "a") == list(range(10))
+    hub.rewrite(clusters, links)
+    hub.write("a", 10, 12)
+    for target in ("b", "c"):
+        hub.replicate(target)
+    assert _origin(hub, "c", "a") == list(range(12))
+    assert _origin(hub, "c", "b") == list(range(10))
+    hub.assert_clean()
+
+
+# -- reconcile in steps ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_complete(world: World) -> None:
+    world.write("us", 0, 30)
+    with mock.patch.object(topic_link, "STEP_ROWS", 10):  # the size only
+        crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:2")
+        with pytest.raises(InjectedCrash):
+            world.replicate("eu")
+        crash.arm(None)
+        assert _origin(world, "eu", "us") == list(range(20)), "two steps landed"
+        world.write("us", 30, 35)
+        (report,) = world.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 15)
+    records = [LinkRecord.decode(commit.user_metadata) for commit in world.log("eu").commits(0, 20)]
+    assert [record.reconciling for record in records if record] == [True] * 4
+    world.assert_clean()
+
+
+def test_no_checkpoint_outlives_its_run(linked: World) -> None:
+    checkpoints = Path(linked.config.cluster("eu").checkpoints) / "replicate"
+    with running(linked, "eu") as links:
+        linked.write("us", 20, 25)
+        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+    assert not [path for path in checkpoints.rglob("*") if path.is_file()]
+    shutil.rmtree(checkpoints.parent)
+    linked.write("us", 25, 30)
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 5), "nothing is needed of the folder of checkpoints"
+    linked.assert_clean()
+
+
+def test_the_topic_of_another_link_is_not_touched_by_a_topic_that_cannot_go_on(linked: World) -> None:
+    other = Topic.parse("persistent://shop/web/orders")
+    linked.write("us", 0, 10, topic=other)
+    linked.log("us").delta().update("origin = 'us' AND entry_id = 3", {"key": "'changed'"})
+    states = {report.topic: report.state for report in linked.replicate("eu")}
+    assert states == {str(TOPIC): State.FAILED, str(other): State.STOPPED}
+
+
+def test_a_start_and_its_append_read_nothing_of_the_targets_data(linked: World) -> None:
+    target = Path(linked.log("eu").name)
+    (day,) = target.glob("publish_date=*")
+    linked.write("us", 20, 25)
+    hidden = day.rename(target / "_out_of_reach")
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 5)
+    for path in [*hidden.iterdir()]:
+        path.rename(day / path.name)
+    hidden.rmdir()
+    linked.replicate("us")
+    linked.assert_clean()
+
+
+def test_messages_left_out_as_expired_are_counted_and_shown(linked: World) -> None:
+    linked.rewrite(("eu", "us"), ttl="7 days")
+    old = linked.entries("us", 20, 25).selectExpr(
+        "* EXCEPT (publish_time, publish_date)",
+        "publish_time - INTERVAL 8 DAYS AS publish_time",
+        "publish_date - 8 AS publish_date",
+    )
+    linked.log("us").append(old)
+    linked.write("us", 25, 27)
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated, report.expired) == (State.STOPPED, 2, 5)
+    assert linked.link_state("eu", "us").expired == 5
+    linked.write("us", 27, 28)
+    (report,) = linked.replicate("eu")
+    assert (report.replicated, report.expired) == (1, 0)
+    assert linked.link_state("eu", "us").expired == 5, "since the link began"

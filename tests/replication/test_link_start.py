@@ -1,0 +1,175 @@
+"""Where a link stands and what its start does, as tables: recorded row x commits of the target x the source -> decision."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from geo.errors import SchemaError
+from geo.log.commits import Commit
+from geo.replication import link_start
+from geo.replication.link_start import GoOn, Reconcile, Standing, TargetSeen, look_at_target, standing, start
+from geo.replication.link_state import Cursor, LinkRecord, LinkState, State, backoff_s
+from geo.replication.source_history import Compare, Fault
+from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
+
+
+def row(at: int = 100, target: int | None = 5, origins: tuple[str, ...] = ("us",), state: State = State.STOPPED) -> LinkState:
+    return LinkState(
+        source="us",
+        topic="persistent://shop/web/clicks",
+        state=state,
+        reason="why",
+        generation=2,
+        origins=origins,
+        cursor=cursor(at, "source"),
+        target=None if target is None else cursor(target),
+        floors=None,
+        expired=0,
+        sequence=1,
+    )
+
+
+def look(commits: list[Commit], *, since: int = 5, table: str = TABLE, newest: int | None = None) -> TargetSeen:
+    return look_at_target("us->eu", cursor(since), table, commits[-1].version if newest is None else newest, commits)
+
+
+def stands(commits: list[Commit], *, origins: tuple[str, ...] = ("us",), recorded: LinkState | None = None) -> Standing:
+    recorded = recorded or row()
+    return standing(recorded, look(commits), "us->eu", origins)
+
+
+# -- where it stands -----------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_cursor_is_in_the_newest_commit_of_the_link() -> None:
+    commits = [*appends(5, 6), by_link(7, record(101)), commit(8), by_link(9, record(103)), commit(10)]
+    assert stands(commits) == Standing(cursor(103, "source"))
+    assert look(commits).newest == cursor(10), "and this is the commit that the next row can name"
+
+
+def test_without_a_newer_commit_of_the_link_the_rows_cursor_holds() -> None:
+    assert stands(appends(5, 9)) == Standing(cursor(100, "source"))
+    assert stands([commit(5)]) == Standing(cursor(100, "source"))
+
+
+def test_what_the_target_may_lack_is_compared() -> None:
+    def why(seen: TargetSeen) -> str | None:
+        return standing(row(), seen, "us->eu", ("us",)).why
+
+    assert why(look(appends(5, 9), table="table-2")) == "the target's log is not the one this link wrote"
+    assert why(look(appends(1, 3), newest=3)) == "the target's log is not the one this link wrote"
+    assert "another commit than this link saw" in (why(look([commit(5, commit_id="x"), *appends(6, 9)])) or "")
+    assert why(look([commit(5), *appends(7, 9)])) == "commits 6-6 of the target are gone"
+    assert why(look(appends(6, 9))) == "commits 5-5 of the target are gone"
+    assert why(look(appends(5, 8), newest=9)) == "commits 9-9 of the target are gone"
+    assert "RESTORE" in (why(look([*appends(5, 8), restore(9, 6)])) or "")
+    deletion = commit(9, "DELETE", metrics={"numRemovedFiles": 1})
+    assert "DELETE" in (why(look([*appends(5, 8), deletion])) or "")
+    assert why(look([*appends(5, 7), expiry(8), erasure(9)])) is None, "our own expiry and erasure take no message away"
+    assert "20001 commits" in (why(look([], newest=5 + link_start.LOOK_LIMIT + 1)) or "")
+
+
+def test_a_cursor_counts_for_an_origin_only_if_the_newest_commit_that_brought_it_was_this_links() -> None:
+    both = ("a", "us")
+    of_both, of_a = record(101, origins=both), record(7, link="a->eu", origins=("a",))
+    recorded = row(origins=both)
+    assert stands([commit(5), by_link(6, of_both)], origins=both, recorded=recorded).why is None
+    moved = [commit(5), by_link(6, of_both), by_link(7, of_a)]
+    assert stands(moved, origins=both, recorded=recorded).why == "messages of a came by a->eu since"
+    assert stands(moved, origins=("us",), recorded=recorded).why is None
+    back = [*moved, by_link(8, record(102, origins=both))]
+    assert stands(back, origins=both, recorded=recorded).why is None
+
+
+def test_an_origin_that_is_new_to_the_link_is_compared_first() -> None:
+    assert stands(appends(5, 6), origins=("a", "us")).why == "messages of a are new to this link"
+    # The row knows both, but the link went on with one of them alone: the newer cursor says nothing of the other.
+    commits = [commit(5), by_link(6, record(101, origins=("us",)))]
+    assert stands(commits, origins=("a", "us"), recorded=row(origins=("a", "us"))).why == "messages of a are new to this link"
+
+
+def test_a_reconcile_that_did_not_come_to_its_end_begins_again() -> None:
+    commits = [commit(5), by_link(6, record(101)), by_link(7, record(120, reconciling=True))]
+    found = stands(commits)
+    assert found.why == "a reconcile did not come to its end"
+    assert found.cursor == cursor(101, "source"), "the source is still judged from where the target holds everything"
+
+
+def test_a_link_without_a_row_or_a_cursor_begins_with_a_comparison() -> None:
+    assert standing(None, None, "us->eu", ("us",)).why == "it has never run"
+    unfinished = LinkState(
+        **{name: getattr(row(), name) for name in ("source", "topic", "state", "reason", "generation", "origins", "floors")},
+        cursor=None, target=None, expired=0, sequence=1,
+    )  # fmt: skip
+    assert standing(unfinished, None, "us->eu", ("us",)).why == "its first comparison did not come to its end"
+
+
+# -- what a start does ---------------------------------------------------------------------------------------------------
+
+HERE = Standing(cursor(100, "source"))
+LACKS = Standing(cursor(100, "source"), "the target was changed")
+FAULT = Fault("a RESTORE", 9, 12)
+ERASED = Compare("messages were erased")
+GONE = Compare("commits are gone", unseen=True)
+
+
+@pytest.mark.parametrize(
+    ("stands", "source", "decision"),
+    [
+        (HERE, None, GoOn(cursor(100, "source"))),
+        (HERE, FAULT, FAULT),
+        (HERE, ERASED, Reconcile("messages were erased")),
+        (HERE, GONE, Reconcile("commits are gone", check_lost=True)),
+        (LACKS, None, Reconcile("the target was changed")),
+        (LACKS, GONE, Reconcile("the target was changed", check_lost=True)),
+        (LACKS, FAULT, FAULT),
+    ],
+)
+def test_a_start(stands: Standing, source: Fault | Compare | None, decision: object) -> None:
+    assert start(row(), stands, source) == decision
+
+
+def test_a_person_may_say_that_the_source_is_right() -> None:
+    assert start(row(), HERE, FAULT, accept_source=True) == Reconcile("asked for")
+    assert start(None, Standing(None, "it has never run"), None) == Reconcile("it has never run")
+
+
+def test_what_fails_twice_at_the_same_place_is_compared() -> None:
+    assert start(row(), HERE, None, failed_before=1) == GoOn(cursor(100, "source"))
+    assert start(row(), HERE, None, failed_before=2) == Reconcile("it failed twice at the same place", check_lost=True)
+
+
+def test_a_failed_link_does_not_go_on_because_the_commits_that_stopped_it_are_gone() -> None:
+    found = start(row(state=State.FAILED), HERE, GONE)
+    assert isinstance(found, Fault)
+    assert found.what == "it failed before (why), and commits are gone"
+
+
+# -- records -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_is_these_bytes() -> None:
+    plain = LinkRecord("us->eu", ("a", "us"), "persistent://t/n/x", Cursor("id", 7, "c"), 3, "ab")
+    text = (
+        '{"geo.link":1,"link":"us->eu","origins":["a","us"],"topic":"persistent://t/n/x","cursor":["id",7,"c"],'
+        '"generation":3,"token":"ab"}'
+    )
+    assert plain.encode() == text
+    assert LinkRecord.decode(text) == plain
+    step = text.replace('"cursor"', '"reconciling"')
+    decoded = LinkRecord.decode(step)
+    assert decoded is not None
+    assert decoded.reconciling
+    assert decoded.encode() == step
+
+
+def test_other_commits_have_no_record_and_a_newer_one_is_refused() -> None:
+    assert [LinkRecord.decode(text) for text in (None, "", "nightly job", '{"geo.publish":1}', '["geo.link"]')] == [None] * 5
+    with pytest.raises(SchemaError, match="has version 2"):
+        LinkRecord.decode(json.dumps({"geo.link": 2}))
+
+
+def test_a_delayed_link_waits_twice_as_long_each_time_up_to_a_minute() -> None:
+    assert [backoff_s(attempt) for attempt in (1, 2, 3, 6, 7, 100)] == [1, 2, 4, 32, 60, 60]

@@ -1,0 +1,119 @@
+"""What the commits of a source mean: what is read on, what is compared, what stops a link with the exact range."""
+
+from __future__ import annotations
+
+import pytest
+
+from geo.log.commits import Commit
+from geo.log.ledgers import Batch
+from geo.replication.source_history import Compare, Fault, brings, judge, published_after
+from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
+
+
+def _judge(since: list[Commit], *, at: int = 10, newest: int | None = None, before: list[Commit] | None = None) -> object:
+    return judge(cursor(at), TABLE, newest if newest is not None else at + len(since), before or appends(at - 4, at), since)
+
+
+def test_appends_expiry_and_maintenance_are_read_on() -> None:
+    others = ["OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS"]
+    since = [commit(11), expiry(12), *(commit(13 + at, operation) for at, operation in enumerate(others))]
+    assert _judge(since) is None
+    assert _judge([]) is None
+
+
+@pytest.mark.parametrize(
+    ("foreign", "what"),
+    [
+        (commit(12, "UPDATE", metrics={"numUpdatedRows": 1}), "messages were changed: UPDATE by ann"),
+        (commit(12, "MERGE", metrics={"numTargetRowsInserted": 2}), "messages were changed: MERGE"),
+        (commit(12, "DELETE", metrics={"numRemovedFiles": 1}), "messages were changed: DELETE"),
+        (commit(12, "WRITE", parameters={"mode": "Overwrite"}), "messages were changed: WRITE"),
+        (commit(12, "TRUNCATE"), "messages were changed: TRUNCATE"),
+        (commit(12, "CLONE"), "messages were changed: CLONE"),
+        (commit(12, "UNKNOWN"), "messages were changed: UNKNOWN"),
+    ],
+    ids=lambda value: value.operation if isinstance(value, Commit) else "",
+)
+def test_a_change_by_anybody_else_is_a_fault_with_its_version(foreign: Commit, what: str) -> None:
+    found = _judge([commit(11), foreign, commit(13)])
+    assert isinstance(found, Fault)
+    assert found.what.startswith(what)
+    assert (found.first, found.last) == (12, 12)
+
+
+def test_an_update_that_found_nothing_is_none() -> None:
+    assert _judge([commit(11, "UPDATE", metrics={"numUpdatedRows": 0, "numAddedFiles": 0})]) is None
+
+
+def test_a_restore_is_a_fault_whatever_it_did_and_whatever_follows() -> None:
+    found = _judge([commit(11), restore(12, 8), restore(13, 11)])
+    assert isinstance(found, Fault)
+    assert (found.first, found.last) == (9, 12)
+    assert "which undid versions 9-11" in found.what
+
+
+def test_a_table_that_was_made_again_and_one_that_is_shorter_are_faults() -> None:
+    other = judge(cursor(10), "table-2", 12, appends(6, 10), appends(11, 12))
+    assert isinstance(other, Fault)
+    assert (other.first, other.last) == (0, 10)
+    shorter = judge(cursor(10), TABLE, 7, [], [])
+    assert isinstance(shorter, Fault)
+    assert (shorter.first, shorter.last) == (8, 10)
+    assert "an older copy was put back" in shorter.what
+
+
+def test_an_older_copy_that_has_grown_past_the_cursor_is_told_by_the_commits_id_whatever_rows_it_holds() -> None:
+    grown = [*appends(6, 9), commit(10, commit_id="another")]
+    found = judge(cursor(10), TABLE, 12, grown, appends(11, 12))
+    assert isinstance(found, Fault)
+    assert "is another commit than the link read" in found.what
+
+
+def test_commits_that_are_gone_make_it_compare_and_look_for_losses() -> None:
+    for found in (
+        judge(cursor(10), TABLE, 14, appends(6, 10), appends(13, 14)),
+        judge(cursor(10), TABLE, 14, [], appends(11, 14)),
+        judge(cursor(10), TABLE, 14, appends(6, 10), appends(11, 12)),
+    ):
+        assert isinstance(found, Compare)
+        assert found.unseen
+
+
+def test_an_erasure_and_a_commit_that_landed_twice_make_it_compare() -> None:
+    erased = _judge([commit(11), erasure(12)])
+    assert erased == Compare("messages were erased in the source (by ann at 2026-11-22 10:00:00 UTC)")
+    for since in ([commit(11), commit(12, commit_id="id-11")], [commit(11, commit_id="id-10")], [commit(11, commit_id="id-8")]):
+        twice = _judge(since)
+        assert isinstance(twice, Compare)
+        assert not twice.unseen
+        assert "landed twice" in twice.why
+
+
+def test_a_fault_goes_before_what_would_only_be_compared() -> None:
+    assert isinstance(_judge([erasure(11), restore(12, 3)]), Fault)
+
+
+def test_what_other_links_wrote_brings_nothing_that_crosses() -> None:
+    us = frozenset({"us"})
+    assert not brings(by_link(5, record(1, origins=("eu", "ap"))), us, "us")
+    assert brings(by_link(5, record(1, origins=("eu", "us"))), us, "us")
+    batch = Batch("p", 1_000, (), {})
+    assert brings(commit(5, metadata=batch.encode()), us, "us")
+    assert not brings(commit(5, metadata=batch.encode()), frozenset({"eu"}), "us")
+    assert brings(commit(5), us, "us"), "nobody knows who wrote it"
+    assert not brings(expiry(5), us, "us")
+
+
+def test_only_commits_that_say_when_they_were_published_are_known_to_be_young() -> None:
+    young, old = (commit(5, metadata=Batch("p", time_us, (), {}).encode()) for time_us in (2_000, 999))
+    assert published_after([young, expiry(6)], 1_000)
+    assert not published_after([young, old], 1_000)
+    assert not published_after([by_link(5, record(1))], 1_000)
+
+
+def test_a_fault_names_range_state_and_verb() -> None:
+    message = Fault("a RESTORE", 9, 12, ["us:1:20-29"]).message("us", "eu", "persistent://a/b/c", cursor(8))
+    assert message == (
+        "a RESTORE (versions 9-12 of us). No longer in the source: us:1:20-29. eu holds everything up to version 8; nothing was skipped. "
+        "If the source is right as it is now, run: geo reconcile --source us --target eu --topic persistent://a/b/c"
+    )

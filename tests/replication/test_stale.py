@@ -1,0 +1,181 @@
+"""A stale runner of a link changes nothing after a takeover, wherever it was stopped. (SIGSTOP on real processes: test_processes.)"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.errors import AlreadyOwnedError, FencedError
+from geo.log.claims import fence_name
+from geo.log.ownership import Ownership, _write_fences, claim, release
+from geo.replication.link_state import State
+from geo.replication.link_table import append_links, read_links
+from geo.replication.topic_link import TopicLink
+from schemas import OWNERS
+from tests.world import SHAPES, TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+
+def _link(world: World, source: str = "us", target: str = "eu") -> TopicLink:
+    return TopicLink(world.tables(target), world.tables(source), world.config, world.config.link(source, target), TOPIC)
+
+
+def _started(world: World, link: TopicLink) -> Ownership:
+    (ownership,) = claim(link.target, [link.runners])
+    link.prepare(ownership, read_links(link.target).get((link.link.source, str(TOPIC))))
+    return ownership
+
+
+def _taken_over(world: World, target: str = "eu") -> None:
+    (report,) = world.replicate(target, take_over=True)
+    assert report.state is State.STOPPED
+
+
+def test_a_claimer_that_stopped_before_its_fence_was_written_gives_up_and_fences_nobody(linked: World) -> None:
+    stale = _link(linked)
+    crash.arm(f"{CrashPoint.CLAIM_WON.value}:raise")
+    with pytest.raises(InjectedCrash):
+        claim(stale.target, [stale.runners])
+    crash.arm(None)
+    (won,) = [row for row in stale.target.journal(OWNERS).newest() if row["runner"] == stale.runners[0].name]
+    owner = _link(linked)
+    ownership = _started(linked, owner)
+    with pytest.raises(AlreadyOwnedError, match="claimed at the same moment"):
+        _write_fences(
+            stale.target, stale.runners, won["generation"], won["token"], stale.target.journal(OWNERS).version() - 1
+        )  # where the stopped one goes on
+    linked.write("us", 20, 25)
+    owner.run_turns(lambda: False)
+    assert owner.replicated == 5, "the true owner is not fenced off"
+    release([ownership])
+    linked.replicate("us")
+    linked.assert_clean()
+
+
+def test_no_two_claims_share_a_generation_also_when_the_table_of_owners_is_lost(linked: World) -> None:
+    stale = _link(linked)
+    before = _started(linked, stale)
+    shutil.rmtree(f"{linked.config.cluster('eu').root}/system/owners")
+    _taken_over(linked)
+    linked.write("us", 20, 25)
+    with pytest.raises(FencedError):
+        stale.run_turns(lambda: False)
+    (after,) = [row for row in linked.tables("eu").journal(OWNERS).newest() if row["runner"] == stale.runners[0].name]
+    assert after["generation"] > before.generation
+    before.abandon()
+
+
+def test_a_plan_made_before_a_takeover_and_run_after_it_fails(linked: World) -> None:
+    stale = _link(linked)
+    ownership = _started(linked, stale)
+    linked.write("us", 20, 25)
+    log = linked.log("eu")
+    rows = linked.log("us").read().where("origin = 'us' AND entry_id >= 20").where(ownership.check)
+    rows.explain()  # the plan is made, with the fence's files as they are
+    _taken_over(linked)
+    before = log.latest_version()
+    with pytest.raises((PySparkException, Py4JError)):
+        log.append(rows)
+    assert log.latest_version() == before
+    ownership.abandon()
+    linked.replicate("us")
+    linked.assert_clean()
+
+
+def test_a_stale_runner_stops_at_a_batch_that_brings_no_row_and_at_its_next_row(linked: World) -> None:
+    stale = _link(linked)
+    ownership = _started(linked, stale)
+    _taken_over(linked)
+    linked.write("eu", 20, 21)
+    linked.replicate("us")  # an echo: nothing of it crosses back
+    known = linked.link_state("eu", "us")
+    with pytest.raises(FencedError):
+        stale.run_turns(lambda: False)
+    with pytest.raises(FencedError):
+        stale.flush(State.RUNNING)
+    with pytest.raises(FencedError):
+        stale.flush_failure(State.DELAYED, "storage was away")
+    with pytest.raises(FencedError):
+        stale.prepare(ownership, known)
+    assert linked.link_state("eu", "us") == known
+    ownership.abandon()
+
+
+def test_a_row_that_was_in_flight_at_a_takeover_does_not_count(linked: World) -> None:
+    stale = _link(linked)
+    ownership = _started(linked, stale)
+    linked.write("us", 20, 25)
+    stale.run_turns(lambda: False)
+    in_flight = stale.progressed(State.RUNNING)
+    assert in_flight is not None
+    linked.write("us", 25, 30)
+    _taken_over(linked)
+    known = linked.link_state("eu", "us")
+    append_links(linked.tables("eu"), [in_flight])
+    assert linked.link_state("eu", "us") == known
+    ownership.abandon()
+    linked.write("us", 30, 31)
+    linked.replicate("eu")
+    linked.replicate("us")
+    linked.assert_clean()
+
+
+def test_a_stale_runner_with_another_configuration_keeps_nothing_from_crossing(world: World) -> None:
+    """b -> c carried b alone; a new one carries a too and takes over. What the old one still reads is not lost for the new."""
+    clusters, links = SHAPES["hub"]
+    world.rewrite(clusters, [links[0], ("b", "c")])
+    world.write("a", 0, 5)
+    world.write("b", 0, 5)
+    for target in ("b", "c"):
+        world.replicate(target)
+    stale = _link(world, "b", "c")
+    ownership = _started(world, stale)
+    world.rewrite(clusters, links)
+    _taken_over(world, "c")
+    world.write("a", 5, 8)
+    world.replicate("b")
+    with pytest.raises(FencedError):
+        stale.run_turns(lambda: False)
+    world.replicate("c")
+    ownership.abandon()
+    world.assert_clean()
+
+
+def test_another_link_that_takes_an_origin_over_stops_the_one_that_had_it(world: World) -> None:
+    """A rolling update moves origin a from the hub's link to a direct one, and the old process still runs."""
+    clusters, links = SHAPES["hub"]
+    world.rewrite(clusters, links)
+    world.write("a", 0, 5)
+    for target in ("b", "c"):
+        world.replicate(target)
+    stale = _link(world, "b", "c")
+    ownership = _started(world, stale)
+    world.rewrite(clusters, [links[0], ("b", "c"), ("a", "c")])
+    with pytest.raises(AlreadyOwnedError, match="origin a of"):
+        world.replicate("c", source="a")
+    world.write("a", 5, 8)
+    world.replicate("b")
+    (report,) = world.replicate("c", source="a", take_over=True)
+    assert (report.state, report.replicated) == (State.STOPPED, 3)
+    with pytest.raises(FencedError):
+        stale.run_turns(lambda: False)
+    ownership.abandon()
+    rows = world.log("c").read().where("origin = 'a'")
+    assert (rows.count(), rows.select("entry_id").distinct().count()) == (8, 8)
+
+
+def test_a_fence_that_is_not_the_own_one_is_never_removed_by_whoever_gives_up(linked: World) -> None:
+    tables, link = linked.tables("eu"), _link(linked)
+    ownership = _started(linked, link)
+    with pytest.raises(AlreadyOwnedError):
+        _write_fences(tables, link.runners, ownership.generation - 1, secrets.token_hex(8), 0)
+    folder = tables.checkpoint("fences", link.runners[0].path)
+    assert tables.files.names(folder) == [fence_name(ownership.generation, ownership.token)]
+    release([ownership])
