@@ -9,6 +9,8 @@
         checkpoints: /Volumes/geo/eu       a path or URI; default <root>/checkpoints, required with a catalog
         spark_conf:                        Spark settings by which the cluster is reached; secrets only as references
           fs.s3a.bucket.eu.access.key: secret://env/EU_KEY    or secret://file/ABSOLUTE_PATH
+        single_driver: false               true: one driver at a time does all that writes it. Without it plain S3 is not written
+        owner_timeout: 5 minutes           a runner on another host that is silent for so long is replaced; 30 seconds or more
     links:                                 default none
       - source: us                         required; the cluster that is read
         target: eu                         required; the cluster that reads, runs the link and is written

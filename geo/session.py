@@ -1,7 +1,7 @@
 """Spark sessions: the settings delta-geo relies on, how one is obtained, and the check that a given one is fit.
 
-A session that somebody else made (spark-submit, a notebook, Databricks) is used as it is; only one that we start gets
-our settings. `conf/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal. No
+A session that somebody else made (spark-submit, a notebook, Databricks) is used as it is, but for NEEDED_ALWAYS; only one that
+we start gets all our settings. `conf/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal. No
 `_jvm`: Spark Connect has none.
 """
 
@@ -13,9 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from geo.jars import SetupError, ensure_jars
@@ -43,6 +45,9 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     "spark.sql.streaming.stopTimeout": "60s",
     # Default 50 tasks to read a table's state; ours keep statistics and files few.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # Default false: a commit whose answer was lost on the way from an object store meets its own file, takes it for another
+    # writer's, and lands a second time.
+    "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
     # Spark's own pattern does not cover Azure account keys, SAS tokens and JAAS lines: they would show in the UI.
     "spark.redaction.regex": (
         r"(?i)secret|passw(or)?d|token|credential|access[.]?key|account[.]key|azure[.]sas|[?&]sig=|sasl[.]jaas"
@@ -69,6 +74,9 @@ LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+
+NEEDED_ALWAYS = ("spark.databricks.delta.commit.idempotencyCheck.enabled",)
+"""Settings of SPARK_DEFAULTS without which messages could double; they can be set at any time, so a given session gets them too."""
 
 # Set by whoever already made a session for this process: spark-submit, a Spark Connect client, Databricks.
 _GIVEN_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
@@ -106,6 +114,24 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def set_what_is_needed(spark: SparkSession) -> None:
+    """Set NEEDED_ALWAYS in a session that somebody else made. One that does not take them is left as it is: `geo doctor` says so."""
+    for key in NEEDED_ALWAYS:
+        with suppress(PySparkException):
+            spark.conf.set(key, SPARK_DEFAULTS[key])
+
+
+def own_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session with the settings of `spark` and these: for what is said by a setting, while other threads commit in `spark`."""
+    own = spark.newSession()
+    known = own.conf.getAll
+    for key, value in {**spark.conf.getAll, **settings}.items():
+        if known.get(key) != value:
+            with suppress(PySparkException):  # of the application, so it is the same there
+                own.conf.set(key, value)
+    return own
 
 
 def require_delta(spark: SparkSession) -> None:

@@ -61,8 +61,8 @@ def publish(args: argparse.Namespace, output: Output) -> int:
 
 
 def replicate(args: argparse.Namespace, output: Output) -> int:
-    from geo.replication.replicate import Replicator
     from geo.replication.link_state import State
+    from geo.replication.replicate import Replicator
 
     parse_trigger(args.trigger)
     config = load(args.config)
@@ -197,6 +197,9 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
             output.text(f"{one.table}: {days} expired, but {held.link} has not read all of it: {held.why}{hint}")
         for day in one.compacted:
             output.text(f"{one.table}: {day.day}, {day.files:,} files, {day.bytes:,} bytes {compacted}")
+        if one.log is not None and (one.log.commits or one.log.held_by):
+            why = f"; more is held by {one.log.held_by}" if one.log.held_by else ""
+            output.text(f"{one.table}: {one.log.commits:,} commits {removed} from its log, {one.log.kept:,} stay{why}")
         if one.superseded_rows:
             output.text(f"{one.table}: {one.superseded_rows:,} superseded rows {removed}")
     return 0

@@ -52,6 +52,7 @@ def test_the_example_is_a_configuration() -> None:
     assert [link.link_name for link in config.links] == ["us->eu", "eu->us"]
     assert config.policy(FLIGHTS).message_ttl_s == 7 * 86_400
     assert config.policy(Topic("flights", "audit", "x")).message_ttl_s is None
+    assert (config.cluster("eu").single_driver, config.cluster("us").single_driver) == (True, False)
 
 
 def test_every_key_becomes_a_field() -> None:
@@ -60,7 +61,7 @@ def test_every_key_becomes_a_field() -> None:
         version: 1
         clusters:
           eu: {root: s3a://geo-eu/a/, spark_conf: {fs.s3a.access.key: "secret://env/K", fs.s3a.path.style.access: true}}
-          us: {catalog: prod, schema: geo_us, checkpoints: /Volumes/geo/us}
+          us: {catalog: prod, schema: geo_us, checkpoints: /Volumes/geo/us, single_driver: true, owner_timeout: 90 seconds}
         links:
           - {source: us, target: eu, topics: ["persistent://public/*/*"], start: latest, origins: [us]}
         topics:
@@ -71,7 +72,8 @@ def test_every_key_becomes_a_field() -> None:
     )
     conf: dict[str, str | Secret] = {"fs.s3a.access.key": Secret("secret://env/K"), "fs.s3a.path.style.access": "true"}
     eu = Cluster("eu", root="s3a://geo-eu/a", checkpoints="s3a://geo-eu/a/checkpoints", spark_conf=conf)
-    us = Cluster("us", catalog="prod", schema="geo_us", checkpoints="/Volumes/geo/us")
+    us = Cluster("us", catalog="prod", schema="geo_us", checkpoints="/Volumes/geo/us", single_driver=True, owner_timeout_s=90)
+    assert (eu.single_driver, eu.owner_timeout_s) == (False, 300), "the defaults"
     link = Link("us", "eu", ("persistent://public/*/*",), "latest", ("us",))
     policies = (TopicPolicy("persistent://public/*/f?", 604_800), TopicPolicy("persistent://*/*/*"))
     assert config == Config("geo.yaml", {"eu": eu, "us": us}, (link,), policies)
@@ -224,7 +226,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
     for finding, part in zip(
         findings,
         [
-            "unknown key 'rooot'; allowed: root, catalog, schema, checkpoints, spark_conf; did you mean 'root'?",
+            "unknown key 'rooot'; allowed: root, catalog, schema, checkpoints, spark_conf, single_driver, owner_timeout; did you mean 'root'?",
             "expected either root, or catalog and schema",
             "cluster 'US' has 'U' as character 1",
             "fs.s3a.secret.key looks like a secret",
@@ -277,6 +279,11 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (_cluster('{root: "s3a://b/../c"}'), 3, "root: '..' in a location"),
         (_cluster("{root: /a, checkpoints: /a/system/cp}"), 3, "checkpoints would lie among its tables"),
         (_cluster("{root: /a, checkpoints: topics}").replace("topics", "/a/topics"), 3, "would lie among its tables"),
+        (_cluster("{root: /a, single_driver: yes}"), 3, "single_driver: 'yes' is neither true nor false"),
+        (_cluster("{root: /a, single_driver: [true]}"), 3, "single_driver is a list; expected: text"),
+        (_cluster("{root: /a, owner_timeout: 5}"), 3, "owner_timeout: '5' is not a duration"),
+        (_cluster("{root: /a, owner_timeout: 29 seconds}"), 3, "cluster eu: owner_timeout 29 s; allowed: 30 to "),
+        (_cluster("{root: /a, owner_timout: 5 minutes}"), 3, "single_driver, owner_timeout; did you mean 'owner_timeout'?"),
         (_cluster("{root: /a, spark_conf: [x]}"), 3, "spark_conf is a list; expected: a mapping"),
         (_cluster("{root: /a, spark_conf: {x: [1]}}"), 3, "'x' is a list; expected: text"),
         (_cluster('{root: /a, spark_conf: {"x y": 1}}'), 3, "'x y' is no Spark setting"),

@@ -1,4 +1,4 @@
-"""conf/spark-defaults.conf and geo.session.SPARK_DEFAULTS are one list. Needs no Spark session."""
+"""conf/spark-defaults.conf and geo.session.SPARK_DEFAULTS are one list; and what a given session gets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from geo.session import LOCAL_DEFAULTS, SPARK_DEFAULTS
+from geo.session import LOCAL_DEFAULTS, NEEDED_ALWAYS, SPARK_DEFAULTS, own_session
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,6 +29,29 @@ def test_spark_submit_gets_exactly_the_settings_of_our_own_sessions() -> None:
 def test_no_value_means_something_else_in_a_properties_file() -> None:
     # Java would read a backslash as an escape; the file and the constant could then look equal and not be.
     assert not [value for value in SPARK_DEFAULTS.values() if "\\" in value]
+
+
+def test_what_a_given_session_gets_too_is_one_of_our_settings() -> None:
+    assert "spark.databricks.delta.commit.idempotencyCheck.enabled" in NEEDED_ALWAYS
+    assert set(NEEDED_ALWAYS) <= SPARK_DEFAULTS.keys()
+
+
+@pytest.mark.spark
+def test_a_session_of_its_own_is_like_the_other_and_changes_nothing_in_it(spark: SparkSession) -> None:
+    key = "spark.databricks.delta.commitInfo.userMetadata"
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    spark.conf.set("fs.s3a.bucket.eu.access.key", "a key set while it ran")
+    try:
+        own = own_session(spark, {key: "said"})
+        assert own.conf.get(key) == "said"
+        assert spark.conf.get(key, None) is None
+        mine, theirs = own.conf.getAll, spark.conf.getAll
+        assert {name: value for name, value in mine.items() if theirs.get(name) != value} == {key: "said"}
+        assert theirs.keys() <= mine.keys()
+        assert SparkSession.getActiveSession() is not own
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.unset("fs.s3a.bucket.eu.access.key")
 
 
 def test_settings_of_a_single_machine_never_reach_a_cluster() -> None:

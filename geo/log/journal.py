@@ -17,6 +17,9 @@ from geo.log.frames import rows_frame
 from geo.log.table import Table
 from schemas import TableSchema
 
+VACUUM_FILES = 100
+"""Looking for files to remove takes a second; fewer than this disturb nobody."""
+
 
 class Journal:
     """One system table of a cluster. It comes into being with the first row appended."""
@@ -107,6 +110,9 @@ class Journal:
         return remove_below(folder, found, cut_below(found.newest, found.checkpoints, (), keep=KEEP_OF_JOURNAL).below)
 
     def vacuum(self) -> None:
-        """Remove the files that no version within the table's retention needs."""
-        if self.exists():
+        """Remove the files that no version within the table's retention needs. On a local disk only if there are many files."""
+        if not self.exists():
+            return
+        folder = self._table.log_folder
+        if folder is None or sum(1 for _ in folder.parent.glob("*.parquet")) > VACUUM_FILES:
             self._table.commit(lambda: self._table.delta().vacuum())

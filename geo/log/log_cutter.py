@@ -64,9 +64,9 @@ class LogCutter:
             return LogCut(0, len(found.commits))
         a_day_old = committed_before(folder, found.commits, time.time() - HOLDS_S)
         readers = [*self._outbound(topic), *self._inbound(topic), *self._fold(topic, table)]
-        cut = cut_below(found.newest, found.checkpoints, readers, a_day_old=a_day_old)
+        cut = cut_below(found.newest, found.checkpoints, readers, keep=KEEP, a_day_old=a_day_old)
         if producers := list(self._producers(topic, folder, cut.below)):
-            cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], a_day_old=a_day_old)
+            cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], keep=KEEP, a_day_old=a_day_old)
         return _cut(folder, found, cut, dry_run=dry_run)
 
     def _outbound(self, topic: Topic) -> Iterator[Reader]:

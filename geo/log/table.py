@@ -31,6 +31,7 @@ from geo.log.files import local_path
 from geo.log.frames import utc
 from geo.log.locks import table_lock
 from geo.log.process import Process
+from geo.session import own_session
 from schemas import TableSchema
 from schemas.table import KIND_PROPERTY, VERSION_PROPERTY
 
@@ -346,6 +347,11 @@ class Table:
         # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
         writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false")
         self.commit(lambda: writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql))
+
+    def saying(self, user_metadata: str) -> Table:
+        """This table in a session of its own, in which each commit carries that userMetadata: for changes that take it only from there."""
+        own = own_session(self.spark, {"spark.databricks.delta.commitInfo.userMetadata": user_metadata})
+        return Table(own, self.name, by_path=self.by_path, lock=self._lock, me=self._me)
 
     def commit(self, action: Callable[[], T]) -> T:
         """Run one committing action under the table's lock, again if another commit came between.

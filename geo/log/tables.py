@@ -18,6 +18,7 @@ from geo.log.names import Topic
 from geo.log.process import Process, this_process
 from geo.log.storage import scheme_of, why_unsafe
 from geo.log.table import Table
+from geo.session import set_what_is_needed
 from schemas import ENVELOPE, TOPIC_LOG, TableSchema
 
 
@@ -34,6 +35,7 @@ class ClusterTables:
         """Topics whose logs were asked for."""
         self._location: str | None = None
         self._located = False
+        set_what_is_needed(spark)
         for key, value in cluster.spark_conf.items():
             spark.conf.set(key, value.reveal() if isinstance(value, Secret) else value)
 

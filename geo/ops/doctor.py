@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -21,13 +22,19 @@ from geo.log.ownership import owned_now
 from geo.log.process import Process
 from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics
-from geo.replication.link_table import read_links
 from geo.replication.link_state import State
+from geo.replication.link_table import read_links
 from geo.session import SPARK_DEFAULTS, require_delta
 from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
 from schemas.topic_log import retention_days
 
 Level = Literal["ok", "warn", "error"]
+
+_MATTERS = {
+    "spark.sql.streaming.checkpointFileManagerClass": "each micro-batch takes 45 to 90 ms longer",
+    "spark.databricks.delta.commit.idempotencyCheck.enabled": "a commit whose answer is lost on the way lands twice",
+}
+"""Settings of the session, and what it means that one is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +51,11 @@ def examine(spark: SparkSession, config: Config) -> list[Finding]:
     """All findings, the good ones too, so that one sees what was looked at."""
     findings = [*_versions(spark), *_session(spark)]
     for name, cluster in config.clusters.items():
-        tables = ClusterTables(spark, cluster)
         try:
-            findings += [*_storage(tables), *_tables(tables), *_owners(tables), *_links(tables, config)]
-        except (GeoError, PySparkException) as error:
+            tables = ClusterTables(spark, cluster)
+            for part in (_storage(tables), _tables(tables), _owners(tables), _links(tables, config)):
+                findings.extend(part)  # also what it found before it failed
+        except (GeoError, PySparkException, Py4JError, OSError) as error:
             what = first_line(error)
             findings.append(
                 Finding("error", f"cluster {name}", f"cannot be read: {what}", "check the path, the credentials, spark_conf")
@@ -86,29 +94,27 @@ def _session(spark: SparkSession) -> Iterator[Finding]:
         yield Finding("error", "session", str(error), "start with ./spark-submit.sh, or with conf/spark-defaults.conf")
     else:
         yield Finding("ok", "session", "Delta's extension and catalog are active, times are UTC")
-    for key in ("spark.sql.streaming.checkpointFileManagerClass",):
+    for key, without in _MATTERS.items():
         wanted = SPARK_DEFAULTS[key]
         if spark.conf.get(key, "") != wanted:
-            yield Finding(
-                "warn", "session", f"{key} is not set: each micro-batch takes 45 to 90 ms longer", f"--conf {key}={wanted}"
-            )
+            yield Finding("warn", "session", f"{key} is not set: {without}", f"--conf {key}={wanted}")
 
 
 def _storage(tables: ClusterTables) -> Iterator[Finding]:
     cluster = tables.cluster
-    where = f"cluster {cluster.name}"
-    place = cluster.root or f"{cluster.catalog}.{cluster.schema}"
-    folder = tables.lock_folder
-    if folder is not None:
+    where, place = f"cluster {cluster.name}", tables.location or tables.place
+    if (why := tables.why_unsafe()) is not None:
+        # Another site may write it, with other settings.
+        yield Finding(
+            "warn", where, why, "if it is written from here, one of the ways that it names; from here it is only read now"
+        )
+    elif (folder := tables.lock_folder) is not None:
         yield Finding("ok", where, f"{place} is a local disk: commits of all processes of this host are serialised by file locks")
         yield from _locks(where, folder)
-    elif place.startswith(("s3:", "s3a:")):
-        yield Finding(
-            "warn",
-            where,
-            f"{place}: plain S3 lets one driver write a table, two lose commits",
-            "configure Delta's S3DynamoDBLogStore, or run all jobs that write this cluster in one driver",
-        )
+    elif cluster.single_driver:
+        yield Finding("ok", where, f"{place}: one driver at a time writes it, says its configuration (single_driver)")
+    elif tables.location is None:
+        yield Finding("ok", where, f"{place}: the catalog keeps the tables' places, and with them their commits, to itself")
     else:
         yield Finding("ok", where, f"{place}: commits are put-if-absent by the storage")
 
@@ -116,13 +122,14 @@ def _storage(tables: ClusterTables) -> Iterator[Finding]:
 def _locks(where: str, folder: Path) -> Iterator[Finding]:
     for lock in sorted(folder.rglob("*.lock")):
         holder = Process.decode(lock.read_text(errors="replace"))
-        if holder is not None and holder.is_here and not holder.lives:
-            yield Finding(
-                "warn",
-                where,
-                f"{lock}: {holder} died while it committed",
-                "none needed: the next commit waits for its JVM to end",
-            )
+        if holder is None or not holder.is_here:
+            continue
+        if not holder.lives:
+            what, fix = f"{holder} died while it committed", "none needed: the next commit waits for its JVM to end"
+            yield Finding("warn", where, f"{lock}: {what}", fix)
+        elif stopped := " ".join(map(str, holder.stopped)):
+            what = f"{holder} is stopped in the middle of a commit; every other commit to that table waits for it"
+            yield Finding("warn", where, f"{lock}: {what}", f"kill -CONT {stopped}, or kill -KILL {stopped}")
 
 
 def _tables(tables: ClusterTables) -> Iterator[Finding]:

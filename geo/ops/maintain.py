@@ -6,24 +6,31 @@ has come is read from the link's own table, in its target.
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from geo.config_tree import Config, Link, TopicPolicy
-from geo.errors import UnsafeError, UsageError, first_line
+from geo.errors import GeoError, UnsafeError, UsageError, first_line
+from geo.log.commits import EXPIRED
 from geo.log.frames import utc
+from geo.log.housekeeping import JOURNALS, rows_kept
+from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics, replication_clusters
 from geo.subscription.record import RefusedRecordError, parse_key
-from schemas import CURSORS, LEDGERS, LINKS, OWNERS
+from schemas import CURSORS, LINKS
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
 log = logging.getLogger(__name__)
@@ -34,6 +41,11 @@ removed the other must not send again."""
 
 GRACE = timedelta(days=1)
 """After this long without a sign of life a link is silent: whether it will ever read on, a person must say."""
+
+UNREADABLE = (GeoError, PySparkException, Py4JError, OSError)
+"""What reading a cluster that is away raises: Spark passes errors of storages on as they come."""
+
+_OF_A_DATE = re.compile(r"/publish_date=(\d{4}-\d{2}-\d{2})/[^/]+$")
 
 SMALL_FILES = 16
 """A date with more files than this, of less than 128 MB on average, is compacted."""
@@ -62,13 +74,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done for one table, or would be."""
+    """What was done for one table, or would be. `log`: what was cut off its log; None where Delta does it by itself."""
 
     table: str
     expired: tuple[DateFiles, ...] = ()
     held: tuple[Held, ...] = ()
     compacted: tuple[DateFiles, ...] = ()
     superseded_rows: int = 0
+    log: LogCut | None = None
 
 
 def expired_days(days: Collection[date], ttl_s: int | None, now: datetime) -> list[date]:
@@ -82,7 +95,7 @@ def expired_days(days: Collection[date], ttl_s: int | None, now: datetime) -> li
 def maintain(
     spark: SparkSession, config: Config, cluster: str, topics: str = ALL_TOPICS, *, dry_run: bool = False, yes: bool = False
 ) -> list[Maintained]:
-    """Drop expired dates, compact small files, remove what no version in the retention needs; system tables too.
+    """Drop expired dates, compact small files, remove what no version in the retention needs, cut logs; system tables too.
 
     `yes` removes expired dates also past a silent link, never past a living one. `dry_run` writes nothing.
     Raises UsageError if no topic matches, UnsafeError if a retention is shorter than the longest outage configured.
@@ -97,8 +110,15 @@ def maintain(
         _check_retention(table, topic, config.policy(topic))
     now = datetime.now(timezone.utc)
     done = [_maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes) for topic, table in logs]
-    for schema in (OWNERS, LEDGERS, LINKS, CURSORS):
-        done.append(Maintained(f"system/{schema.kind}", superseded_rows=tables.journal(schema).clean(dry_run=dry_run)))
+    cutter = LogCutter(tables, config)
+    done = [replace(one, log=cutter.cut(topic, dry_run=dry_run)) for (topic, _), one in zip(logs, done, strict=True)]
+    for schema in JOURNALS:
+        journal = tables.journal(schema)
+        superseded = journal.clean(rows_kept(schema, now), dry_run=dry_run)
+        if not dry_run:
+            journal.vacuum()
+            journal.cut()
+        done.append(Maintained(f"system/{schema.kind}", superseded_rows=superseded))
     return done
 
 
@@ -117,8 +137,9 @@ def _check_retention(table: Table, topic: Topic, policy: TopicPolicy) -> None:
 def _maintain_log(
     config: Config, tables: ClusterTables, topic: Topic, table: Table, now: datetime, *, dry_run: bool, yes: bool
 ) -> Maintained:
-    by_day = _files(table)
-    due = expired_days(by_day, config.policy(topic).message_ttl_s, now)
+    files = _files_by_day(table)
+    due = expired_days(files, config.policy(topic).message_ttl_s, now)
+    by_day = _footers(table, [day for day, count in files.items() if count > SMALL_FILES or day in due])
     held = _all_held(config, tables, topic, table, due, now) if due else []
     if due and topic == topic.acks and (unfolded := _unfolded(tables, topic, table, due)):
         held.append(unfolded)
@@ -126,8 +147,9 @@ def _maintain_log(
     expired = [by_day[day] for day in due if day not in kept]
     if expired and not dry_run:
         listed = ", ".join(f"DATE'{one.day}'" for one in expired)
-        # Whole partitions: files are dropped, none is rewritten, and streams that follow pass over it.
-        table.commit(lambda: table.delta().delete(f"publish_date IN ({listed})"))
+        # Whole partitions: files are dropped, none is rewritten. By its record whoever reads on tells it from anybody's DELETE.
+        expiring = table.saying(json.dumps({EXPIRED: 1, "dates": [str(one.day) for one in expired]}))
+        expiring.commit(lambda: expiring.delta().delete(f"publish_date IN ({listed})"))
     gone = {one.day for one in expired}
     small = [one for day, one in by_day.items() if day not in gone and one.files > SMALL_FILES and one.bytes < one.files * 2**27]
     if small and not dry_run:
@@ -138,17 +160,21 @@ def _maintain_log(
     return Maintained(str(topic), tuple(expired), tuple(held), tuple(small))
 
 
-def _files(table: Table) -> dict[date, DateFiles]:
-    """Rows, files and bytes of each date, told from the files' footers."""
-    files = (
-        table.read()
-        .groupBy("publish_date", F.col("_metadata.file_path").alias("file"), F.col("_metadata.file_size").alias("size"))
-        .agg(F.count("*").alias("rows"))
-    )
-    days = files.groupBy("publish_date").agg(
-        F.sum("rows").alias("rows"), F.count("*").alias("files"), F.sum("size").alias("bytes")
-    )
-    return {r["publish_date"]: DateFiles(r["publish_date"], r["rows"], r["files"], r["bytes"]) for r in days.collect()}
+def _files_by_day(table: Table) -> dict[date, int]:
+    """How many files each date has, told from their names alone."""
+    found = (_OF_A_DATE.search(name) for name in table.read().inputFiles())
+    return Counter(date.fromisoformat(of[1]) for of in found if of)
+
+
+def _footers(table: Table, days: Collection[date]) -> dict[date, DateFiles]:
+    """Rows, files and bytes of these dates, told from the files' footers, each of which is opened."""
+    if not days:
+        return {}
+    rows = table.read().where(F.col("publish_date").isin(list(days)))
+    by_file = rows.groupBy("publish_date", F.col("_metadata.file_path"), F.col("_metadata.file_size").alias("size"))
+    counted = by_file.agg(F.count("*").alias("rows")).groupBy("publish_date")
+    totals = counted.agg(F.sum("rows").alias("rows"), F.count("*").alias("files"), F.sum("size").alias("bytes"))
+    return {r["publish_date"]: DateFiles(r["publish_date"], r["rows"], r["files"], r["bytes"]) for r in totals.collect()}
 
 
 def _all_held(
@@ -166,7 +192,7 @@ def _held(
     try:
         target = ClusterTables(tables.spark, config.cluster(link.target))
         states = target.journal(LINKS).newest(f"source = '{link.source}' AND topic = '{topic}'")
-    except PySparkException as error:
+    except UNREADABLE as error:
         return Held(link.link_name, tuple(due), f"{link.target} cannot be read: {first_line(error)}", silent=True)
     if not states:
         return Held(link.link_name, tuple(due), "it has never run", silent=True)
@@ -174,6 +200,8 @@ def _held(
     last = utc(state["updated_at"])
     silent = now - last > GRACE
     when = f"last heard of at {last:%Y-%m-%d %H:%M:%S} UTC, {state['state']}"
+    if state["source_version"] is None:
+        return Held(link.link_name, tuple(due), f"it has read nothing yet, {when}", silent)
     if state["source_table_id"] != table.table_id():
         return Held(link.link_name, tuple(due), f"it has read another table, {when}", silent)
     behind = _unread(table, state["source_version"], link, due)
@@ -212,6 +240,6 @@ def _unread(table: Table, version: int, link: Link, due: Sequence[date]) -> tupl
     now = counted(None)
     try:
         then = counted(version)
-    except PySparkException:
+    except UNREADABLE:  # the commits from before it are gone
         return tuple(due)
     return tuple(day for day in due if now.get(day, 0) > then.get(day, 0))

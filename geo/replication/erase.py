@@ -73,9 +73,5 @@ def _empty(log: Table, columns: StructType, chosen: Column, messages: int) -> No
     # The same in every cluster, so that erased copies are equal.
     emptied["properties"] = F.create_map(F.lit(ERASED_PROPERTY), F.lit("true"))
     # Links tell this commit from anybody's UPDATE by its record.
-    key = "spark.databricks.delta.commitInfo.userMetadata"
-    log.spark.conf.set(key, json.dumps({ERASED: 1, "messages": messages}))
-    try:
-        log.commit(lambda: log.delta().update(chosen, emptied))
-    finally:
-        log.spark.conf.unset(key)
+    erasing = log.saying(json.dumps({ERASED: 1, "messages": messages}))
+    erasing.commit(lambda: erasing.delta().update(chosen, emptied))

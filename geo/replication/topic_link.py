@@ -275,8 +275,9 @@ class TopicLink:
         """Follow the source from the first version above the cursor, which must be there (`has_news`), by a streaming query. Its
         checkpoint is this run's alone."""
         assert self.cursor is not None
-        name = f"{self._ownership.generation}-{self._ownership.token}-{self.cursor.version}"
-        self._checkpoint = self.target.checkpoint("replicate", self.link.source, self.topic.path, name)
+        folder = self.target.checkpoint("replicate", self.link.source, self.topic.path)
+        forget(folder)  # what a run that was killed has left
+        self._checkpoint = f"{folder}/{self._ownership.generation}-{self._ownership.token}-{self.cursor.version}"
         options = {
             "startingVersion": str(self.cursor.version + 1),
             "ignoreDeletes": "true",

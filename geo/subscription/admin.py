@@ -20,8 +20,8 @@ from geo.log.message_id import MessageId
 from geo.log.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics
-from geo.replication.link_table import read_links
 from geo.replication.link_state import State as LinkRunState
+from geo.replication.link_table import read_links
 from geo.subscription.acks import MOVED, Known, publish_once, read_known, running_consumer, tell_ends
 from geo.subscription.message_set import MessageSet
 from geo.subscription.places import Place, base_at, before_base, in_log

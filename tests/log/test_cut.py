@@ -138,7 +138,6 @@ def log(grown: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.Mo
     shutil.copytree(grown, tmp_path / "clusters")
     # Fewer commits are kept than in earnest; what is cut and how is the same.
     monkeypatch.setattr(log_cutter, "KEEP", 7)
-    monkeypatch.setattr(log_cutter, "cut_below", lambda *args, **named: cut_below(*args, **{**named, "keep": 7}))
     return Log(spark, tmp_path / "clusters", (Link("us", "eu"), Link("eu", "us")))
 
 

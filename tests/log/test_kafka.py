@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from geo.config import load
 from geo.errors import SourceChangedError, UsageError
-from geo.log.kafka import next_offsets
+from geo.log.kafka import next_offsets, refuse_other_topic
 from geo.log.publish import publish_kafka
 from geo.log.publisher import Published
 from tests.kafka_broker import PASSWORD, USER, Broker
@@ -116,6 +116,10 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(world: World, b
     broker.produce("anew", [(0, None, b"2", []), (0, None, b"3", [])])
     with pytest.raises(SourceChangedError, match="deleted and made anew"):
         _publish(world, broker, "anew")
+    (Path(world.config.cluster("eu").checkpoints) / "publish").rename(world.folder / "away")
+    with pytest.raises(SourceChangedError, match=r"deleted and made anew.*\(its id is \S+, it was \S+\)"):
+        _publish(world, broker, "anew")
+    assert _publish(world, broker, "anew", producer="r").rows == 2
     with pytest.raises(UsageError, match="Kafka topic nowhere is not at"):
         _publish(world, broker, "nowhere", producer="q")
 
@@ -168,6 +172,14 @@ def test_records_arrive_once_in_order_though_publisher_and_broker_fall(world: Wo
     assert [r[1:] for r in ledgers] == [(0, each - 1, each, 1, True)] * partitions
     world.replicate("us")
     assert world.verify().clean
+
+
+def test_a_topic_is_refused_that_has_another_id_than_what_was_published_of_it() -> None:
+    published = {"kafka:t:0": "", "kafka:t:1": "id", "kafka:t2:0": "other", "file": "other"}
+    refuse_other_topic("t", "id", published)
+    refuse_other_topic("t", "", published)  # a broker too old to have ids
+    with pytest.raises(SourceChangedError, match=r"of another Kafka cluster.*its id is new, it was id"):
+        refuse_other_topic("t", "new", published)
 
 
 def test_the_offsets_to_go_on_from_are_those_of_the_topic_alone() -> None:

@@ -54,6 +54,12 @@ def test_order_columns_identify_rows(world: World) -> None:
         _publish(world, world.rows(0, 20).where("number % 2 = 0"), order_by="number")
     with pytest.raises(UsageError, match="two rows have the same order columns"):
         _publish(world, world.rows(0, 20).unionAll(world.rows(19, 20)), order_by="number")
+    tuesday = world.rows(0, 8).withColumn("payload", F.expr("if(number = 3, encode('another file', 'UTF-8'), payload)"))
+    with pytest.raises(SourceChangedError, match=r"published 8 rows .* now has other rows up to there, as many\. Nothing was"):
+        _publish(world, tuesday, order_by="number")
+    with pytest.raises(SourceChangedError, match="other rows up to there"):
+        _publish(world, world.rows(0, 8).withColumn("number", F.expr("if(number = 3, -3, number)")), order_by="number")
+    assert _publish(world, world.rows(0, 8).repartition(3), order_by="number").rows == 0, "in whatever order they come"
     assert _ledgers(world) == [(None, 0, 7, 8)]
     keys = world.log("eu").read().orderBy("entry_id").collect()
     assert [row["key"] for row in keys] == [f"k{i}" for i in range(8)], "in their order"

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
+from geo.log import log_cutter
+from geo.log.commits import Kind
+from geo.log.heartbeat import renew
 from geo.ops.maintain import MARGIN, expired_days, maintain
 from geo.replication.repair import reconcile_links
-from schemas import LINKS
+from schemas import LINKS, PROCESSES
 from tests.running import running
 from tests.world import TOPIC, World
 
@@ -63,6 +66,9 @@ def test_what_has_expired_goes_and_what_a_link_has_not_read_stays(linked: World)
     assert [one.rows for one in log.expired] == [10]
     assert world.log("us").read().where("origin = 'us'").count() == 20
 
+    (deleted,) = [c for c in world.log("us").commits(0, world.log("us").latest_version()) if c.operation == "DELETE"]
+    assert deleted.kind is Kind.EXPIRY, "whoever reads on tells it from anybody's DELETE"
+    assert world.spark.conf.get("spark.databricks.delta.commitInfo.userMetadata", None) is None
     world.write("us", 20, 40)
     assert [report.state.value for report in world.replicate("eu")] == ["STOPPED"], "the link does not notice"
     assert world.log("eu").read().where("origin = 'us'").agg(F.max("entry_id")).collect()[0][0] == 39
@@ -118,6 +124,58 @@ def test_a_link_that_is_long_silent_is_named_and_needs_a_yes(linked: World) -> N
     assert [one.silent for one in log.held] == [True]
     (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC), yes=True)
     assert [one.rows for one in log.expired] == [10]
+
+
+@pytest.mark.spark
+def test_a_link_that_has_read_nothing_yet_is_waited_for(linked: World) -> None:
+    world = _expiring(linked)
+    _age(world, "us", 20)
+    journal = world.tables("eu").journal(LINKS)
+    (state,) = journal.newest("source = 'us'")
+    row = {**state.asDict(), "sequence": state["sequence"] + 1, "updated_at": datetime.now(timezone.utc)}
+    journal.append([{**row, "source_table_id": None, "source_version": None, "source_commit": None}])
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert [(one.silent, "it has read nothing yet" in one.why) for one in log.held] == [(False, True)]
+    assert log.expired == ()
+
+
+@pytest.mark.spark
+def test_a_log_is_cut_and_the_links_of_both_directions_go_on(linked: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = linked
+    world.log("us").set_property("delta.checkpointInterval", "4")
+    for number in range(9):
+        world.write("us", 20 + number, 21 + number)
+    monkeypatch.setattr(log_cutter, "KEEP", 3)
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert log.log is not None
+    assert log.log.held_by is not None
+    assert log.log.held_by.startswith("link us->eu, STOPPED, at version")
+    world.replicate("eu")
+    world.replicate("us")
+    before = len(list(world.log("us").commits(0, 99)))
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC), dry_run=True)
+    assert log.log is not None
+    assert log.log.commits > 4
+    assert len(list(world.log("us").commits(0, 99))) == before
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert log.log is not None
+    assert log.log.kept == len(list(world.log("us").commits(0, 99))) < before
+    world.write("us", 29, 40)
+    assert [(r.state.value, r.replicated) for r in world.replicate("eu")] == [("STOPPED", 11)]
+    assert [r.state.value for r in world.replicate("us")] == ["STOPPED"]
+    world.assert_clean()
+
+
+@pytest.mark.spark
+def test_processes_that_are_long_gone_are_forgotten(linked: World) -> None:
+    tables = linked.tables("us")
+    long_ago = datetime.now(timezone.utc) - timedelta(days=2)
+    tables.journal(PROCESSES).append([{"process": "x", "holder": "{}", "renewed_at": long_ago, "sequence": 1}])
+    renew(tables)
+    done = {one.table: one.superseded_rows for one in maintain(linked.spark, linked.config, "us", str(TOPIC))}
+    assert done["system/processes"] == 1
+    assert {"system/topics", "system/ledgers", "system/owners", "system/links", "system/cursors"} <= done.keys()
+    assert [row["process"] for row in tables.journal(PROCESSES).newest()] == [tables.me.name]
 
 
 @pytest.mark.spark
