@@ -18,8 +18,10 @@ from enum import Enum
 class CrashPoint(str, Enum):
     """Named windows, in the order in which one run passes them."""
 
-    # claim, by whoever: owners row -> fence file
+    # claim, by whoever: owners row -> own fence file -> owners read again -> files of lower generations removed
     CLAIM_WON = "claim-won"
+    CLAIM_FENCED = "claim-fenced"
+    CLAIM_NEWEST = "claim-newest"
     # publish: owners row -> ledgers row -> log commit -> recorded end -> checkpoint commit
     PUBLISH_CLAIMED = "publish-claimed"
     PUBLISH_LEDGERS_OPENED = "publish-ledgers-opened"
@@ -28,7 +30,7 @@ class CrashPoint(str, Enum):
     PUBLISH_ENDS_RECORDED = "publish-ends-recorded"
     # topic: registry row -> log table
     TOPIC_REGISTERED = "topic-registered"
-    # link: owners row -> fence -> reconcile commit -> start recorded -> [batch commit -> checkpoint] -> state row
+    # link: owners row -> fence -> reconcile commit -> start recorded -> [batch commit] -> state row
     LINK_CLAIMED = "link-claimed"
     LINK_FENCED = "link-fenced"
     LINK_BEFORE_RECONCILE_APPEND = "link-before-reconcile-append"

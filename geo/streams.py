@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from geo.errors import RetryableError
+from geo.errors import GeoError, RetryableError
 
 _POLL_S = 0.02
+
+FAULTS = (GeoError, PySparkException, Py4JError, OSError)
+"""What fails of all that this program works with. Any other exception is a fault of this program (or of a user's function)."""
 
 
 def stop_between_batches(query: StreamingQuery) -> None:

@@ -148,14 +148,15 @@ def of_file(version: int, lines: Iterable[str]) -> Commit:
 def of_history(row: Mapping[str, Any]) -> Commit:
     """A commit from a row of DESCRIBE HISTORY, of a log that cannot be read by name. There its timestamp names it: such tables have
     in-commit timestamps, which grow with each commit and are part of it."""
+    came = row["timestamp"].astimezone(timezone.utc)  # it is collected without a zone, in that of this process
     return Commit(
         row["version"],
-        f"at:{row['timestamp'].isoformat()}",
+        f"at:{came.isoformat()}",
         row["operation"],
         _texts(row["operationParameters"]),
         _counts(row["operationMetrics"]),
         row["userMetadata"],
-        f"{row['timestamp']:%Y-%m-%d %H:%M:%S}",
+        f"{came:%Y-%m-%d %H:%M:%S}",
         row["userName"],
     )
 

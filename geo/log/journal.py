@@ -81,10 +81,11 @@ class Journal:
 
     def files(self) -> int:
         """How many files its rows are in. On a local disk without a Spark job."""
-        if self._table.by_path and (folder := self._table.log_folder) is not None and (count := data_files(folder)) is not None:
-            return count
-        rows = self.rows()
-        return 0 if rows is None else len(rows.inputFiles())
+        if not self.exists():
+            return 0
+        folder = self._table.log_folder
+        count = None if folder is None else data_files(folder)
+        return len(self._table.read().inputFiles()) if count is None else count
 
     def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:
         """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many go.

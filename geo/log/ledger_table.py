@@ -111,10 +111,10 @@ class LedgerTable:
 
     # -- while it runs -----------------------------------------------------------------------------------------------
 
-    def look(self, progress: Progress, appended: Batch | None) -> tuple[Progress, int]:
-        """The progress with which the producer may go on, and the log's newest version, after a look at the commits since the last.
+    def look(self, progress: Progress, appended: Batch | None) -> int:
+        """The log's newest version, after a look at the commits since the last look.
 
-        `appended` is the batch this process appended last since the last look. Raises SourceChangedError, before anything
+        `progress` is all that this process knows to be published, `appended` the batch this process appended last since the last look. Raises SourceChangedError, before anything
         is taken for known, if the log is not what it was: made anew, put back, RESTOREd, or rewritten by somebody.
         """
         seen = self._log.look()
@@ -133,14 +133,14 @@ class LedgerTable:
         if told.missing is not None:
             # What this process has published it knows; whether something happened to the log meanwhile the ends tell.
             ends = self._own_ends([ledger.ledger_id for ledger in progress.ledgers.values()])
-            progress, reasons = continued(progress, ends, {}, told)
+            _, reasons = continued(progress, ends, {}, told)
             if reasons:
                 raise self._changed("; ".join(reasons.values()))
             self.known = Place(seen.table_id, told.missing[1], None) if appended is not None else self.known
         if mine:
             self.known = Place(seen.table_id, mine[-1].version, mine[-1].commit_id)
         self._looked = seen.version
-        return progress, seen.version
+        return seen.version
 
     def _tell(self, seen: Seen, first: int) -> Told:
         known, latest = self.known, seen.version
@@ -152,7 +152,7 @@ class LedgerTable:
     def _changed(self, what: str) -> SourceChangedError:
         return SourceChangedError(
             f"{self._topic} in {self._tables.cluster.name}: producer {self._producer} stops, {what}. Nothing was recorded of it. Start "
-            "the producer again: its messages then go to new ledgers."
+            "the producer again: it finds out what is published, and publishes to new ledgers if these must not go on."
         )
 
     # -- its rows ------------------------------------------------------------------------------------------------------
@@ -212,20 +212,6 @@ class LedgerTable:
             return set()
         found = rows.where(f"ledger_id IN ({', '.join(map(str, ids))})").select("ledger_id").distinct()
         return {row["ledger_id"] for row in found.collect()}
-
-
-def needed_from(tables: ClusterTables, topic: Topic) -> int | None:
-    """The first version of the topic's log whose commits the producers of this cluster need at their next starts; None: none do.
-
-    Of a producer that did not stop cleanly these are the commits above its record. If they are cleaned up before it starts, and
-    it published something in them, it refuses to start.
-    """
-    last: dict[str, Row] = {}
-    for row in tables.journal(LEDGERS).newest(f"topic = '{topic}'"):
-        before = last.get(row["producer"])
-        if before is None or (row["generation"], row["sequence"]) > (before["generation"], before["sequence"]):
-            last[row["producer"]] = row
-    return min((row["table_version"] + 1 for row in last.values() if not row["complete"]), default=None)
 
 
 def in_us(time: datetime | None) -> int | None:

@@ -107,7 +107,7 @@ class OnSpark:
         order = Window.partitionBy(SOURCE, "replicate_to").orderBy(OFFSET)
         numbered = good.unionByName(heads, allowMissingColumns=True).withColumns(
             {
-                _SPAN: F.first(_HEAD).over(order),
+                _SPAN: F.first(_HEAD).over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow)),
                 _NUMBER: F.row_number().over(order),
                 _IS_LAST: F.lead(F.lit(1)).over(order).isNull(),
                 _IS_REPEATED: (F.col(OFFSET) == F.lag(OFFSET).over(order)) if self._identity.unique else F.lit(False),

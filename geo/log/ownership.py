@@ -203,12 +203,14 @@ def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: 
     folders = {runner.name: tables.checkpoint("fences", runner.path) for runner in runners}
     for folder in folders.values():
         tables.files.create(f"{folder}/{name}", token)
+    reach(CrashPoint.CLAIM_FENCED)
     owners = tables.journal(OWNERS)
     for row in owners.newest() if owners.version() != version else ():
         if row["runner"] in folders and row["token"] != token:
             for folder in folders.values():
                 tables.files.remove(f"{folder}/{name}")
             raise _refused(row, "It claimed at the same moment.")
+    reach(CrashPoint.CLAIM_NEWEST)
     for folder in folders.values():
         for other in tables.files.names(folder):
             if fence_generation(other) < generation:

@@ -12,12 +12,12 @@ from pathlib import Path
 from pyspark.sql import functions as F
 
 from geo.config_tree import Cluster, Config
-from geo.errors import GeoError, first_line
+from geo.errors import first_line
 from geo.log.files import local_path
 from geo.log.names import Topic
 from geo.log.table import Table
 from geo.log.tables import ClusterTables
-from geo.streams import of_spark
+from geo.streams import FAULTS
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +48,7 @@ def peer_ends(
             there = ClusterTables(tables.spark, peer).log(topic)
             _check_folder(there)
             found[peer.name] = ledger_ends(there, tables.cluster.name, ids, since) if there.exists() else {}
-        except Exception as error:
-            if not of_spark(error) and not isinstance(error, (OSError, GeoError)):
-                raise
+        except FAULTS as error:
             log.warning("%s: cluster %s cannot be read, its copy is not compared: %s", topic, peer.name, first_line(error))
 
     # Daemons, since nobody can end one that hangs.

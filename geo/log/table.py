@@ -133,6 +133,16 @@ class Table:
             return newest
         return self._newest_by_history()
 
+    def _history_from(self, first: int) -> list[Row]:
+        """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what others
+        commit meanwhile pushes the oldest out: asked again, until the first one or all there are have come."""
+        wanted = max(1, self._newest_by_history() - first + 1)
+        while True:
+            rows: list[Row] = self.delta().history(wanted).collect()
+            if len(rows) < wanted or rows[-1]["version"] <= first:
+                return [row for row in reversed(rows) if row["version"] >= first]
+            wanted = rows[0]["version"] - first + 1
+
     def _newest_by_history(self) -> int:
         return int(self.delta().history(1).collect()[0]["version"])
 
@@ -162,9 +172,17 @@ class Table:
 
     def has_commit(self, version: int) -> bool:
         """Whether a commit is there, by its name alone."""
-        if self.location is not None and (local := local_path(self.location)) is not None:
-            return (local / "_delta_log" / f"{version:020}.json").exists()
-        return self.commit_at(version) is not None
+        if (folder := self.log_folder) is not None:
+            return (folder / f"{version:020}.json").exists()
+        if self.location is None:
+            return self.commit_at(version) is not None
+        try:
+            self.spark.read.text(f"{self.location}/_delta_log/{version:020}.json")  # asks for the file, reads nothing of it
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return False
+        return True
 
     def commits(self, first: int, last: int, only: Sequence[str] = ()) -> Iterator[Commit]:
         """The commits `first` to `last`, oldest first, those that are there. The log is never listed for it, and few of them are
@@ -174,8 +192,7 @@ class Table:
         if (folder := self.log_folder) is not None:
             yield from opened_commits(folder, first, last)
         elif self.location is None:
-            rows = self.delta().history(self._newest_by_history() - first + 1).collect()
-            yield from (of_history(row.asDict()) for row in reversed(rows) if first <= row["version"] <= last)
+            yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
         else:
             for page in range(first, last + 1, _PAGE):
                 yield from self._read_page(page, min(last, page + _PAGE - 1), only)
@@ -198,7 +215,7 @@ class Table:
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
-            there = {row["version"] for row in self.delta().history(max(1, self._newest_by_history() - first + 1)).collect()}
+            there = {row["version"] for row in self._history_from(first)}
             versions = [version for version in versions if version in there]
             rows = read(versions) if versions else []
         found = {}
@@ -224,7 +241,7 @@ class Table:
             except FileNotFoundError:
                 return None
         if self.location is None:
-            rows = self.delta().history(self._newest_by_history() - version + 1).collect()
+            rows = self._history_from(version)
             return next((utc(row["timestamp"]) for row in rows if row["version"] == version), None)
         try:
             path = f"{self.location}/_delta_log/{version:020}.json"

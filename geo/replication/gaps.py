@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 from geo.log.message_id import LedgerId
 
+STEP_ROWS = 1_000_000
+"""Entries in a step of a reconcile: some seconds' work, and one commit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:

@@ -62,6 +62,17 @@ def look_at_target(link: str, since: Cursor, table_id: str, newest: int, commits
     return TargetSeen(here, why, brought, own)
 
 
+def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:
+    """Why the target may lack, or have got otherwise, what the link holds for brought; None if it does not."""
+    for origin in sorted(origins):
+        record = seen.brought.get(origin)
+        if record is not None and record.link != link:
+            return seen.why or f"messages of {origin} came by {record.link} since"
+        if record is not None and record.reconciling:
+            return seen.why or "a reconcile did not come to its end"
+    return seen.why
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where a link stands: the cursor up to which the target holds everything; None or `why` if that cannot be told."""
@@ -80,17 +91,11 @@ def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, o
     if recorded.cursor is None or recorded.target is None or target is None:
         return Standing(None, "its first comparison did not come to its end")
     cursor = target.own.cursor if target.own is not None else recorded.cursor
-    if target.why is not None:
-        return Standing(cursor, target.why)
+    if (why := lacks(target, link, origins)) is not None:
+        return Standing(cursor, why)
     covered = target.own.origins if target.own is not None else recorded.origins
-    for origin in sorted(origins):
-        record = target.brought.get(origin)
-        if record is not None and record.link != link:
-            return Standing(cursor, f"messages of {origin} came by {record.link} since")
-        if record is not None and record.reconciling:
-            return Standing(cursor, "a reconcile did not come to its end")
-        if origin not in covered:
-            return Standing(cursor, f"messages of {origin} are new to this link")
+    if new := sorted(set(origins).difference(covered)):
+        return Standing(cursor, f"messages of {', '.join(new)} are new to this link")
     return Standing(cursor)
 
 
@@ -103,9 +108,10 @@ class GoOn:
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Compare both logs and append what is missing. `check_lost`: first make sure that nothing this link had still to read is gone."""
+    """Compare both logs and append what is missing; `why` is None if a person asked for it. `check_lost`: first make sure that nothing
+    this link had still to read is gone."""
 
-    why: str
+    why: str | None
     check_lost: bool = False
 
 
@@ -123,7 +129,7 @@ def start(
     failed at the same place; the second time both logs are compared, which needs none of the commits that cannot be read.
     """
     if accept_source:
-        return Reconcile("asked for")
+        return Reconcile(None)
     if isinstance(source, Fault):
         return source
     if isinstance(source, Compare) and source.unseen and recorded is not None and recorded.state is State.FAILED:

@@ -85,16 +85,20 @@ class LinkRecord:
                 f"a commit's {RECORD_KEY} record has version {fields[RECORD_KEY]!r}, this program knows {RECORD_VERSION}. Upgrade it."
             )
         reconciling = "reconciling" in fields
-        cursor = Cursor(*fields["reconciling" if reconciling else "cursor"])
-        return cls(
-            fields["link"],
-            tuple(fields["origins"]),
-            fields["topic"],
-            cursor,
-            fields["generation"],
-            fields["token"],
-            reconciling=reconciling,
-        )
+        try:
+            return cls(
+                fields["link"],
+                tuple(fields["origins"]),
+                fields["topic"],
+                Cursor(*fields["reconciling" if reconciling else "cursor"]),
+                fields["generation"],
+                fields["token"],
+                reconciling=reconciling,
+            )
+        except (KeyError, TypeError) as error:
+            raise SchemaError(
+                f"a commit's {RECORD_KEY} record is not whole: {error}. No version of this program wrote it."
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)

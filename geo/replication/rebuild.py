@@ -5,9 +5,10 @@ Only rows whose origin is the region itself; what others wrote comes by its link
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from geo.config_tree import Config
@@ -16,9 +17,11 @@ from geo.errors import UsageError
 from geo.log.ledgers import REBUILD_RECORD
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.log.ownership import claim, origin_runner, refuse_producers, release
+from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic, grow, registered_topics
-from geo.replication.missing_rows import ID, in_target_shape, without_present
+from geo.replication.gaps import STEP_ROWS, gaps, steps
+from geo.replication.missing_rows import ID, extents, in_target_shape, missing
 from schemas import TOPIC_LOG
 
 
@@ -40,9 +43,10 @@ def rebuild(
     Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
     """
     check_topic_glob(topics)
-    own, other = ClusterTables(spark, config.cluster(cluster)), ClusterTables(spark, config.cluster(peer))
     if cluster == peer:
         raise UsageError("a cluster is rebuilt from another one.")
+    own, other = ClusterTables(spark, config.cluster(cluster)), ClusterTables(spark, config.cluster(peer))
+    own.open_for_writing(config)
     found = [r for r in registered_topics(other) if topic_glob_matches(topics, r.topic)]
     if not found:
         raise UsageError(f"{peer} has no topic that matches {topics}.")
@@ -54,21 +58,30 @@ def rebuild(
 def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, dry_run: bool) -> int:
     source, columns = open_log(other, topic)
     target = own.log(topic)
-    mine = source.read().where((F.col("origin") == cluster) & F.col("marker").isNull())
-    there = target.find(TOPIC_LOG)
+    mine = (F.col("origin") == cluster) & F.col("marker").isNull()
+    theirs = source.read(source.latest_version()).where(mine)
     if dry_run:
-        return (mine if there is None else without_present(mine, target.read().where(F.col("origin") == cluster))).count()
-    kept = grow(target, there or create_topic(own, topic, user_columns(columns)), user_columns(columns), f"rebuild of {topic}")
+        return theirs.count() if target.find(TOPIC_LOG) is None else sum(rows.count() for rows in _missing(theirs, target, mine))
     (ownership,) = claim(own, [[origin_runner(cluster, topic, cluster)]])
     try:
+        there = target.find(TOPIC_LOG) or create_topic(own, topic, user_columns(columns))
+        kept = grow(target, there, user_columns(columns), f"rebuild of {topic}")
         ownership.fence(target)
-        seen = Observation()
-        rows = in_target_shape(without_present(mine, target.read().where(F.col("origin") == cluster)), kept)
-        counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
-        ownership.append(target, counted.sortWithinPartitions("publish_date", *ID), REBUILD_RECORD)
-        messages: int = seen.get["rows"]
-        reach(CrashPoint.REBUILD_APPENDED)
+        messages = 0
+        for rows in _missing(theirs, target, mine):
+            seen = Observation()
+            counted = in_target_shape(rows, kept).observe(seen, F.count(F.lit(1)).alias("rows"))
+            ownership.append(target, counted.sortWithinPartitions("publish_date", *ID), REBUILD_RECORD)
+            messages += seen.get["rows"]
+            reach(CrashPoint.REBUILD_APPENDED)
         release([ownership])
     finally:
         ownership.abandon()
     return messages
+
+
+def _missing(theirs: DataFrame, target: Table, mine: Column) -> Iterator[DataFrame]:
+    """What `target` lacks of the rows, in bounded steps."""
+    here = target.read(target.latest_version()).where(mine)
+    for step in steps(gaps(extents(theirs), extents(here)), STEP_ROWS):
+        yield missing(theirs, here, step)

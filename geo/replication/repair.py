@@ -51,6 +51,7 @@ def reconcile_links(
     require_delta(spark)
     link = config.link(source, target)
     tables = {name: ClusterTables(spark, config.cluster(name)) for name in (source, target)}
+    tables[target].open_for_writing(config)
     matching = [one for one in registered_topics(tables[source]) if topic_glob_matches(topics, one.topic)]
     found = [one.topic for one in matching if replicates(config, link, one)]
     if not found:

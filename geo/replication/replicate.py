@@ -21,11 +21,11 @@ from geo.log.names import ALL_TOPICS, topic_glob_matches
 from geo.log.ownership import Ownership, claim, release
 from geo.log.tables import ClusterTables
 from geo.log.topics import Registered, registered_topics
-from geo.replication.link_state import LinkState, State, backoff_s
+from geo.replication.link_state import Cursor, LinkState, State, backoff_s
 from geo.replication.link_table import append_links, read_links
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
-from geo.streams import of_spark, stop_between_batches
+from geo.streams import FAULTS, stop_between_batches
 from geo.trigger import AVAILABLE_NOW, parse_trigger
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,9 @@ DISCOVERY_INTERVAL_S = 10.0
 
 AT_ONCE = 4
 """Topics that are brought up side by side; more only queue up for the cores."""
+
+REMOTE_LOOK_S = 1.0
+"""How often the source of an idle topic is asked for news where that is a request; on a local disk it is asked at each tick."""
 
 LOOK_INTERVAL_S = 600.0
 """How often an idle topic gets a full look beside those by name."""
@@ -78,10 +81,13 @@ class _Slot:
     state: State = State.STOPPED
     reason: str | None = None
     tries: int = 0
-    """That failed in a row, the cursor being where it is."""
-    stuck_at: int = -1
+    """That failed in a row."""
+    stuck: int = 0
+    """Of these, those that failed behind the start, the cursor being `stuck_at`."""
+    stuck_at: Cursor | None = None
     again_at: float = 0.0
     looked_at: float = 0.0
+    asked_at: float = 0.0
     bringing: Future[None] | None = None
     done: bool = False
     """In an available-now run: there is nothing more to do for it."""
@@ -120,7 +126,7 @@ class Replicator:
             raise UsageError(
                 f"no link{named} leads to {target}; the links are {', '.join(k.link_name for k in config.links) or 'none'}."
             )
-        self._target = ClusterTables(spark, config.cluster(target))
+        self._target = ClusterTables(spark, config.cluster(target)).open_for_writing(config)
         self._sources = {link.source: ClusterTables(spark, config.cluster(link.source)) for link in self._links}
         self._slots: dict[tuple[str, str], _Slot] = {}
         self._stop = threading.Event()
@@ -135,7 +141,6 @@ class Replicator:
         Raises AlreadyOwnedError if another runner has one of the links at the start. Afterwards a topic that cannot go
         on is reported as FAILED, and the others go on.
         """
-        self._target.refuse_unsafe_storage()
         try:
             try:
                 with ThreadPoolExecutor(AT_ONCE, "geo-links") as self._pool:
@@ -190,9 +195,7 @@ class Replicator:
             if slot.ownership is not None and slot.state is State.STOPPED and slot.work.cursor is not None and clean:
                 slot.work.flush(State.STOPPED)
                 release([slot.ownership])
-        except Exception as error:
-            if not _is_fault(error):
-                raise
+        except FAULTS as error:
             log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
         finally:
             # Whatever is not known to have ended cleanly stays owned, so that whoever goes on fences it first.
@@ -240,9 +243,7 @@ class Replicator:
                 try:
                     self._discover()
                     self._resolved()
-                except Exception as error:
-                    if not _is_fault(error):
-                        raise
+                except FAULTS as error:
                     log.warning("topics cannot be listed, trying again: %s", first_line(error))
                 discovered = now
             self._stop.wait(_TICK_S / 4 if self._once else _TICK_S)
@@ -261,9 +262,7 @@ class Replicator:
                 self._follow(slot)
             elif slot.state in (State.STOPPED, State.DELAYED) and not slot.done and time.monotonic() >= slot.again_at:
                 slot.bringing = self._pool.submit(self._bring_up, slot)
-        except Exception as error:
-            if not _is_fault(error):
-                raise
+        except FAULTS as error:
             self._failed(slot, error)
 
     def _bring_up(self, slot: _Slot) -> None:
@@ -272,7 +271,7 @@ class Replicator:
         if slot.ownership is None:
             self._claim([slot], take_over=False)
         assert slot.ownership is not None
-        work.prepare(slot.ownership, slot.recorded, failed_before=slot.tries)
+        work.prepare(slot.ownership, slot.recorded, failed_before=slot.stuck)
         work.run_turns(self._stop.is_set)
 
     def _follow(self, slot: _Slot) -> None:
@@ -283,24 +282,30 @@ class Replicator:
                 return
             failure, error = work.failure, work.query.exception()
             work.stream_ended()
-            if isinstance(failure, GeoError) or (failure is not None and not _is_fault(failure)):
+            if isinstance(failure, GeoError) or (failure is not None and not isinstance(failure, FAULTS)):
                 raise failure
             if error is not None:
                 raise error
+        now = time.monotonic()
+        if not work.source_is_local and now - slot.asked_at < REMOTE_LOOK_S:
+            return
+        slot.asked_at = now
         if work.has_news():
             work.start_stream(self._trigger)
-        elif time.monotonic() - slot.looked_at > LOOK_INTERVAL_S:
-            slot.looked_at = time.monotonic()
+        elif now - slot.looked_at > LOOK_INTERVAL_S:
+            slot.looked_at = now
             work.check_source()
 
     def _failed(self, slot: _Slot, error: Exception) -> None:
         """FAILED if a person is needed, else DELAYED: tried again after a while.
 
-        Something may be in flight whose fate is not known, so the ownership is given up for one with a new token, before the
-        cursor is read again; only a source that changed is told before anything is appended.
+        Something may be in flight whose fate is not known, so the ownership is given up for one with a new token, before the cursor
+        is read again. A changed source or schema is noticed before an append: then nothing is in flight.
         """
-        if slot.work.cursor is not None and slot.work.cursor.version > slot.stuck_at:
-            slot.stuck_at, slot.tries = slot.work.cursor.version, 0
+        if (stood := slot.work.cursor) is not None:
+            moved = stood != slot.stuck_at
+            slot.stuck_at, slot.stuck = stood, 1 if moved else slot.stuck + 1
+            slot.tries = 0 if moved else slot.tries
         slot.tries += 1
         needs_person = isinstance(error, GeoError) and not isinstance(error, RetryableError)
         slot.again_at = time.monotonic() + backoff_s(slot.tries)
@@ -314,9 +319,7 @@ class Replicator:
                 slot.work.flush_failure(slot.state, slot.reason or "")
             if needs_person and not isinstance(error, FencedError):
                 release([ownership])  # nothing is in flight, and who resolves it must be able to take it
-        except Exception as another:
-            if not _is_fault(another):
-                raise
+        except FAULTS as another:
             log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
         finally:
             ownership.abandon()
@@ -337,16 +340,12 @@ class Replicator:
                 if now := slot.work.progressed(state):
                     moved.append((slot, now))
                 kept.append(slot)
-            except Exception as error:
-                if not _is_fault(error):
-                    raise
+            except FAULTS as error:
                 self._stop_query(slot)
                 self._failed(slot, error)
         try:
             append_links(self._target, [now for _, now in moved])
-        except Exception as error:
-            if not _is_fault(error):
-                raise
+        except FAULTS as error:
             log.warning("positions could not be recorded, the next time says more: %s", first_line(error))
             return [slot for slot in kept if all(slot is not other for other, _ in moved)]
         for slot, now in moved:
@@ -365,9 +364,7 @@ class Replicator:
                     slot.state = State.STOPPED
                 if not self._stop_query(slot):
                     slot.state = State.DELAYED
-            except Exception as error:
-                if not _is_fault(error):
-                    raise
+            except FAULTS as error:
                 self._failed(slot, error)
 
     def _stop_query(self, slot: _Slot) -> bool:
@@ -387,15 +384,8 @@ class Replicator:
         stopped = self._record(State.STOPPED)
         try:
             release([slot.ownership for slot in stopped if slot.ownership])
-        except Exception as error:
-            if not _is_fault(error):
-                raise
+        except FAULTS as error:
             log.warning("the links could not be released, the next start fences them: %s", first_line(error))
-
-
-def _is_fault(error: BaseException) -> bool:
-    """Whether it is a fault of what this program works with; any other is a fault of this program, and is raised."""
-    return isinstance(error, GeoError) or of_spark(error) or isinstance(error, OSError)
 
 
 def replicates(config: Config, link: Link, found: Registered) -> bool:

@@ -1,6 +1,7 @@
 """What the commits of a link's source mean for it. Pure: no Spark, clock or I/O.
 
-It never decides to skip: what it cannot vouch for is a Fault, with the exact range and the verb that resolves it.
+It never decides to skip. A change that it cannot vouch for is a Fault, with the exact range and the verb that resolves it; commits
+that are gone are a reason to compare.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def judge(
             f"version {cursor.version} of the source is another commit than the link read ({at_cursor.operation} {at_cursor.who}): "
             "an older copy was put back and has grown since"
         )
-        return Fault(what, _first_other(before, cursor), cursor.version)
+        return Fault(what, cursor.version, cursor.version)  # where the histories parted nobody knows
 
     seen, compare = cursor.version, None
     ids = deque((commit.commit_id for commit in before), LOOK_BACK + 1)
@@ -102,11 +103,6 @@ def _fault(commit: Commit) -> Fault | None:
     if commit.kind is Kind.REWRITE:
         return Fault(f"messages were changed: {commit.operation} {commit.who}", commit.version, commit.version)
     return None
-
-
-def _first_other(before: Sequence[Commit], cursor: Cursor) -> int:
-    """The first version that is known to be another one; where the histories parted is not recorded."""
-    return min((commit.version for commit in before if commit.version == cursor.version), default=cursor.version)
 
 
 def brings(commit: Commit, origins: frozenset[str], source: str) -> bool:

@@ -7,6 +7,8 @@ what a start does (link_start), what may be missing (gaps), who may write (geo.l
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -25,8 +27,8 @@ from geo.log.names import Topic
 from geo.log.ownership import Ownership, Runner, origin_runner
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic, grow
-from geo.replication import missing_rows
-from geo.replication.link_start import Reconcile, Standing, TargetSeen, look_at_target, standing, start
+from geo.replication import gaps, missing_rows
+from geo.replication.link_start import Reconcile, Standing, TargetSeen, lacks, look_at_target, standing, start
 from geo.replication.link_state import RECORD_KEY, Cursor, LinkRecord, LinkState, State
 from geo.replication.link_table import append_links
 from geo.replication.reconcile import BothLogs, now_us
@@ -43,8 +45,9 @@ TURN_BYTES = 1024**3
 TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
 
-STEP_ROWS = 1_000_000
-"""Entries in a step of a reconcile: some seconds' work, and one commit."""
+RENEW_COMMITS, RENEW_S = 1_000, 3600.0
+"""When the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the target's
+log keeps them for a day."""
 
 _NEVER_SPLIT = str(2**31 - 1)
 """maxFilesPerTrigger: a batch takes whole commits, so that no ledger is seen with a hole in the target for a moment."""
@@ -83,6 +86,7 @@ class TopicLink:
         self._target_seen: Cursor | None = None
         self._checkpoint = ""
         self._expired_recorded = 0
+        self._noted_at = -math.inf
 
     def __str__(self) -> str:
         return f"{self.link.link_name} {self.topic}"
@@ -136,10 +140,11 @@ class TopicLink:
             raise self._refusal(decision, stands)
         if isinstance(decision, Reconcile):
             self._reconcile(decision, stands, start_at if recorded is not None else start_at or self._start)
-        elif looked is not None:
+        else:
+            assert looked is not None, "there is no cursor without a row that names a commit of the target"
             self.cursor, self._target_seen = decision.cursor, looked.newest
             if recorded is not None and self.cursor != recorded.cursor:
-                self.flush(State.RUNNING)
+                self._flush(self._state(State.RUNNING, None, self.cursor, self._target_seen))
                 reach(CrashPoint.LINK_START_RECORDED)
 
     def _judge(self, cursor: Cursor) -> Fault | Compare | None:
@@ -175,7 +180,7 @@ class TopicLink:
     def _reconcile(self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None) -> None:
         """Step 4. Each step's record says `reconciling`; the cursor is recorded after the last one."""
         source, logs = self._newest_of_source(), self._logs
-        if self._recorded is not None and decision.why != "asked for":
+        if self._recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self, decision.why)
         if start_at is not None:
             self._floors = logs.floors(start_at, source.version)
@@ -190,13 +195,13 @@ class TopicLink:
         pinned = self._target_log.commit_at(seen.version)
         assert pinned is not None
         target = Cursor.at(seen.table_id, pinned)
-        for rows in logs.missing(source.version, target.version, self._floors, STEP_ROWS):
+        for rows in logs.missing(source.version, target.version, self._floors, gaps.STEP_ROWS):
             reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
             self._append(self._shaped(rows), source, reconciling=True)
             reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
         self._target_seen = self._still_there(target)
         self.cursor = source
-        self.flush(State.STOPPED)
+        self._flush(self._state(State.STOPPED, None, self.cursor, self._target_seen))
 
     def _newest_of_source(self) -> Cursor:
         seen = self._source_log.look()
@@ -209,11 +214,9 @@ class TopicLink:
         """The target's newest commit. Raises RetryableError if anything since `since` took messages away or brought some of our origins
         by another link."""
         looked = self._look_at_target(since)
-        other = [
-            name for name, record in looked.brought.items() if name in self.rule.origins and record.link != self.link.link_name
-        ]
-        if looked.why is not None or other:
-            raise RetryableError(f"{self}: {looked.why or f'messages of {other[0]} came by another link'}; comparing both logs.")
+        own = frozenset(name for name, record in looked.brought.items() if record.token == self._ownership.token)
+        if (why := lacks(looked, self.link.link_name, self.rule.origins - own)) is not None:
+            raise RetryableError(f"{self}: {why}; comparing both logs.")
         return looked.newest
 
     def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> tuple[int, int]:
@@ -224,6 +227,11 @@ class TopicLink:
         return logs.count_missing(version, floors), version
 
     # -- what is above the cursor ------------------------------------------------------------------------------------
+
+    @property
+    def source_is_local(self) -> bool:
+        """Whether a look at the source's commits is no request."""
+        return self._source_log.log_folder is not None
 
     def has_news(self) -> bool:
         """Whether the source has a commit above the cursor: a look at two names. Raises RetryableError if the cursor's own commit is not
@@ -239,7 +247,10 @@ class TopicLink:
     def check_source(self) -> None:
         """A full look at the source. Raises SourceChangedError, or RetryableError if both logs are to be compared."""
         assert self.cursor is not None
-        judged = self._judge(self.cursor)
+        self._refuse(self._judge(self.cursor))
+
+    def _refuse(self, judged: Fault | Compare | None) -> None:
+        """Raises SourceChangedError for what must not be passed over, RetryableError if both logs are to be compared."""
         if isinstance(judged, Fault):
             raise self._refusal(judged)
         if judged is not None:
@@ -308,29 +319,26 @@ class TopicLink:
             raise
 
     def _look(self, commits: Sequence[Commit], last: int) -> None:
-        """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended.
-
-        Raises SourceChangedError for one that must not be passed over, RetryableError if both logs are to be compared.
-        """
+        """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended. Raises as
+        `_refuse`."""
         assert self.cursor is not None
         before = list(self._source_log.commits(max(0, self.cursor.version - LOOK_BACK), self.cursor.version, only=_LOOKED_FOR))
-        judged = judge(self.cursor, self.cursor.table_id, last, before, commits)
-        if isinstance(judged, Fault):
-            raise self._refusal(judged)
-        if judged is not None:
-            raise RetryableError(f"{self}: {judged.why}; comparing both logs.")
+        self._refuse(judge(self.cursor, self.cursor.table_id, last, before, commits))
 
     def _bring(self, rows: DataFrame, commits: Sequence[Commit]) -> None:
         """Append what of the rows crosses, with the cursor of the last commit."""
         assert self.cursor is not None
         now = now_us()
         reach(CrashPoint.LINK_BEFORE_APPEND)
-        self._count_expired(rows, commits, now)
+        expired = self._expired_in(rows, commits, now)
         crossing = rows.where(missing_rows.wanted(self.rule, self._floors, now))
         cursor = Cursor.at(self.cursor.table_id, commits[-1])
         self._append(self._shaped(crossing), cursor)
         reach(CrashPoint.LINK_AFTER_APPEND)
         self.cursor = cursor
+        if expired:
+            self.expired += expired
+            log.warning("%s: %d messages had expired when they were read; left out", self, expired)
 
     def _move_to(self, commit: Commit) -> None:
         """Nothing of our origins came: what other links wrote into the source goes back nowhere. No append is planned for it."""
@@ -338,15 +346,12 @@ class TopicLink:
         self._ownership.refuse_if_lost()
         self.cursor = Cursor.at(self.cursor.table_id, commit)
 
-    def _count_expired(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> None:
-        """Count what is left out as expired. Asked of Spark only if a commit may hold something that old."""
+    def _expired_in(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> int:
+        """How many rows are left out as expired. Asked of Spark only if a commit may hold something that old."""
         horizon_us = self.rule.expired_before_us(now_us)
         if horizon_us is None or published_after(commits, horizon_us):
-            return
-        expired = rows.where(verdict_column(self.rule, now_us) == Verdict.EXPIRED.value).count()
-        if expired:
-            self.expired += expired
-            log.warning("%s: %d messages had expired when they were read; left out", self, expired)
+            return 0
+        return rows.where(verdict_column(self.rule, now_us) == Verdict.EXPIRED.value).count()
 
     def _shaped(self, rows: DataFrame) -> DataFrame:
         return missing_rows.in_target_shape(rows, self._columns)
@@ -371,20 +376,24 @@ class TopicLink:
     # -- its row -----------------------------------------------------------------------------------------------------
 
     def progressed(self, state: State, reason: str | None = None) -> LinkState | None:
-        """The row to record now, None if the recorded one still says it. Looks at the target's commits since the last look.
+        """The row to record now, after a look at the target's commits since the last look; None if the recorded one says nearly the same.
+        It is also renewed for the sake of the target's commit that it names: a start looks at all above it.
 
         The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor.
         Raises RetryableError if the target is not what it was, so that the next start compares; FencedError.
         """
         self._ownership.refuse_if_lost()
-        now = self._state(state, reason, self.cursor, self._target_seen)
-        if self._recorded is not None and now == replace(
-            self._recorded, sequence=now.sequence, generation=now.generation, target=now.target
-        ):
-            return None
+        now = self._state(state, reason, self.cursor, None)
         if self._target_seen is not None:
             self._target_seen = self._still_there(self._target_seen)
-        return replace(now, target=self._target_seen)
+        now, recorded = replace(now, target=self._target_seen), self._recorded
+        if recorded is None or now != replace(recorded, sequence=now.sequence, generation=now.generation, target=now.target):
+            return now
+        if now.target is None or now.target == recorded.target:
+            return None
+        moved = now.target.version - recorded.target.version if recorded.target is not None else RENEW_COMMITS
+        is_due = state is not State.RUNNING or moved >= RENEW_COMMITS or time.monotonic() - self._noted_at >= RENEW_S
+        return now if is_due else None
 
     def _state(self, state: State, reason: str | None, cursor: Cursor | None, target: Cursor | None) -> LinkState:
         recorded = self._recorded
@@ -404,7 +413,7 @@ class TopicLink:
 
     def note(self, state: LinkState) -> None:
         """`state` was recorded."""
-        self._recorded, self._expired_recorded = state, self.expired
+        self._recorded, self._expired_recorded, self._noted_at = state, self.expired, time.monotonic()
 
     def flush(self, state: State, reason: str | None = None) -> None:
         """Record the link's row now."""

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [throughput|latency|age|start|kafka|acks|subscription] [--quick]`: a link beside the plain Delta-to-Delta
+"""`python -m tests.benchmarks [throughput|latency|age|start|day|kafka|acks|subscription] [--quick]`: a link beside the plain Delta-to-Delta
 stream a user would write, a Kafka topic into another region beside MirrorMaker 2, and subscriptions beside what is wanted.
 
 Two that are compared are run in turn in one process on the same data; the ratios are printed, the seconds are this machine's.
@@ -18,11 +18,12 @@ from pyspark.sql import SparkSession
 from geo.ops.maintain import maintain
 from geo.session import session
 from tests.benchmarks.bench import Bench
+from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
 from tests.benchmarks.kafka import KafkaBench
 from tests.benchmarks.starts import start_after
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench
 
-_WHICH = ("throughput", "latency", "age", "start", "kafka", "acks", "subscription")
+_WHICH = ("throughput", "latency", "age", "start", "day", "kafka", "acks", "subscription")
 
 _BATCHES = 25
 """Measured at each age; the first five are not counted."""
@@ -176,6 +177,8 @@ def main() -> None:
                 throughput(bench, 500_000 // part, 5 if part == 1 else 1)
             elif which == "latency":
                 latency(bench, 100 // part, 3 if part == 1 else 1)
+            elif which == "day":
+                day(bench, 100, FLUSHES_OF_A_DAY // part, _BATCHES)
             elif which == "start":
                 bench.warm_up()
                 print("\n".join(start_after(bench, "start", 20_000 // part)))

@@ -124,12 +124,12 @@ class Log:
 
 @pytest.fixture(scope="module")
 def grown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of versions 0 to 25, with checkpoints each 5; entries 2 to 25."""
+    """A log of versions 0 to 14, with checkpoints each 3; entries 2 to 14."""
     root = tmp_path_factory.mktemp("grown")
     log = Log(spark, root)
     create_topic(log.us, TOPIC)
-    log.table.set_property("delta.checkpointInterval", "5")
-    log.append(24)
+    log.table.set_property("delta.checkpointInterval", "3")
+    log.append(13)
     return root
 
 
@@ -137,21 +137,21 @@ def grown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 def log(grown: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Log:
     shutil.copytree(grown, tmp_path / "clusters")
     # Fewer commits are kept than in earnest; what is cut and how is the same.
-    monkeypatch.setattr(log_cutter, "KEEP", 7)
+    monkeypatch.setattr(log_cutter, "KEEP", 4)
     return Log(spark, tmp_path / "clusters", (Link("us", "eu"), Link("eu", "us")))
 
 
 @pytest.mark.spark
 def test_after_a_cut_the_table_is_as_good_as_before(log: Log, spark: SparkSession, tmp_path: Path) -> None:
-    everything = list(range(2, 26))
+    everything = list(range(2, 15))
     assert log.entries() == everything  # so that Spark remembers a snapshot of before
     before = len(os.listdir(log.folder))
     dry = log.cut(dry_run=True)
-    assert (dry, len(log.versions)) == (LogCut(15, 11), 26)
-    assert log.cut() == LogCut(15, 11)
-    assert log.versions == tuple(range(15, 26))
+    assert (dry, len(log.versions)) == (LogCut(9, 6), 15)
+    assert log.cut() == LogCut(9, 6)
+    assert log.versions == tuple(range(9, 15))
     assert len(os.listdir(log.folder)) < before / 2
-    assert not [name for name in os.listdir(log.folder) if name.lstrip(".")[:20] < f"{15:020}"], "nothing of what was cut stays"
+    assert not [name for name in os.listdir(log.folder) if name.lstrip(".")[:20] < f"{9:020}"], "nothing of what was cut stays"
 
     # The session that knew it, one that never saw it, and a look without Spark.
     assert log.entries() == everything
@@ -159,17 +159,36 @@ def test_after_a_cut_the_table_is_as_good_as_before(log: Log, spark: SparkSessio
     shutil.copytree(log.table.name, copied)
     fresh = Table(spark.newSession(), str(copied), by_path=True, lock=None, me=this_process(0))
     assert log.entries(fresh) == everything
-    assert log.entries(fresh, 15) == list(range(2, 16))
-    assert log.entries(fresh, 19) == list(range(2, 20))
-    assert (newest_version(log.folder), data_files(log.folder)) == (25, 24)
-    assert log.table.properties()["delta.checkpointInterval"] == "5"
-    assert [commit.version for commit in log.table.commits(0, 25)] == list(range(15, 26))
+    assert log.entries(fresh, 9) == list(range(2, 10))
+    assert log.entries(fresh, 11) == list(range(2, 12))
+    assert (newest_version(log.folder), data_files(log.folder)) == (14, 13)
+    assert log.table.properties()["delta.checkpointInterval"] == "3"
+    assert [commit.version for commit in log.table.commits(0, 14)] == list(range(9, 15))
 
     log.append(1)
-    assert log.entries() == [*everything, 26]
-    changes = log.table.read_inserts(16, 26).select("entry_id", "_commit_version").collect()
-    assert sorted(map(tuple, changes)) == [(version, version) for version in range(16, 27)]
-    assert log.cut() == LogCut(0, 12), "there is nothing more to go"
+    assert log.entries() == [*everything, 15]
+    changes = log.table.read_inserts(10, 15).select("entry_id", "_commit_version").collect()
+    assert sorted(map(tuple, changes)) == [(version, version) for version in range(10, 16)]
+    assert log.cut() == LogCut(0, 7), "there is nothing more to go"
+
+
+@pytest.mark.spark
+def test_a_session_that_last_looked_before_the_cut_goes_on(log: Log, tmp_path: Path) -> None:
+    copied, aside = tmp_path / "copy", tmp_path / "aside"
+    shutil.copytree(log.table.name, copied)
+    aside.mkdir()
+    folder = copied / "_delta_log"
+    late = [name for name in os.listdir(folder) if name.lstrip(".")[:20] > f"{4:020}"]  # and _last_checkpoint
+    for name in late:
+        (folder / name).rename(aside / name)
+    table = Table(log.spark, str(copied), by_path=True, lock=None, me=this_process(0))
+    assert log.entries(table) == list(range(2, 5))
+    for name in late:
+        (aside / name).rename(folder / name)
+    found = read_folder(folder)
+    assert remove_below(folder, found, 9) == 9
+    assert log.entries(table) == list(range(2, 15))
+    assert log.entries(table, 11) == list(range(2, 12))
 
 
 @pytest.mark.spark
@@ -188,36 +207,36 @@ def test_streams_follow_from_what_is_kept_and_fail_loudly_on_what_is_gone(log: L
         query.awaitTermination()
         return sorted(row[0] for row in log.spark.read.parquet(str(place)).collect())
 
-    assert followed(17) == list(range(17, 26))
+    assert followed(11) == list(range(11, 15))
     with pytest.raises(StreamingQueryException):
-        followed(12)
+        followed(7)
     with pytest.raises((PySparkException, Py4JJavaError)):
-        log.table.read_inserts(12, 20).collect()
+        log.table.read_inserts(7, 12).collect()
     with pytest.raises((PySparkException, Py4JJavaError)):
-        log.table.read(12).collect()
+        log.table.read(7).collect()
 
 
 @pytest.mark.spark
 def test_what_is_left_by_an_interrupted_cut_is_without_a_gap(log: Log) -> None:
     found = read_folder(log.folder)
-    part = {version: found.files[version] for version in sorted(found.files) if version < 8}
-    remove_below(log.folder, type(found)(found.commits, found.checkpoints, {**part, 15: ()}), 15)
-    assert log.versions == tuple(range(8, 26))
-    assert log.entries() == list(range(2, 26))
-    assert log.cut() == LogCut(7, 11)
+    part = {version: found.files[version] for version in sorted(found.files) if version < 5}
+    remove_below(log.folder, type(found)(found.commits, found.checkpoints, {**part, 9: ()}), 9)
+    assert log.versions == tuple(range(5, 15))
+    assert log.entries() == list(range(2, 15))
+    assert log.cut() == LogCut(4, 6)
 
 
 @pytest.mark.spark
 def test_without_a_checkpoint_nothing_is_cut(log: Log) -> None:
     for checkpoint in log.folder.glob("*.checkpoint.parquet"):
         checkpoint.unlink()
-    assert log.cut() == LogCut(0, 26)
-    assert log.entries() == list(range(2, 26))
+    assert log.cut() == LogCut(0, 15)
+    assert log.entries() == list(range(2, 15))
 
 
 @pytest.mark.spark
 def test_a_small_log_is_not_looked_at_further(log: Log) -> None:
-    assert log.cut(least=26) == LogCut(0, 26)
+    assert log.cut(least=15) == LogCut(0, 15)
     assert LogCutter(log.us, log.config).cut(Topic.parse("persistent://shop/web/none")) is None
 
 
@@ -235,26 +254,26 @@ def _link_row(source: str, source_version: int | None, target_version: int | Non
 
 @pytest.mark.spark
 def test_a_link_that_reads_the_log_finds_its_place_for_a_day(log: Log) -> None:
-    log.eu.journal(LINKS).append([_link_row("us", 12, 9, timedelta(hours=25))])
+    log.eu.journal(LINKS).append([_link_row("us", 7, 4, timedelta(hours=25))])
     done = log.cut()
-    assert done == LogCut(10, 16, "link us->eu, RUNNING, at version 12, last heard of 25.0 hours ago")
-    assert log.versions[0] == 10
-    log.eu.journal(LINKS).append([{**_link_row("us", 12, 9, timedelta(hours=31)), "sequence": 2}])
-    assert log.cut() == LogCut(5, 11)
+    assert done == LogCut(6, 9, "link us->eu, RUNNING, at version 7, last heard of 25.0 hours ago")
+    assert log.versions[0] == 6
+    log.eu.journal(LINKS).append([{**_link_row("us", 7, 4, timedelta(hours=31)), "sequence": 2}])
+    assert log.cut() == LogCut(3, 6)
 
 
 @pytest.mark.spark
 def test_a_link_that_writes_the_log_finds_its_own_commits_for_a_day(log: Log) -> None:
-    log.us.journal(LINKS).append([_link_row("eu", 3, 12, timedelta(hours=2))])
-    assert log.cut().held_by == "link eu->us, RUNNING, at version 12, last heard of 2.0 hours ago"
-    assert log.versions[0] == 10
+    log.us.journal(LINKS).append([_link_row("eu", 3, 7, timedelta(hours=2))])
+    assert log.cut().held_by == "link eu->us, RUNNING, at version 7, last heard of 2.0 hours ago"
+    assert log.versions[0] == 6
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("what", ["broken", "away", "nothing-read"])
 def test_whose_place_is_not_known_holds_a_day_of_commits(log: Log, what: str) -> None:
     for version in log.versions:
-        at = (datetime.now(timezone.utc) - timedelta(hours=31 if version <= 12 else 1)).timestamp()
+        at = (datetime.now(timezone.utc) - timedelta(hours=31 if version <= 7 else 1)).timestamp()
         os.utime(log.folder / f"{version:020}.json", (at, at))
     root = Path(str(log.config.cluster("eu").root))
     if what == "nothing-read":
@@ -265,7 +284,7 @@ def test_whose_place_is_not_known_holds_a_day_of_commits(log: Log, what: str) ->
     else:
         root.rmdir()
     done = log.cut()
-    assert (done.commits, log.versions[0]) == (10, 10)
+    assert (done.commits, log.versions[0]) == (6, 6)
     assert done.held_by is not None
     assert done.held_by.startswith("link us->eu")
 
@@ -290,21 +309,21 @@ def test_a_producer_that_did_not_stop_finds_the_commits_it_has_not_recorded(log:
         }  # fmt: skip
         log.us.journal(LEDGERS).append([row])
 
-    record(7, 1)
-    assert log.cut(dry_run=True) == LogCut(15, 11), "none of its commits is there: what it recorded is all"
-    _say(log, 8, Batch("other", 1, (), {}).encode())
-    assert log.cut(dry_run=True) == LogCut(15, 11), "another producer's is not its own"
-    _say(log, 9, Batch("p", 1, (), {}).encode())
+    record(4, 1)
+    assert log.cut(dry_run=True) == LogCut(9, 6), "none of its commits is there: what it recorded is all"
+    _say(log, 5, Batch("other", 1, (), {}).encode())
+    assert log.cut(dry_run=True) == LogCut(9, 6), "another producer's is not its own"
+    _say(log, 6, Batch("p", 1, (), {}).encode())
     held = log.cut(dry_run=True)
-    assert held.commits == 5
+    assert held.commits == 3
     assert held.held_by is not None
-    assert held.held_by.startswith("producer p, which has not recorded what it published since version 7")
-    record(7, 2, age=timedelta(days=8))
-    assert log.cut(dry_run=True) == LogCut(15, 11), "nobody keeps a place for longer than longest_outage"
-    record(7, 3, complete=True)
-    assert log.cut(dry_run=True) == LogCut(15, 11), "it stopped cleanly"
-    record(9, 4)
-    assert log.cut() == LogCut(15, 11)
+    assert held.held_by.startswith("producer p, which has not recorded what it published since version 4")
+    record(4, 2, age=timedelta(days=8))
+    assert log.cut(dry_run=True) == LogCut(9, 6), "nobody keeps a place for longer than longest_outage"
+    record(4, 3, complete=True)
+    assert log.cut(dry_run=True) == LogCut(9, 6), "it stopped cleanly"
+    record(6, 4)
+    assert log.cut() == LogCut(9, 6)
 
 
 def _say(log: Log, version: int, record: str) -> None:

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import SourceChangedError, UnsafeError
-from geo.log import publisher as publisher_module
+from geo.log import ledger_writer
 from geo.log.identity import by_order
-from geo.log.ledger_table import LedgerTable, needed_from
+from geo.log.ledger_table import LedgerTable
 from geo.log.ownership import owned_now
 from geo.log.publish import PublishStream, publish
 from geo.log.publisher import Publisher
@@ -76,14 +76,12 @@ def test_a_record_names_the_producers_own_last_commit_and_says_whether_that_is_a
     assert world.publish("eu", 5).rows == 0
     (row,) = world.tables("eu").journal(LEDGERS).newest("producer = 'p'")
     assert (row["table_version"], row["table_commit"], row["complete"]) == (own.version, own.commit_id, True)
-    assert needed_from(world.tables("eu"), TOPIC) is None
     crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
     with pytest.raises(InjectedCrash):
         world.publish("eu", 8)
     crash.arm(None)
     (row,) = world.tables("eu").journal(LEDGERS).newest("producer = 'p'")
     assert (row["table_version"], row["end"], row["complete"]) == (own.version, 4, False)
-    assert needed_from(world.tables("eu"), TOPIC) == own.version + 1, "what cleaning up must leave"
     assert world.publish("eu", 9).rows == 1
     assert _ends(world) == [(0, 8, 9)]
 
@@ -97,7 +95,9 @@ def test_a_batch_that_landed_unknown_to_its_publisher_is_found_whatever_that_one
             _publish(publisher, world.rows(0, 8))
         crash.arm(None)
         with pytest.raises(SourceChangedError, match="not by this process as far as it knows"):
-            publisher.close()
+            _publish(publisher, world.rows(0, 9))
+        publisher.close()
+    assert len(owned_now(world.tables("eu"))) == 1, "whoever starts next must find out"
     assert world.publish("eu", 10).rows == 2
     assert _ends(world) == [(0, 9, 10)]
 
@@ -127,10 +127,10 @@ def test_a_publisher_that_was_replaced_sees_it_before_it_records(world: World) -
 
 
 def test_ends_are_recorded_though_no_further_batch_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publisher_module, "IDLE_RECORD_S", 0.0)
+    monkeypatch.setattr(ledger_writer, "IDLE_RECORD_S", 0.0)
     with _open(world) as publisher:
         _publish(publisher, world.rows(0, 5))
-        publisher._later.join()  # type: ignore[union-attr]
+        publisher._writer._later.join()  # type: ignore[union-attr]
         (row,) = world.tables("eu").journal(LEDGERS).newest("producer = 'p'")
         assert (row["end"], row["complete"]) == (4, False)
 
@@ -212,7 +212,7 @@ def test_a_log_that_was_changed_stops_a_running_producer_and_its_ledger(
         change(world)
         with pytest.raises(SourceChangedError, match=said):
             publisher.record()
-        monkeypatch.setattr(publisher_module, "LOOK_INTERVAL_S", 0.0)
+        monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
         before = world.log("eu").latest_version()
         with pytest.raises(SourceChangedError, match=said):
             _publish(publisher, world.rows(0, 12))
@@ -240,7 +240,7 @@ def test_commits_that_were_cleaned_up_after_a_clean_stop_are_not_missed(world: W
         _publish(running, world.rows(0, 9))
         running.record()
         _clean_up(world, first=world.log("eu").latest_version())
-        monkeypatch.setattr(publisher_module, "LOOK_INTERVAL_S", 0.0)
+        monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
         assert _publish(running, world.rows(0, 11)) == 2, "nor by one that was running meanwhile"
         running.close()
     assert _ends(world) == [(0, 10, 11)]

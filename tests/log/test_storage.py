@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, DecimalType, StringType, StructField
 
 from geo.cli import main
 from geo.config_tree import Cluster
 from geo.errors import UnsafeError
 from geo.log.files import local_path
+from geo.log.names import Topic
 from geo.log.storage import scheme_of, why_unsafe
-from geo.log.tables import ClusterTables, mount_type
+from geo.log.tables import ClusterTables, mount_type, user_columns
+from geo.log.topics import create_topic
 from schemas import OWNERS, TOPICS
 
 _DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
@@ -106,8 +109,12 @@ def test_tables_of_a_catalog_on_this_disk_are_locked_wherever_the_checkpoints_ar
     owners = tables.journal(OWNERS)
     owners.append([{**_OWNER, "runner": "r"}])
     assert [row["runner"] for row in owners.newest()] == ["r"]
-    locks = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.lock")]
-    assert locks == ["warehouse/locks/system/owners.lock"]
+    own = [StructField("amount", DecimalType(10, 2)), StructField("tags", ArrayType(StringType()))]
+    columns = create_topic(tables, Topic.parse(_TOPIC), own)
+    assert [field.dataType for field in user_columns(columns)] == [DecimalType(10, 2), ArrayType(StringType())]
+    assert tables.log(Topic.parse(_TOPIC)).properties()["delta.enableChangeDataFeed"] == "true"
+    locks = sorted(str(path.relative_to(tmp_path / "warehouse" / "locks")) for path in tmp_path.rglob("*.lock"))
+    assert locks == ["system/owners.lock", "system/topics.lock", "topics/shop/web/clicks.lock"]
 
 
 _NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -14,7 +14,7 @@ from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.log.names import Topic
 from geo.log.table import Table
-from geo.replication import topic_link
+from geo.replication import gaps, topic_link
 from geo.replication.link_state import LinkRecord, State
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
@@ -102,6 +102,10 @@ def test_an_older_copy_of_a_target_that_grew_is_filled_again(linked: World) -> N
     assert (report.state, report.replicated) == (State.STOPPED, 5)
     linked.replicate("us")
     assert _origin(linked, "eu", "us") == list(range(25))
+    assert linked.link_state("eu", "us").target is not None, "its row names the target as it is now"
+    target = linked.link_state("eu", "us").target
+    assert target is not None
+    assert target.version == linked.log("eu").latest_version()
 
 
 # -- RESTORE under a link ----------------------------------------------------------------------------------------------------
@@ -236,7 +240,7 @@ def test_an_origin_that_moves_to_another_link_and_back_with_traffic_between_come
 
 def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_complete(world: World) -> None:
     world.write("us", 0, 30)
-    with mock.patch.object(topic_link, "STEP_ROWS", 10):  # the size only
+    with mock.patch.object(gaps, "STEP_ROWS", 10):  # the size only
         crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:2")
         with pytest.raises(InjectedCrash):
             world.replicate("eu")
@@ -248,6 +252,23 @@ def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_comp
     records = [LinkRecord.decode(commit.user_metadata) for commit in world.log("eu").commits(0, 20)]
     assert [record.reconciling for record in records if record] == [True] * 4
     world.assert_clean()
+
+
+def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps_the_first(linked: World) -> None:
+    for number in range(20, 26):
+        linked.write("us", number, number + 1)
+    with mock.patch.object(topic_link, "TURN_COMMITS", 2):  # the size only
+        crash.arm(f"{CrashPoint.LINK_BEFORE_APPEND.value}:raise:3")
+        with pytest.raises(InjectedCrash):
+            linked.replicate("eu")
+        crash.arm(None)
+        assert _origin(linked, "eu", "us") == list(range(24)), "two turns are there for good"
+        (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 2)
+    records = [LinkRecord.decode(commit.user_metadata) for commit in linked.log("eu").commits(3, 20)]
+    assert [record.reconciling for record in records if record] == [False] * 3
+    linked.replicate("us")
+    linked.assert_clean()
 
 
 def test_no_checkpoint_outlives_its_run(linked: World) -> None:

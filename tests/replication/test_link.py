@@ -81,6 +81,11 @@ def test_a_target_restored_to_an_older_version_is_filled_again(linked: World) ->
     linked.log("eu").delta().restoreToVersion(before)
     (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 10)
+    newest = linked.log("eu").commit_at(linked.log("eu").latest_version())
+    target = linked.link_state("eu", "us").target
+    assert newest is not None
+    assert target is not None
+    assert target.commit_id == newest.commit_id, "the RESTORE is behind it: no further start compares because of it"
     linked.assert_clean()
 
 

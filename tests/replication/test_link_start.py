@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -99,10 +100,7 @@ def test_a_reconcile_that_did_not_come_to_its_end_begins_again() -> None:
 
 def test_a_link_without_a_row_or_a_cursor_begins_with_a_comparison() -> None:
     assert standing(None, None, "us->eu", ("us",)).why == "it has never run"
-    unfinished = LinkState(
-        **{name: getattr(row(), name) for name in ("source", "topic", "state", "reason", "generation", "origins", "floors")},
-        cursor=None, target=None, expired=0, sequence=1,
-    )  # fmt: skip
+    unfinished = replace(row(), cursor=None, target=None)
     assert standing(unfinished, None, "us->eu", ("us",)).why == "its first comparison did not come to its end"
 
 
@@ -132,7 +130,7 @@ def test_a_start(stands: Standing, source: Fault | Compare | None, decision: obj
 
 
 def test_a_person_may_say_that_the_source_is_right() -> None:
-    assert start(row(), HERE, FAULT, accept_source=True) == Reconcile("asked for")
+    assert start(row(), HERE, FAULT, accept_source=True) == Reconcile(None)
     assert start(None, Standing(None, "it has never run"), None) == Reconcile("it has never run")
 
 
@@ -169,6 +167,8 @@ def test_other_commits_have_no_record_and_a_newer_one_is_refused() -> None:
     assert [LinkRecord.decode(text) for text in (None, "", "nightly job", '{"geo.publish":1}', '["geo.link"]')] == [None] * 5
     with pytest.raises(SchemaError, match="has version 2"):
         LinkRecord.decode(json.dumps({"geo.link": 2}))
+    with pytest.raises(SchemaError, match="is not whole"):
+        LinkRecord.decode(json.dumps({"geo.link": 1}))
 
 
 def test_a_delayed_link_waits_twice_as_long_each_time_up_to_a_minute() -> None:

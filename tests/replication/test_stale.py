@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from py4j.protocol import Py4JError
@@ -14,10 +16,11 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.log.claims import fence_name
 from geo.log.ownership import Ownership, _write_fences, claim, release
+from geo.log.table import Table
 from geo.replication.link_state import State
 from geo.replication.link_table import append_links, read_links
 from geo.replication.topic_link import TopicLink
-from schemas import OWNERS
+from schemas import OWNERS, PROCESSES
 from tests.world import SHAPES, TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -169,6 +172,46 @@ def test_another_link_that_takes_an_origin_over_stops_the_one_that_had_it(world:
     ownership.abandon()
     rows = world.log("c").read().where("origin = 'a'")
     assert (rows.count(), rows.select("entry_id").distinct().count()) == (8, 8)
+
+
+def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World) -> None:
+    tables, link = linked.tables("eu"), _link(linked)
+    elsewhere = replace(tables.me, host="another-host")
+
+    def owned(minutes: int, generation: int) -> None:
+        since = datetime.now(timezone.utc) - timedelta(minutes=minutes)
+        row = {"runner": link.runners[0].name, "generation": generation, "token": "ab", "holder": elsewhere.encode(),
+               "state": "owned", "sequence": 0, "since": since}  # fmt: skip
+        tables.journal(OWNERS).append([row])
+
+    owned(60, 100)
+    now = datetime.now(timezone.utc)
+    beat = {"process": elsewhere.name, "holder": elsewhere.encode(), "renewed_at": now - timedelta(minutes=4), "sequence": 1}
+    tables.journal(PROCESSES).append([beat])
+    with pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"):
+        claim(tables, [link.runners])
+    tables.journal(PROCESSES).append([{**beat, "renewed_at": now - timedelta(minutes=6), "sequence": 2}])
+    (ownership,) = claim(tables, [link.runners])
+    assert ownership.generation == 101
+    release([ownership])
+
+
+def test_where_no_lock_can_be_waited_for_the_log_gets_the_token_and_an_append_in_flight_fails(linked: World) -> None:
+    """Shared storage: the metadata change makes Delta refuse a blind append whose snapshot is older."""
+    stale = _link(linked)
+    ownership = _started(linked, stale)
+    ownership.abandon()
+    log = linked.log("eu")
+    shared = Table(linked.spark, log.name, by_path=True, lock=None, me=stale.target.me)
+    (taker,) = claim(stale.target, [stale.runners])
+    taker.fence(shared)
+    assert shared.properties()["geo.fence.origin.us"] == taker.token
+    release([taker])
+    (clean,) = claim(stale.target, [stale.runners])
+    before = shared.latest_version()
+    clean.fence(shared)
+    assert shared.latest_version() == before, "after a clean stop nothing can be in flight"
+    release([clean])
 
 
 def test_a_fence_that_is_not_the_own_one_is_never_removed_by_whoever_gives_up(linked: World) -> None:

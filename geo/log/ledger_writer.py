@@ -1,0 +1,235 @@
+"""One producer's ledgers in a topic's log: owned, looked after, recorded, and appended to, a batch a commit.
+
+Where a batch's rows come from is geo.log.publisher's, which entries they get is decided in geo.log.ledgers.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+
+from pyspark.sql import DataFrame
+
+from geo.config_tree import Config
+from geo.crash import CrashPoint, reach
+from geo.errors import SourceChangedError, UnsafeError, first_line
+from geo.log.clock import Stamp, jumped, why_wrong
+from geo.log.ledger_table import LedgerTable, in_us
+from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
+from geo.log.names import Topic
+from geo.log.ownership import Ownership, claim, producer_runner, release
+from geo.log.table import Table
+from geo.log.tables import ClusterTables
+
+log = logging.getLogger(__name__)
+
+RECORD_INTERVAL_S = 10.0
+"""How often the ledgers' ends are recorded. A start after a crash reads the commits since the last record: at one commit
+a second that is ten."""
+
+LOOK_INTERVAL_S = 10.0
+"""How often the log's commits are looked at, beside each record, and the clock is held against the storage's."""
+
+IDLE_RECORD_S = 300.0
+"""When ends are recorded though no further batch comes. Until then a start needs the commits since, which are kept for a day."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class LedgerWriter:
+    """The ledgers of one producer, owned by this process from its construction to `close`. Calls of several threads wait for each other.
+
+    Each batch is committed in this order, and each arrow is a named crash point:
+    1. new ledgers are recorded in `system/ledgers` with end -1, and before the first batch of a run that there will be more; 2. rows
+    and the batch's record are appended to the log in one commit; 3. every RECORD_INTERVAL_S the log's commits since the last
+    look are looked at, and the ends are recorded in `system/ledgers`; 4. the caller's stream commits its checkpoint. A start
+    folds the batches committed since the newest record, so a death anywhere repeats and skips nothing.
+
+    Raises AlreadyOwnedError, UnsafeError. `clock` says the time, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        tables: ClusterTables,
+        config: Config,
+        topic: Topic,
+        producer: str,
+        log_table: Table,
+        *,
+        clock: Callable[[], int],
+        take_over: bool,
+    ) -> None:
+        self._tables, self._topic, self._producer, self._log, self._clock = tables, topic, producer, log_table, clock
+        self._changed: set[LedgerKey] = set()
+        self._appended: tuple[Batch, int] | None = None
+        """The last batch since the last look at the log, and what the clock said just before."""
+        self._unsure = False
+        """An append was begun of which it is not known whether it landed."""
+        self._began: tuple[int, int] | None = None
+        """The clock and a monotonic one when this run was recorded as begun and the clock was found right; None: not yet."""
+        self._recorded_at = self._looked_at = time.monotonic()
+        self._mutex = threading.RLock()
+        self._is_open = True
+        self._later: threading.Timer | None = None
+        runner = producer_runner(tables, topic, producer)
+        self._ownership: Ownership = claim(tables, [[runner]], take_over=take_over, point=CrashPoint.PUBLISH_CLAIMED)[0]
+        try:
+            self._ownership.fence(log_table)
+            self.ledgers = LedgerTable(tables, config, topic, producer, log_table, self._ownership.generation)
+            seen = log_table.look()
+            if seen is None:
+                raise SourceChangedError(f"{topic}: its log in {tables.cluster.name} went away. Nothing was published.")
+            self._check_clock(in_us(log_table.committed_at(seen.version)))
+            self._progress: Progress
+            self._progress, self._changed = self.ledgers.resume(seen, clock())
+        except BaseException:
+            self._ownership.abandon()
+            raise
+
+    @property
+    def sources(self) -> dict[str, SourceEnd]:
+        """How far each source partition is published."""
+        return dict(self._progress.sources)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Record the ends and give the ownership back; after an error (`clean=False`), or if it is not known of an append whether it
+        landed, leave both to the next start. The second time it does nothing. Raises SourceChangedError as `record`."""
+        with self._mutex:
+            if not self._is_open:
+                return
+            self._is_open = False
+            if self._later is not None:
+                self._later.cancel()
+            try:
+                if clean and not self._unsure:
+                    if self._changed or self._began or not self.ledgers.complete:
+                        self._look()
+                        self._record(complete=True)
+                        reach(CrashPoint.PUBLISH_ENDS_RECORDED)
+                    release([self._ownership])
+            finally:
+                self._ownership.abandon()
+
+    def record(self) -> None:
+        """Look at the log, and record the ends of the ledgers that changed (step 3).
+
+        Raises SourceChangedError, with nothing recorded, if the log is not what it was.
+        """
+        with self._mutex:
+            self._look()
+            self._record()
+            reach(CrashPoint.PUBLISH_ENDS_RECORDED)
+
+    def record_if_due(self, interval_s: float) -> None:
+        with self._mutex:
+            if self._changed and time.monotonic() - self._recorded_at >= interval_s:
+                self.record()
+
+    def append(self, counted: Sequence[Counted], ends: Mapping[str, str], entries: Callable[[Batch], DataFrame]) -> None:
+        """Give the counted rows their ledgers and entries, and append what `entries` makes of that with its record.
+
+        `ends` are the offsets of the source partitions afterwards. Raises FencedError, SourceChangedError if the log is not what
+        it was, UnsafeError if the clock is wrong, and what evaluating the entries raises; then nothing was published.
+        """
+        with self._mutex:
+            if not self._is_open:
+                raise UnsafeError(f"{self._topic}: producer {self._producer} was closed. Nothing was published. Open it again.")
+            if self._unsure or time.monotonic() - self._looked_at >= LOOK_INTERVAL_S:
+                self._look()
+            ids = self._new_ledger_ids(len(new_keys(self._progress, counted)))
+            batch = plan(self._progress, self._producer, counted, ends, self._clock(), ids)
+            self._open_ledgers(batch)
+            reach(CrashPoint.PUBLISH_LEDGERS_OPENED)
+            rows = entries(batch)
+            reach(CrashPoint.PUBLISH_BEFORE_APPEND)
+            before_us, self._unsure = self._clock(), True
+            self._ownership.append(self._log, rows, batch.encode())
+            reach(CrashPoint.PUBLISH_AFTER_APPEND)
+            self._progress, self._unsure = self._progress.after(batch), False
+            self._changed |= {span.key for span in batch.spans}
+            self._appended = batch, before_us
+            self._record_later()
+
+    # -- its steps -----------------------------------------------------------------------------------------------------
+
+    def _new_ledger_ids(self, count: int) -> list[int]:
+        """Distinct ids that no ledger of the cluster has."""
+        drawn: set[int] = set()
+        while len(drawn) < count:
+            while len(drawn) < count:
+                drawn.add(ledger_id(self._clock() // 1_000_000, secrets.randbits(LEDGER_RANDOM_BITS)))
+            drawn -= self.ledgers.taken(drawn)
+        return sorted(drawn)
+
+    def _open_ledgers(self, batch: Batch) -> None:
+        """Step 1."""
+        before = self._clock(), _monotonic_us()
+        opened = self._progress.opened(batch, self.ledgers.away)
+        new = opened.ledgers.keys() - self._progress.ledgers.keys()
+        self._progress = opened
+        if self._began is not None and not jumped(self._began, before):
+            if new:
+                self.ledgers.record(opened, new)
+            return
+        if self._appended is not None:
+            self._look()
+        self._changed |= new
+        self._record()
+        came_us = self.ledgers.recorded_us()
+        self._check_clock(came_us, None if came_us is None else Stamp(before[0], came_us))
+        self._began = before
+
+    def _record(self, *, complete: bool = False) -> None:
+        # One row is enough to say how far all of them are exact.
+        keys = self._changed or set(list(self._progress.ledgers)[:1])
+        if keys:
+            self.ledgers.record(self._progress, keys, complete=complete)
+        self._changed, self._recorded_at = set(), time.monotonic()
+
+    def _record_later(self) -> None:
+        """See to it that the ends are recorded though no further batch may come."""
+        if self._later is None or not self._later.is_alive():
+            self._later = threading.Timer(IDLE_RECORD_S, self._record_idle)
+            self._later.daemon = True
+            self._later.start()
+
+    def _record_idle(self) -> None:
+        with self._mutex:
+            try:
+                if self._is_open and self._changed:
+                    self.record()
+            except Exception as error:  # the next batch, or the close, meets it again
+                log.warning(
+                    "%s: the ends of producer %s could not be recorded: %s", self._topic, self._producer, first_line(error)
+                )
+
+    def _look(self) -> None:
+        """Look at the log's commits since the last look. Raises SourceChangedError, UnsafeError for a wrong clock."""
+        newest = self.ledgers.look(self._progress, self._appended[0] if self._appended else None)
+        newest_us, stamp = in_us(self._log.committed_at(newest)), None
+        if self._appended is not None:
+            own = self.ledgers.known.version
+            came_us = newest_us if own == newest else in_us(self._log.committed_at(own))
+            stamp = None if came_us is None else Stamp(self._appended[1], came_us)
+        self._appended, self._unsure, self._looked_at = None, False, time.monotonic()
+        self._check_clock(newest_us, stamp)
+
+    def _check_clock(self, newest_us: int | None, stamp: Stamp | None = None) -> None:
+        wrong = why_wrong(self._clock(), newest_us, stamp)
+        if wrong is not None:
+            self._began = None  # the next batch holds it against the storage's before anything else
+            mine, theirs = (_EPOCH + timedelta(microseconds=us) for us in (wrong.clock_us, wrong.storage_us))
+            raise UnsafeError(
+                f"{self._topic} in {self._tables.cluster.name}: producer {self._producer} does not publish with a clock that is "
+                f"{'ahead of' if wrong.ahead else 'behind'} the storage's. This host says {mine:%Y-%m-%d %H:%M:%S} UTC where the storage "
+                f"says {theirs:%Y-%m-%d %H:%M:%S}: messages would expire too {'late' if wrong.ahead else 'early'}, everywhere. Set this "
+                f"host's clock (NTP) and start again. If the storage's was wrong, any later commit to {self._log} sets it right."
+            )
+
+
+def _monotonic_us() -> int:
+    return time.monotonic_ns() // 1000

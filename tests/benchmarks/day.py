@@ -1,0 +1,228 @@
+"""A day of one busy topic: what is left of its commits and of the system tables, and what a batch and a start cost then.
+
+The day's commits are hard links of a few real ones, so that a day takes minutes; each hundredth is Spark's own, which writes the
+checkpoint that is due, and so is everything that keeps house.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from geo.log.delta_log import newest_version, read_folder
+from geo.log.heartbeat import renew
+from geo.log.housekeeping import FULL_ROUND_S, Housekeeper
+from geo.log.table import Table
+from geo.log.tables import ClusterTables
+from geo.replication.link_state import Cursor
+from geo.replication.link_table import append_links, read_links
+from schemas import LEDGERS, LINKS, PROCESSES
+from tests.benchmarks.bench import Bench, grown
+
+_CHECKPOINT = 100
+"""delta.checkpointInterval of all tables."""
+
+FLUSHES_OF_A_DAY = 20_000
+_ROUND_COMMITS = round(FLUSHES_OF_A_DAY * FULL_ROUND_S / 86_400)
+"""Of the topic, from one round of keeping house to the next."""
+
+_EACH_S = {"links": 60, "ledgers": 10, "processes": 100}
+"""Seconds between two rows of a link, a producer and a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A table as it is."""
+
+    rows: int
+    commits: int
+    log_files: int
+    data_files: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows:,} rows, {self.commits:,} commits, {self.log_files:,} files in its log, {self.data_files:,} data files"
+        )
+
+
+class Day:
+    """Topic `name` of a bench, from us to eu, with the system tables of both."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self._bench, self._name, self._topic = bench, name, bench.topic(name)
+        self._us, self._eu = (bench.world.tables(c).open_for_writing(bench.world.config) for c in ("us", "eu"))
+        self._entry = 1_000_000
+        bench.log(name)
+        bench.small_commit(bench.log(name))
+        bench.stop(bench.link(name))
+        self._us.journal(LEDGERS).append([self._ledger(0)])
+        renew(self._eu)
+        self.written = {"links": 0, "ledgers": 0, "processes": 0, "commits": 0}
+
+    @property
+    def logs(self) -> tuple[Table, Table]:
+        return self._us.log(self._topic), self._eu.log(self._topic)
+
+    def grow(self, commits: int) -> None:
+        """So many commits more in both logs, and the link's row that says so, as if it had run."""
+        for log in self.logs:
+            self._grow_log(log, commits)
+        self._entry += commits * 10
+        self.written["commits"] += commits
+        self._record()
+
+    def _grow_log(self, log: Table, commits: int) -> None:
+        until, entry = log.latest_version() + commits, self._entry
+        while (newest := log.latest_version()) < until:
+            last = min(until, (newest // _CHECKPOINT + 1) * _CHECKPOINT)
+            entry += grown(Path(log.name), last - 1, entry) * 10
+            self._bench.rows(entry, 10).coalesce(1).write.format("delta").mode("append").save(log.name)
+            entry += 10
+
+    def _record(self) -> None:
+        us, eu = (Cursor.at(log.table_id(), _newest(log)) for log in self.logs)
+        state = read_links(self._eu)["us", str(self._topic)]
+        append_links(self._eu, [replace(state, cursor=us, target=eu, sequence=state.sequence + 1)])
+
+    def live(self, seconds: float, commits: int) -> None:
+        """So long a time of the day: commits of the topic, and the rows that links, producers and processes write meanwhile."""
+        self.grow(commits)
+        tables: dict[str, tuple[ClusterTables, Any, Callable[[], None]]] = {
+            "links": (self._eu, LINKS, self._record),
+            "ledgers": (self._us, LEDGERS, lambda: self._us.journal(LEDGERS).append([self._ledger(self.written["ledgers"])])),
+            "processes": (self._eu, PROCESSES, lambda: renew(self._eu)),
+        }
+        for kind, (cluster, schema, append) in tables.items():
+            rows = round(seconds / _EACH_S[kind])
+            self.written[kind] += rows
+            table = cluster.journal(schema)._table
+            until = table.latest_version() + rows
+            append()
+            while (newest := table.latest_version()) < until:
+                _repeat_newest(Path(table.name), min(until, (newest // _CHECKPOINT + 1) * _CHECKPOINT - 1))
+                if table.latest_version() < until:
+                    append()
+
+    def keep_house(self) -> None:
+        """A round of the process whose turn it is, in each cluster."""
+        for tables in (self._us, self._eu):
+            house = Housekeeper(tables)
+            house.stop()
+            house.round()
+
+    def _ledger(self, number: int) -> dict[str, Any]:
+        now = datetime.now(timezone.utc)
+        row: dict[str, Any] = {column.name: None for column in LEDGERS.columns}
+        return row | {
+            "topic": str(self._topic), "producer": "bench", "ledger_id": 1, "source": "", "uncompared": [], "end": number,
+            "source_count": number, "source_hash": 0, "publish_time": now, "table_id": "t", "table_version": 10**9,
+            "complete": False, "generation": 1, "sequence": number, "recorded_at": now,
+        }  # fmt: skip
+
+    def sizes(self) -> dict[str, Size]:
+        tables = {
+            "topic log, us": self.logs[0],
+            "topic log, eu": self.logs[1],
+            "system/ledgers, us": self._us.journal(LEDGERS)._table,
+            "system/links, eu": self._eu.journal(LINKS)._table,
+            "system/processes, eu": self._eu.journal(PROCESSES)._table,
+        }
+        return {name: _size(table) for name, table in tables.items()}
+
+    def costs_ms(self, batches: int) -> dict[str, float]:
+        """What a start of the link, a batch of it and a producer's append take now."""
+        starts = []
+        for _ in range(5):
+            began = time.monotonic()
+            link = self._bench.link(self._name)
+            starts.append((time.monotonic() - began) * 1000)
+            self._bench.stop(link)
+        turns, link, log = [], self._bench.link(self._name), self.logs[0]
+        for _ in range(batches):
+            self._bench.small_commit(Path(log.name))
+            began = time.monotonic()
+            link.run_turns(lambda: False)
+            turns.append((time.monotonic() - began) * 1000)
+        self._bench.stop(link)
+        appends = []
+        for number in range(batches):
+            rows = self._bench.rows(2_000_000_000 + self._entry + number * 10, 10).coalesce(1)
+            began = time.monotonic()
+            log.append(rows)
+            appends.append((time.monotonic() - began) * 1000)
+        self._bench.stop(self._bench.link(self._name))
+        return {
+            "start of the link": statistics.median(starts),
+            "batch as a turn": statistics.median(turns[5:]),
+            "batch as a stream": statistics.median(self._bench.batch_ms("link", self._name, batches)),
+            "append of a producer": statistics.median(appends[5:]),
+        }
+
+
+def day(bench: Bench, young: int, commits: int, batches: int) -> None:
+    """Print a day of `commits` flushes, or the part of it that is so many, kept small each ten minutes as a running process does it."""
+    bench.warm_up()
+    a_day = Day(bench, "day")
+    a_day.grow(young)
+    first = a_day.costs_ms(batches)
+    rounds = math.ceil(commits / _ROUND_COMMITS)
+    began, kept_s = time.monotonic(), 0.0
+    for _ in range(rounds):
+        a_day.live(FULL_ROUND_S, _ROUND_COMMITS)
+        before = time.monotonic()
+        a_day.keep_house()
+        kept_s += time.monotonic() - before
+    print(
+        f"  a day in {time.monotonic() - began:.0f} s, of which keeping house {kept_s:.0f} s in {rounds} rounds of two clusters"
+    )
+    written = ", ".join(f"{count:,} {what}" for what, count in a_day.written.items())
+    print(f"  written: {written} (commits: of each topic log; the others: rows, each a commit and a file)")
+    a_day.live(FULL_ROUND_S, _ROUND_COMMITS)
+    print("  what is there at the end of the day, just before a round:")
+    for name, size in a_day.sizes().items():
+        print(f"    {name:22} {size}")
+    last = a_day.costs_ms(batches)
+    for what, ms in first.items():
+        print(
+            f"  {what:22} at {young:,} commits {ms:6.0f} ms, at the end of the day {last[what]:6.0f} ms: {last[what] / ms:.2f} x"
+        )
+    print("  (wanted: a batch at most 1.5 x, a start the same)")
+
+
+def _newest(log: Table) -> Any:
+    commit = log.commit_at(log.latest_version())
+    assert commit is not None
+    return commit
+
+
+def _size(table: Table) -> Size:
+    folder = Path(table.name) / "_delta_log"
+    return Size(
+        table.read().count(), len(read_folder(folder).commits), len(os.listdir(folder)), sum(1 for _ in Path(table.name).rglob("*.parquet")) - sum(1 for _ in folder.glob("*.parquet"))
+    )  # fmt: skip
+
+
+def _repeat_newest(table: Path, until: int) -> None:
+    """Repeat the newest commit of a table up to version `until`: hard links to its file and a commit file each."""
+    folder = table / "_delta_log"
+    newest = newest_version(folder)
+    assert newest is not None
+    lines = [json.loads(line) for line in (folder / f"{newest:020}.json").read_text().splitlines()]
+    info = next(line for line in lines if "commitInfo" in line)
+    (added,) = [line["add"] for line in lines if "add" in line]
+    for version in range(newest + 1, until + 1):
+        path = f"part-{version:09}-{time.monotonic_ns()}.snappy.parquet"
+        os.link(table / unquote(added["path"]), table / path)
+        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in (info, {"add": {**added, "path": path}}))
+        (folder / f"{version:020}.json").write_text(text)
+        for number in range(3):
+            (folder / f".{version:020}.checksum{number}").touch()

@@ -1,0 +1,89 @@
+"""What the doctor says of storages, locks and the session; the rest of it is in tests/test_cli.py."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geo.config_tree import Cluster, Config
+from geo.log.process import this_process
+from geo.ops.doctor import Finding, examine
+
+
+def _of(findings: list[Finding], where: str) -> list[tuple[str, str]]:
+    return [(finding.level, finding.what) for finding in findings if finding.where == where]
+
+
+@pytest.mark.spark
+def test_a_storage_that_may_not_be_written_is_told_also_where_it_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    clusters = {
+        "us": Cluster("us", root="s3a://bucket/us"),
+        "ap": Cluster("ap", root="s3a://bucket/ap", single_driver=True),
+        "eu": Cluster("eu", root=str(tmp_path / "eu")),
+    }
+    findings = examine(spark, Config("geo.yaml", clusters))
+    us, ap, eu = (_of(findings, f"cluster {name}") for name in clusters)
+    assert us[0][0] == "warn"
+    assert us[0][1].startswith("s3a://bucket/us: commits to plain S3 are not safe")
+    assert us[1][0] == "error", "there is no S3 client here"
+    assert ap[0] == ("ok", "s3a://bucket/ap: one driver at a time writes it, says its configuration (single_driver)")
+    assert eu[0] == (
+        "ok",
+        f"{tmp_path / 'eu'} is a local disk: commits of all processes of this host are serialised by file locks",
+    )
+    assert {level for level, _ in eu} == {"ok"}
+
+
+@pytest.mark.spark
+def test_a_commit_that_stands_still_is_told_with_how_to_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    locks = tmp_path / "eu" / "locks" / "system"
+    locks.mkdir(parents=True)
+    me = this_process(0)
+    holder = type(me)(me.host, child.pid, started)
+    (locks / "owners.lock").write_text(holder.encode())
+    config = Config("geo.yaml", {"eu": Cluster("eu", root=str(tmp_path / "eu"))})
+
+    def told() -> list[Finding]:
+        return [finding for finding in examine(spark, config) if "owners.lock" in finding.what]
+
+    try:
+        assert told() == []
+        child.send_signal(signal.SIGSTOP)
+        while not holder.stopped:
+            time.sleep(0.002)
+        (found,) = told()
+        assert "is stopped in the middle of a commit" in found.what
+        assert found.fix == f"kill -CONT {child.pid}, or kill -KILL {child.pid}"
+    finally:
+        child.kill()
+        child.wait()
+    (found,) = told()
+    assert f"process {child.pid} on {me.host} died while it committed" in found.what
+
+
+@pytest.mark.spark
+def test_a_session_in_which_a_commit_can_land_twice_is_told(spark: SparkSession) -> None:
+    key = "spark.databricks.delta.commit.idempotencyCheck.enabled"
+
+    def told() -> list[str]:
+        return [
+            finding.what
+            for finding in examine(spark, Config("geo.yaml", {"x": Cluster("x", root="/nowhere/x")}))
+            if key in finding.what
+        ]
+
+    before = spark.conf.get(key)
+    spark.conf.set(key, "false")
+    try:
+        assert told() == [f"{key} is not set: a commit whose answer is lost on the way lands twice"]
+        assert told() == [], "what writes sets it, where the session takes it"
+    finally:
+        spark.conf.set(key, str(before))
