@@ -114,6 +114,8 @@ class Mesh:
             "source_version": self.version(source, name),
             "target_table_id": "t",
             "target_version": 0,
+            "origins": [source],
+            "expired": 0,
             "sequence": self._sequence,
             "updated_at": EVER,
         }
