@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 VERSION_PROPERTY = "geo.schema.version"
 KIND_PROPERTY = "geo.table"
@@ -35,6 +36,10 @@ class TableSchema:
     subject: tuple[str, ...] = ()
     order: tuple[str, ...] = ("sequence",)
     least_version: int = 1
+
+    def place(self, row: Any) -> tuple[Any, ...]:
+        """By which rows of one subject are ordered: the last counts."""
+        return tuple(row[name] for name in self.order)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What a producer may go on from: its record, the commits made since, and what the logs hold (L3). Pure: no Spark, clock or I/O.
 
-The record names a commit of the log by table, version and id, up to which it is exact (`Place`). `tell` reads the commits above
+The record names a commit of the log up to which it is exact. `tell` reads the commits above
 it, `fold` adds the producer's own batches among them, `continued` says which of its ledgers may go on.
 """
 
@@ -12,17 +12,8 @@ from dataclasses import dataclass, replace
 from geo.errors import UnsafeError
 from geo.log.clock import CLOCK_TOLERANCE_US
 from geo.log.commits import Commit, Kind
+from geo.log.history import CommitName, Gone, parted, with_gaps
 from geo.log.ledgers import REBUILD_KEY, Batch, Ledger, LedgerKey, Progress
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A commit of a log, named by more than its number."""
-
-    table_id: str
-    version: int
-    commit_id: str | None
-    """None: it was gone already when it was looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +44,19 @@ class Told:
 
 
 def tell(
-    known: Place, table_id: str, newest: int, at_known: Commit | None, first: int, commits: Iterable[Commit], producer: str
+    known: CommitName, table_id: str, newest: int, at_known: Commit | None, first: int, commits: Iterable[Commit], producer: str
 ) -> Told:
     """What `commits`, those of the versions `first` to `newest` that are there, tell a producer that knows the log up to `known`.
 
     `table_id` is the log's now, `at_known` the commit that is now at `known.version`; None: it is not there.
     """
-    if table_id != known.table_id:
-        return Told(broken=f"the log was made anew: its table id is {table_id}, it was {known.table_id}")
-    if newest < known.version:
-        return Told(broken=f"the log is an older copy: it ends at version {newest}, it was at {known.version}")
-    if at_known is not None and known.commit_id is not None and at_known.commit_id != known.commit_id:
-        return Told(
-            broken=f"the log is an older copy that has grown: its version {known.version} is {at_known.operation} "
-            f"{at_known.who}, another commit than the one that was there"
-        )
-    own, gone, broken, due = [], [], None, first
-    for commit in commits:
-        if commit.version > due:
-            gone += [due, commit.version - 1]
-        due = commit.version + 1
+    if (other := parted(known, table_id, newest, at_known)) is not None:
+        return Told(broken=f"the log {other.how}")
+    own, gone, broken = [], [], None
+    for commit in with_gaps(commits, first, newest):
+        if isinstance(commit, Gone):
+            gone += [commit.first, commit.last]
+            continue
         if broken is None and commit.kind in (Kind.RESTORE, Kind.REWRITE):
             broken = f"version {commit.version} of the log is a {commit.operation} {commit.who}"
         elif broken is None and commit.has_record(REBUILD_KEY):
@@ -80,8 +64,6 @@ def tell(
         batch = Batch.decode(commit.user_metadata)
         if batch is not None and batch.producer == producer:
             own.append(Own(commit.version, commit.commit_id, batch))
-    if due <= newest:
-        gone += [due, newest]
     return Told(tuple(own), (gone[0], gone[-1]) if gone else None, broken)
 
 

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 from geo.config_tree import Config
 from geo.errors import SourceChangedError
 from geo.log.commits import ERASED, EXPIRED
-from geo.log.continuing import Place, Told, continued, fold, tell
+from geo.log.continuing import Told, continued, fold, tell
 from geo.log.frames import utc
+from geo.log.history import CommitName
 from geo.log.ledgers import REBUILD_KEY, RECORD_KEY, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.names import Topic
 from geo.log.peers import ledger_ends, peer_ends
@@ -44,7 +45,7 @@ class LedgerTable:
         self._journal = tables.journal(LEDGERS)
         self._generation, self._sequence = generation, 0
         self._looked = -1
-        self.known = Place("", -1, None)
+        self.known = CommitName("", -1, None)
         self.checkpoint_id: str | None = None
         self.complete = True
         """Whether the newest row says that the producer stopped cleanly after it."""
@@ -60,14 +61,14 @@ class LedgerTable:
         the producer may be in flight. Raises UnsafeError as `continued`.
         """
         rows = self._journal.newest(f"topic = '{self._topic}' AND producer = '{self._producer}'")
-        rows.sort(key=lambda row: (row["generation"], row["sequence"]))
+        rows.sort(key=LEDGERS.place)
         recorded, told = _progress(rows), Told()
         if rows:
             last = rows[-1]
             # A table of owners that was lost begins at 1 again; what is written now must count all the same.
             self._generation, self._sequence = max(self._generation, last["generation"]), last["sequence"]
             self.checkpoint_id, self.complete = last["checkpoint_id"], last["complete"]
-            self.known = Place(last["table_id"], last["table_version"], last["table_commit"])
+            self.known = CommitName(last["table_id"], last["table_version"], last["table_commit"])
             told = self._tell(seen, self.known.version + 1)
         found, changed = fold(recorded, told)
         ends, peers = self._all_ends(found)
@@ -80,9 +81,9 @@ class LedgerTable:
         if not rows or told.broken is not None or told.missing is not None:
             # Nothing of this producer is in flight and all of it is accounted for, so its record may begin here.
             newest = self._log.commit_at(seen.version)
-            self.known = Place(seen.table_id, seen.version, newest.commit_id if newest else None)
+            self.known = CommitName(seen.table_id, seen.version, newest.commit_id if newest else None)
         elif told.own:
-            self.known = Place(seen.table_id, told.own[-1].version, told.own[-1].commit_id)
+            self.known = CommitName(seen.table_id, told.own[-1].version, told.own[-1].commit_id)
         self._looked = seen.version
         changed |= {key for key, ledger in progress.ledgers.items() if ledger.uncompared != found.ledgers[key].uncompared}
         if reasons:
@@ -136,9 +137,9 @@ class LedgerTable:
             _, reasons = continued(progress, ends, {}, told)
             if reasons:
                 raise self._changed("; ".join(reasons.values()))
-            self.known = Place(seen.table_id, told.missing[1], None) if appended is not None else self.known
+            self.known = CommitName(seen.table_id, told.missing[1], None) if appended is not None else self.known
         if mine:
-            self.known = Place(seen.table_id, mine[-1].version, mine[-1].commit_id)
+            self.known = CommitName(seen.table_id, mine[-1].version, mine[-1].commit_id)
         self._looked = seen.version
         return seen.version
 

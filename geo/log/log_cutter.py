@@ -13,12 +13,10 @@ from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
 from geo.config_tree import Config
-from geo.errors import GeoError, RetryableError, first_line
+from geo.errors import RetryableError, first_line
 from geo.log.checkpoints import last_planned_batch, planned_end
 from geo.log.cut import HOLDS_S, KEEP, Cut, Reader, cut_below
 from geo.log.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
@@ -28,6 +26,7 @@ from geo.log.ledgers import Batch
 from geo.log.names import Topic
 from geo.log.table import Table
 from geo.log.tables import ClusterTables
+from geo.streams import FAULTS
 from schemas import LEDGERS, LINKS
 
 log = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ class LogCutter:
                 if root is not None and not root.exists():
                     raise RetryableError(f"{root} is not there")
                 self._read[target] = {row["topic"]: row for row in there.journal(LINKS).newest(f"source = '{self._cluster}'")}
-            except (GeoError, PySparkException, Py4JError) as error:
+            except FAULTS as error:
                 log.info("cluster %s cannot be read, a day of commits is kept for its links: %s", target, first_line(error))
                 self._read[target] = None
         return self._read[target]
@@ -120,16 +119,14 @@ class LogCutter:
         age_s = 0.0 if local is None else time.time() - (local / "offsets" / str(last)).stat().st_mtime
         try:
             version = None if last == 0 else planned_end(self._tables.spark, place, batch)
-        except (RetryableError, OSError, PySparkException):
+        except FAULTS:
             version = None
         yield Reader("the folding query", version, age_s, self._config.policy(topic).longest_outage_s)
 
     def _producers(self, topic: Topic, folder: Path, below: int) -> Iterator[Reader]:
         """The producers that did not stop cleanly and have commits in what would go that their record does not tell of."""
         newest: dict[str, Row] = {}
-        for row in sorted(
-            self._tables.journal(LEDGERS).newest(f"topic = '{topic}'"), key=lambda r: (r["generation"], r["sequence"])
-        ):
+        for row in sorted(self._tables.journal(LEDGERS).newest(f"topic = '{topic}'"), key=LEDGERS.place):
             newest[row["producer"]] = row
         for producer, row in newest.items():
             if row["complete"]:

@@ -171,7 +171,7 @@ def claim(
     owners, token = tables.journal(OWNERS), secrets.token_hex(8)
     for _ in range(_CLAIM_TRIES):
         rows = {row["runner"]: row for row in owners.newest()}
-        found = [Owner(r["runner"], r["generation"], r["token"], r["holder"], r["state"] == "released") for r in rows.values()]
+        found = [_owner(row) for row in rows.values()]
         held = [owner for owner in found if owner.runner in runners and not owner.released]
         there = [fence_generation(name) for folder in fences.values() for name in tables.files.names(folder)]
         decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=take_over)

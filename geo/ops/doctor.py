@@ -12,8 +12,6 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from geo.config_tree import Config
@@ -25,6 +23,7 @@ from geo.log.topics import registered_topics
 from geo.replication.link_state import State
 from geo.replication.link_table import read_links
 from geo.session import SPARK_DEFAULTS, require_delta
+from geo.streams import FAULTS
 from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
 from schemas.topic_log import retention_days
 
@@ -55,7 +54,7 @@ def examine(spark: SparkSession, config: Config) -> list[Finding]:
             tables = ClusterTables(spark, cluster)
             for part in (_storage(tables), _tables(tables), _owners(tables), _links(tables, config)):
                 findings.extend(part)  # also what it found before it failed
-        except (GeoError, PySparkException, Py4JError, OSError) as error:
+        except FAULTS as error:
             what = first_line(error)
             findings.append(
                 Finding("error", f"cluster {name}", f"cannot be read: {what}", "check the path, the credentials, spark_conf")
@@ -143,7 +142,7 @@ def _tables(tables: ClusterTables) -> Iterator[Finding]:
     for topic in (registered.topic for registered in topics):
         try:
             table, _ = open_log(tables, topic)
-        except (GeoError, PySparkException) as error:
+        except FAULTS as error:
             yield Finding("error", where, first_line(error), "restore the table, or remove its row from system/topics")
             continue
         properties = table.properties()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from geo.log.commits import Commit, Kind
-from geo.replication.link_state import Cursor, LinkRecord, LinkState, State
+from geo.log.history import CommitName, Gone, parted, with_gaps
+from geo.replication.link_state import LinkRecord, LinkState, State
 from geo.replication.source_history import Compare, Fault
 
 LOOK_LIMIT = 20_000
@@ -25,40 +27,38 @@ class TargetSeen:
     that brought each origin. `own`: the newest complete record of the link that looks.
     """
 
-    newest: Cursor
+    newest: CommitName
     why: str | None = None
     brought: Mapping[str, LinkRecord] = field(default_factory=dict)
     own: LinkRecord | None = None
 
 
-def look_at_target(link: str, since: Cursor, table_id: str, newest: int, commits: Iterable[Commit]) -> TargetSeen:
+def look_at_target(link: str, since: CommitName, table_id: str, newest: int, commits: Iterable[Commit]) -> TargetSeen:
     """Look at the target's commits from the one at `since` (which is expected to be the first of `commits`) to `newest`, oldest
     first. They are read once, and none is kept."""
-    here = Cursor(table_id, newest, since.commit_id if newest == since.version else "")
-    if table_id != since.table_id or newest < since.version:
-        return TargetSeen(here, "the target's log is not the one this link wrote")
+    commits = iter(commits)
+    first = next(commits, None)
+    there = first if first is not None and first.version == since.version else None
+    here = CommitName(table_id, newest, since.commit_id if newest == since.version else None)
+    if (other := parted(since, table_id, newest, there)) is not None:
+        return TargetSeen(here, f"the target {other.how}")
     if newest - since.version > LOOK_LIMIT:
         return TargetSeen(here, f"the target has {newest - since.version} commits since the link was last recorded")
     why: str | None = None
     brought: dict[str, LinkRecord] = {}
     own: LinkRecord | None = None
-    expected = since.version
-    for commit in commits:
-        if commit.version != expected:
-            why = why or f"commits {expected}-{commit.version - 1} of the target are gone"
-        expected = commit.version + 1
-        here = Cursor.at(table_id, commit)
+    for commit in with_gaps(chain([] if first is None else [first], commits), since.version, newest):
+        if isinstance(commit, Gone):
+            why = why or f"{commit} of the target are gone"
+            continue
+        here = CommitName.of(table_id, commit)
         if commit.version == since.version:
-            if commit.commit_id != since.commit_id:
-                why = f"version {since.version} of the target is another commit than this link saw: an older copy was put back"
             continue
         if commit.kind in (Kind.RESTORE, Kind.REWRITE):
             why = why or f"the target was changed: {commit.operation} {commit.who}"
         if (record := LinkRecord.decode(commit.user_metadata)) is not None:
             brought |= dict.fromkeys(record.origins, record)
             own = record if record.link == link and not record.reconciling else own
-    if expected <= newest:
-        why = why or f"commits {expected}-{newest} of the target are gone"
     return TargetSeen(here, why, brought, own)
 
 
@@ -77,7 +77,7 @@ def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:
 class Standing:
     """Where a link stands: the cursor up to which the target holds everything; None or `why` if that cannot be told."""
 
-    cursor: Cursor | None
+    cursor: CommitName | None
     why: str | None = None
 
 
@@ -103,7 +103,7 @@ def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, o
 class GoOn:
     """Read on from the cursor."""
 
-    cursor: Cursor
+    cursor: CommitName
 
 
 @dataclass(frozen=True, slots=True)

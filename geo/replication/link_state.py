@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from geo.errors import SchemaError
-from geo.log.commits import Commit
+from geo.log.history import CommitName
 
 RECORD_KEY = "geo.link"
 RECORD_VERSION = 1
@@ -26,22 +26,6 @@ class State(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
-    """A commit of a table, by name and not only by number: in a history that grew again the number has another id."""
-
-    table_id: str
-    version: int
-    commit_id: str
-
-    @classmethod
-    def at(cls, table_id: str, commit: Commit) -> Cursor:
-        return cls(table_id, commit.version, commit.commit_id)
-
-    def __str__(self) -> str:
-        return f"version {self.version}"
-
-
-@dataclass(frozen=True, slots=True)
 class LinkRecord:
     """What a link's append says in its own commit (userMetadata): with it the target holds, of these origins, all that the source had
     up to `cursor`. `reconciling`: it is a step of a reconcile at that commit of the source, after which the target does not yet."""
@@ -49,7 +33,7 @@ class LinkRecord:
     link: str
     origins: tuple[str, ...]
     topic: str
-    cursor: Cursor
+    cursor: CommitName
     generation: int
     token: str
     reconciling: bool = False
@@ -90,7 +74,7 @@ class LinkRecord:
                 fields["link"],
                 tuple(fields["origins"]),
                 fields["topic"],
-                Cursor(*fields["reconciling" if reconciling else "cursor"]),
+                CommitName(*fields["reconciling" if reconciling else "cursor"]),
                 fields["generation"],
                 fields["token"],
                 reconciling=reconciling,
@@ -114,8 +98,8 @@ class LinkState:
     reason: str | None
     generation: int
     origins: tuple[str, ...]
-    cursor: Cursor | None
-    target: Cursor | None
+    cursor: CommitName | None
+    target: CommitName | None
     floors: Mapping[str, int] | None
     expired: int
     sequence: int

@@ -7,8 +7,9 @@ from datetime import datetime, timezone
 
 from pyspark.sql import Row
 
+from geo.log.history import CommitName
 from geo.log.tables import ClusterTables
-from geo.replication.link_state import Cursor, LinkState, State
+from geo.replication.link_state import LinkState, State
 from schemas import LINKS
 
 
@@ -57,7 +58,7 @@ def _state(row: Row) -> LinkState:
     )
 
 
-def _columns(prefix: str, cursor: Cursor | None) -> dict[str, object]:
+def _columns(prefix: str, cursor: CommitName | None) -> dict[str, object]:
     return {
         f"{prefix}_table_id": cursor.table_id if cursor else None,
         f"{prefix}_version": cursor.version if cursor else None,
@@ -65,7 +66,7 @@ def _columns(prefix: str, cursor: Cursor | None) -> dict[str, object]:
     }
 
 
-def _cursor(row: Row, prefix: str) -> Cursor | None:
+def _cursor(row: Row, prefix: str) -> CommitName | None:
     if row[f"{prefix}_version"] is None:
         return None
-    return Cursor(row[f"{prefix}_table_id"], row[f"{prefix}_version"], row[f"{prefix}_commit"])
+    return CommitName(row[f"{prefix}_table_id"], row[f"{prefix}_version"], row[f"{prefix}_commit"])

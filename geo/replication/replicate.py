@@ -17,11 +17,12 @@ from pyspark.sql import SparkSession
 from geo.config_tree import Config, Link
 from geo.crash import CrashPoint, reach
 from geo.errors import FencedError, GeoError, RetryableError, UsageError, first_line
+from geo.log.history import CommitName
 from geo.log.names import ALL_TOPICS, topic_glob_matches
 from geo.log.ownership import Ownership, claim, release
 from geo.log.tables import ClusterTables
 from geo.log.topics import Registered, registered_topics
-from geo.replication.link_state import Cursor, LinkState, State, backoff_s
+from geo.replication.link_state import LinkState, State, backoff_s
 from geo.replication.link_table import append_links, read_links
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
@@ -84,7 +85,7 @@ class _Slot:
     """That failed in a row."""
     stuck: int = 0
     """Of these, those that failed behind the start, the cursor being `stuck_at`."""
-    stuck_at: Cursor | None = None
+    stuck_at: CommitName | None = None
     again_at: float = 0.0
     looked_at: float = 0.0
     asked_at: float = 0.0
@@ -96,7 +97,9 @@ class _Slot:
     def report(self) -> LinkReport:
         work = self.work
         position = work.cursor.version if work.cursor is not None else None
-        return LinkReport(work.link.link_name, str(work.topic), self.state, self.reason, work.replicated, position, work.expired)
+        return LinkReport(
+            work.link.link_name, str(work.topic), self.state, self.reason, work.replicated, position, work.row.expired
+        )
 
 
 class Replicator:
@@ -349,7 +352,7 @@ class Replicator:
             log.warning("positions could not be recorded, the next time says more: %s", first_line(error))
             return [slot for slot in kept if all(slot is not other for other, _ in moved)]
         for slot, now in moved:
-            slot.work.note(now)
+            slot.work.row.note(now)
         if moved:
             reach(CrashPoint.LINK_STATE_RECORDED)
         return kept

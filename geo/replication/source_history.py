@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from geo.log.commits import Commit, Kind
+from geo.log.history import CommitName, Gone, parted, with_gaps
 from geo.log.ledgers import Batch
-from geo.replication.link_state import Cursor, LinkRecord
+from geo.replication.link_state import LinkRecord
 
 LOOK_BACK = 8
 """Commits below the cursor that are looked at too, to recognise a commit that landed twice: its writer did not hear that it had
@@ -29,7 +30,7 @@ class Fault:
     lost: Sequence[str] = field(default=())
     """Messages that are no longer in the source, as `origin:ledger:first-last`."""
 
-    def message(self, source: str, target: str, topic: str, cursor: Cursor | None) -> str:
+    def message(self, source: str, target: str, topic: str, cursor: CommitName | None) -> str:
         lost = f" No longer in the source: {', '.join(self.lost)}." if self.lost else ""
         versions = f"version {self.first}" if self.first == self.last else f"versions {self.first}-{self.last}"
         held = f"{target} holds everything up to version {cursor.version}; " if cursor else ""
@@ -49,44 +50,30 @@ class Compare:
 
 
 def judge(
-    cursor: Cursor, table_id: str, newest: int, before: Sequence[Commit], since: Iterable[Commit]
+    cursor: CommitName, table_id: str, newest: int, before: Sequence[Commit], since: Iterable[Commit]
 ) -> Fault | Compare | None:
     """Whether a link may read the versions above its cursor, up to `newest` of the source.
 
     `table_id` and `newest` are the source's now. `before` are the LOOK_BACK commits that end at the cursor's, `since` those above
     it, both oldest first and as far as they are there; `since` is read once. None: it may.
     """
-    if table_id != cursor.table_id:
-        what = f"the source was dropped and created again: its table is {table_id}, the link read {cursor.table_id}"
-        return Fault(what, 0, cursor.version)
-    if newest < cursor.version:
-        what = f"the source ends at version {newest}, the link has read up to {cursor.version}: an older copy was put back"
-        return Fault(what, newest + 1, cursor.version)
     at_cursor = next((commit for commit in before if commit.version == cursor.version), None)
-    if at_cursor is not None and at_cursor.commit_id != cursor.commit_id:
-        what = (
-            f"version {cursor.version} of the source is another commit than the link read ({at_cursor.operation} {at_cursor.who}): "
-            "an older copy was put back and has grown since"
-        )
-        return Fault(what, cursor.version, cursor.version)  # where the histories parted nobody knows
-
-    seen, compare = cursor.version, None
+    if (other := parted(cursor, table_id, newest, at_cursor)) is not None:
+        return Fault(f"the source {other.how}", other.first, other.last)
+    compare: Compare | None = None
     ids = deque((commit.commit_id for commit in before), LOOK_BACK + 1)
-    for commit in since:
+    for commit in with_gaps(since, cursor.version + 1, newest):
+        if isinstance(commit, Gone):
+            if compare is None or not compare.unseen:
+                compare = Compare(f"{commit} of the source are gone (log cleanup)", unseen=True)
+            continue
         if (fault := _fault(commit)) is not None:
             return fault
-        if commit.version != seen + 1:
-            compare = compare or Compare(
-                f"commits {seen + 1}-{commit.version - 1} of the source are gone (log cleanup)", unseen=True
-            )
-        elif commit.kind is Kind.ERASURE:
+        if commit.kind is Kind.ERASURE:
             compare = compare or Compare(f"messages were erased in the source ({commit.who})")
         elif commit.commit_id in ids:
             compare = compare or Compare(f"version {commit.version} of the source is a commit that landed twice")
         ids.append(commit.commit_id)
-        seen = commit.version
-    if seen < newest:
-        compare = compare or Compare(f"commits {seen + 1}-{newest} of the source are gone (log cleanup)", unseen=True)
     if at_cursor is None:
         compare = Compare(f"the commit that the link stood at, version {cursor.version}, is gone (log cleanup)", unseen=True)
     return compare

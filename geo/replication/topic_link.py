@@ -7,8 +7,6 @@ what a start does (link_start), what may be missing (gaps), who may write (geo.l
 from __future__ import annotations
 
 import logging
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -23,14 +21,15 @@ from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
 from geo.log.checkpoints import forget, planned_end
 from geo.log.commits import ERASED, EXPIRED, Commit
+from geo.log.history import CommitName
 from geo.log.names import Topic
 from geo.log.ownership import Ownership, Runner, origin_runner
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic, grow
 from geo.replication import gaps, missing_rows
+from geo.replication.link_row import LinkRow
 from geo.replication.link_start import Reconcile, Standing, TargetSeen, lacks, look_at_target, standing, start
-from geo.replication.link_state import RECORD_KEY, Cursor, LinkRecord, LinkState, State
-from geo.replication.link_table import append_links
+from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState, State
 from geo.replication.reconcile import BothLogs, now_us
 from geo.replication.routing_column import verdict_column
 from geo.replication.rule import Rule, Verdict
@@ -44,10 +43,6 @@ TURN_BYTES = 1024**3
 
 TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
-
-RENEW_COMMITS, RENEW_S = 1_000, 3600.0
-"""When the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the target's
-log keeps them for a day."""
 
 _NEVER_SPLIT = str(2**31 - 1)
 """maxFilesPerTrigger: a batch takes whole commits, so that no ledger is seen with a hole in the target for a moment."""
@@ -78,15 +73,10 @@ class TopicLink:
         self.query: StreamingQuery | None = None
         self.failure: Exception | None = None
         self.replicated = 0
-        self.expired = 0
-        """Messages that this run left out because they had expired."""
-        self.cursor: Cursor | None = None
-        self._recorded: LinkState | None = None
-        self._floors: Mapping[str, int] | None = None
-        self._target_seen: Cursor | None = None
+        self.row = LinkRow(target, link.source, topic, self.rule.origins)
+        self.cursor: CommitName | None = None
+        self._target_seen: CommitName | None = None
         self._checkpoint = ""
-        self._expired_recorded = 0
-        self._noted_at = -math.inf
 
     def __str__(self) -> str:
         return f"{self.link.link_name} {self.topic}"
@@ -123,7 +113,8 @@ class TopicLink:
         is not fetched any more, what is there stays. `failed_before`: tries that failed in a row.
         Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError, RetryableError.
         """
-        self._ownership, self._recorded, self.query, self.cursor = ownership, recorded, None, None
+        self._ownership, self.query, self.cursor = ownership, None, None
+        self.row.begin(recorded, ownership.generation)
         ownership.refuse_if_lost()
         self._source_log, columns = open_log(self.source, self.topic)
         self._target_log = self.target.log(self.topic)
@@ -135,7 +126,6 @@ class TopicLink:
         stands = standing(recorded, looked, self.link.link_name, self.rule.origins)
         judged = self._judge(stands.cursor) if stands.cursor is not None else None
         decision = start(recorded, stands, judged, accept_source=accept_source, failed_before=failed_before)
-        self._floors = recorded.floors if recorded is not None else None
         if isinstance(decision, Fault):
             raise self._refusal(decision, stands)
         if isinstance(decision, Reconcile):
@@ -144,10 +134,10 @@ class TopicLink:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
             self.cursor, self._target_seen = decision.cursor, looked.newest
             if recorded is not None and self.cursor != recorded.cursor:
-                self._flush(self._state(State.RUNNING, None, self.cursor, self._target_seen))
+                self.row.append(self.row.following(State.RUNNING, None, self.cursor, self._target_seen))
                 reach(CrashPoint.LINK_START_RECORDED)
 
-    def _judge(self, cursor: Cursor) -> Fault | Compare | None:
+    def _judge(self, cursor: CommitName) -> Fault | Compare | None:
         """What the source's commits above the cursor mean, up to its newest."""
         seen = self._source_log.look()
         if seen is None:
@@ -157,7 +147,7 @@ class TopicLink:
         since = self._source_log.commits(cursor.version + 1, newest, only=_LOOKED_FOR)
         return judge(cursor, seen.table_id, newest, before, since)
 
-    def _look_at_target(self, since: Cursor) -> TargetSeen:
+    def _look_at_target(self, since: CommitName) -> TargetSeen:
         """The commits of the target from the one at `since` to its newest."""
         seen = self._target_log.look()
         if seen is None:
@@ -171,7 +161,7 @@ class TopicLink:
         if not fault.lost:
             # What it held and has no more, and what it would never get to hold.
             version = self._source_log.latest_version()
-            lost = [*self._logs.gone_from_source(), *self._logs.lost(version, self._floors)]
+            lost = [*self._logs.gone_from_source(), *self._logs.lost(version, self.row.floors)]
             fault = replace(fault, lost=lost[:10])
         return SourceChangedError(fault.message(self.link.source, self.link.target, str(self.topic), cursor))
 
@@ -180,13 +170,15 @@ class TopicLink:
     def _reconcile(self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None) -> None:
         """Step 4. Each step's record says `reconciling`; the cursor is recorded after the last one."""
         source, logs = self._newest_of_source(), self._logs
-        if self._recorded is not None and decision.why is not None:
+        if self.row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self, decision.why)
         if start_at is not None:
-            self._floors = logs.floors(start_at, source.version)
-            if self._floors and self._recorded is None:
-                self._flush(self._state(State.RUNNING, None, None, None))  # floors are fixed before the first row comes
-        if decision.check_lost and (lost := logs.lost(source.version, self._floors)):
+            self.row.floors = logs.floors(start_at, source.version)
+            if self.row.floors and self.row.recorded is None:
+                self.row.append(
+                    self.row.following(State.RUNNING, None, None, None)
+                )  # floors are fixed before the first row comes
+        if decision.check_lost and (lost := logs.lost(source.version, self.row.floors)):
             what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
             begin = stands.cursor.version + 1 if stands.cursor is not None else 0
             raise self._refusal(Fault(what, min(begin, source.version), source.version, lost[:10]), stands)
@@ -194,23 +186,23 @@ class TopicLink:
         assert seen is not None
         pinned = self._target_log.commit_at(seen.version)
         assert pinned is not None
-        target = Cursor.at(seen.table_id, pinned)
-        for rows in logs.missing(source.version, target.version, self._floors, gaps.STEP_ROWS):
+        target = CommitName.of(seen.table_id, pinned)
+        for rows in logs.missing(source.version, target.version, self.row.floors, gaps.STEP_ROWS):
             reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
             self._append(self._shaped(rows), source, reconciling=True)
             reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
         self._target_seen = self._still_there(target)
         self.cursor = source
-        self._flush(self._state(State.STOPPED, None, self.cursor, self._target_seen))
+        self.row.append(self.row.following(State.STOPPED, None, self.cursor, self._target_seen))
 
-    def _newest_of_source(self) -> Cursor:
+    def _newest_of_source(self) -> CommitName:
         seen = self._source_log.look()
         newest = self._source_log.commit_at(seen.version) if seen is not None else None
         if seen is None or newest is None:
             raise RetryableError(f"{self}: the source's log {self._source_log} cannot be read at its newest version.")
-        return Cursor.at(seen.table_id, newest)
+        return CommitName.of(seen.table_id, newest)
 
-    def _still_there(self, since: Cursor) -> Cursor:
+    def _still_there(self, since: CommitName) -> CommitName:
         """The target's newest commit. Raises RetryableError if anything since `since` took messages away or brought some of our origins
         by another link."""
         looked = self._look_at_target(since)
@@ -331,20 +323,20 @@ class TopicLink:
         now = now_us()
         reach(CrashPoint.LINK_BEFORE_APPEND)
         expired = self._expired_in(rows, commits, now)
-        crossing = rows.where(missing_rows.wanted(self.rule, self._floors, now))
-        cursor = Cursor.at(self.cursor.table_id, commits[-1])
+        crossing = rows.where(missing_rows.wanted(self.rule, self.row.floors, now))
+        cursor = CommitName.of(self.cursor.table_id, commits[-1])
         self._append(self._shaped(crossing), cursor)
         reach(CrashPoint.LINK_AFTER_APPEND)
         self.cursor = cursor
         if expired:
-            self.expired += expired
+            self.row.expired += expired
             log.warning("%s: %d messages had expired when they were read; left out", self, expired)
 
     def _move_to(self, commit: Commit) -> None:
         """Nothing of our origins came: what other links wrote into the source goes back nowhere. No append is planned for it."""
         assert self.cursor is not None
         self._ownership.refuse_if_lost()
-        self.cursor = Cursor.at(self.cursor.table_id, commit)
+        self.cursor = CommitName.of(self.cursor.table_id, commit)
 
     def _expired_in(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> int:
         """How many rows are left out as expired. Asked of Spark only if a commit may hold something that old."""
@@ -356,7 +348,7 @@ class TopicLink:
     def _shaped(self, rows: DataFrame) -> DataFrame:
         return missing_rows.in_target_shape(rows, self._columns)
 
-    def _append(self, rows: DataFrame, cursor: Cursor, *, reconciling: bool = False) -> None:
+    def _append(self, rows: DataFrame, cursor: CommitName, *, reconciling: bool = False) -> None:
         """One commit with its record, sorted by id within the dates' files; none if there is no row."""
         seen = Observation()
         counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
@@ -375,62 +367,25 @@ class TopicLink:
 
     # -- its row -----------------------------------------------------------------------------------------------------
 
-    def progressed(self, state: State, reason: str | None = None) -> LinkState | None:
-        """The row to record now, after a look at the target's commits since the last look; None if the recorded one says nearly the same.
-        It is also renewed for the sake of the target's commit that it names: a start looks at all above it.
+    def progressed(self, state: State) -> LinkState | None:
+        """The row to record now, after a look at the target's commits since the last look; None if the recorded one says as much.
 
         The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor.
         Raises RetryableError if the target is not what it was, so that the next start compares; FencedError.
         """
         self._ownership.refuse_if_lost()
-        now = self._state(state, reason, self.cursor, None)
+        now = self.row.following(state, None, self.cursor, None)
         if self._target_seen is not None:
             self._target_seen = self._still_there(self._target_seen)
-        now, recorded = replace(now, target=self._target_seen), self._recorded
-        if recorded is None or now != replace(recorded, sequence=now.sequence, generation=now.generation, target=now.target):
-            return now
-        if now.target is None or now.target == recorded.target:
-            return None
-        moved = now.target.version - recorded.target.version if recorded.target is not None else RENEW_COMMITS
-        is_due = state is not State.RUNNING or moved >= RENEW_COMMITS or time.monotonic() - self._noted_at >= RENEW_S
-        return now if is_due else None
+        now = replace(now, target=self._target_seen)
+        return now if self.row.is_due(now) else None
 
-    def _state(self, state: State, reason: str | None, cursor: Cursor | None, target: Cursor | None) -> LinkState:
-        recorded = self._recorded
-        return LinkState(
-            source=self.link.source,
-            topic=str(self.topic),
-            state=state,
-            reason=reason,
-            generation=self._ownership.generation,
-            origins=tuple(sorted(self.rule.origins)),
-            cursor=cursor,
-            target=target,
-            floors=self._floors,
-            expired=(recorded.expired if recorded is not None else 0) + self.expired - self._expired_recorded,
-            sequence=(recorded.sequence if recorded is not None else 0) + 1,
-        )
-
-    def note(self, state: LinkState) -> None:
-        """`state` was recorded."""
-        self._recorded, self._expired_recorded, self._noted_at = state, self.expired, time.monotonic()
-
-    def flush(self, state: State, reason: str | None = None) -> None:
+    def flush(self, state: State) -> None:
         """Record the link's row now."""
-        if now := self.progressed(state, reason):
-            self._flush(now)
+        if now := self.progressed(state):
+            self.row.append(now)
 
     def flush_failure(self, state: State, reason: str) -> None:
         """Record that the link cannot go on, with the cursor as it was last known; nothing is looked at, for that may be what failed."""
         self._ownership.refuse_if_lost()
-        recorded = self._recorded
-        if recorded is None:
-            self._flush(self._state(state, reason, None, None))
-        else:
-            now = self._state(state, reason, recorded.cursor, recorded.target)
-            self._flush(replace(now, origins=recorded.origins, floors=recorded.floors))
-
-    def _flush(self, now: LinkState) -> None:
-        append_links(self.target, [now])
-        self.note(now)
-        reach(CrashPoint.LINK_STATE_RECORDED)
+        self.row.append(self.row.failed(state, reason))

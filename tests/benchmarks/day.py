@@ -20,10 +20,10 @@ from urllib.parse import unquote
 
 from geo.log.delta_log import newest_version, read_folder
 from geo.log.heartbeat import renew
+from geo.log.history import CommitName
 from geo.log.housekeeping import FULL_ROUND_S, Housekeeper
 from geo.log.table import Table
 from geo.log.tables import ClusterTables
-from geo.replication.link_state import Cursor
 from geo.replication.link_table import append_links, read_links
 from schemas import LEDGERS, LINKS, PROCESSES
 from tests.benchmarks.bench import Bench, grown
@@ -89,7 +89,7 @@ class Day:
             entry += 10
 
     def _record(self) -> None:
-        us, eu = (Cursor.at(log.table_id(), _newest(log)) for log in self.logs)
+        us, eu = (CommitName.of(log.table_id(), _newest(log)) for log in self.logs)
         state = read_links(self._eu)["us", str(self._topic)]
         append_links(self._eu, [replace(state, cursor=us, target=eu, sequence=state.sequence + 1)])
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from geo.errors import UnsafeError
 from geo.log.clock import CLOCK_TOLERANCE_US
 from geo.log.commits import EXPIRED, Commit
-from geo.log.continuing import Own, Place, Told, continued, fold, tell
+from geo.log.continuing import Own, Told, continued, fold, tell
+from geo.log.history import CommitName
 from geo.log.ledgers import REBUILD_RECORD, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, Span, new_keys, plan
 
 A, B = LedgerKey("a", None), LedgerKey("b", None)
-KNOWN = Place("table", 10, "id10")
+KNOWN = CommitName("table", 10, "id10")
 
 
 def _commit(version: int, operation: str = "WRITE", metadata: str | None = None, commit_id: str | None = None) -> Commit:
@@ -85,10 +86,10 @@ def test_upkeep_is_no_reason_to_stop(operation: str) -> None:
 
 
 def test_a_log_is_known_by_its_table_and_by_the_commit_of_the_record() -> None:
-    assert "made anew" in str(_tell(table_id="other").broken)
+    assert "dropped and created again" in str(_tell(table_id="other").broken)
     assert "ends at version 7, it was at 10" in str(_tell(newest=7).broken)
     grown = _tell(_commit(11), at_known=_commit(10, commit_id="another"))
-    assert "its version 10 is WRITE by somebody at 2026-01-02 03:04:05 UTC, another commit" in str(grown.broken)
+    assert "has another commit at version 10 than it had (WRITE by somebody at 2026-01-02 03:04:05 UTC)" in str(grown.broken)
     assert grown.own == ()
     assert _tell(_commit(11), newest=11).broken is None
 
@@ -234,7 +235,7 @@ def test_whatever_is_cleaned_up_a_source_is_never_told_to_end_too_low(
     commits = [
         _commit(number, metadata=batch.encode()) for number, (batch, _) in enumerate(made, 1) if number > max(recorded, cleaned)
     ]
-    told = tell(Place("table", recorded, None), "table", len(made), None, recorded + 1, commits, "p")
+    told = tell(CommitName("table", recorded, None), "table", len(made), None, recorded + 1, commits, "p")
     ends = {} if expired else {ledger.ledger_id: ledger.end for ledger in progress.ledgers.values()}
     oldest_us = None if expired else 100
     try:

@@ -197,8 +197,8 @@ def _made_anew(world: World) -> None:
     [
         (_restore, r"version 3 of the log is a RESTORE by \S+ at"),
         (_update, r"version 3 of the log is a UPDATE by"),
-        (_put_back_and_grown, r"older copy that has grown: its version 2 is WRITE by"),
-        (_made_anew, r"the log was made anew: its table id is"),
+        (_put_back_and_grown, r"has another commit at version 2 than it had \(WRITE by"),
+        (_made_anew, r"the log was dropped and created again: its table id is"),
     ],
 )
 def test_a_log_that_was_changed_stops_a_running_producer_and_its_ledger(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from geo.log.commits import ERASED, EXPIRED, Commit
-from geo.replication.link_state import Cursor, LinkRecord
+from geo.log.history import CommitName
+from geo.replication.link_state import LinkRecord
 
 TABLE = "table-1"
 
@@ -48,8 +49,8 @@ def erasure(version: int) -> Commit:
     return commit(version, "UPDATE", metadata=f'{{"{ERASED}":1}}', metrics={"numUpdatedRows": 1, "numAddedFiles": 1})
 
 
-def cursor(version: int, table: str = TABLE) -> Cursor:
-    return Cursor(table, version, f"id-{version}")
+def cursor(version: int, table: str = TABLE) -> CommitName:
+    return CommitName(table, version, f"id-{version}")
 
 
 def record(

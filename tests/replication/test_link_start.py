@@ -9,9 +9,10 @@ import pytest
 
 from geo.errors import SchemaError
 from geo.log.commits import Commit
+from geo.log.history import CommitName
 from geo.replication import link_start
 from geo.replication.link_start import GoOn, Reconcile, Standing, TargetSeen, look_at_target, standing, start
-from geo.replication.link_state import Cursor, LinkRecord, LinkState, State, backoff_s
+from geo.replication.link_state import LinkRecord, LinkState, State, backoff_s
 from geo.replication.source_history import Compare, Fault
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
 
@@ -59,9 +60,13 @@ def test_what_the_target_may_lack_is_compared() -> None:
     def why(seen: TargetSeen) -> str | None:
         return standing(row(), seen, "us->eu", ("us",)).why
 
-    assert why(look(appends(5, 9), table="table-2")) == "the target's log is not the one this link wrote"
-    assert why(look(appends(1, 3), newest=3)) == "the target's log is not the one this link wrote"
-    assert "another commit than this link saw" in (why(look([commit(5, commit_id="x"), *appends(6, 9)])) or "")
+    assert why(look(appends(5, 9), table="table-2")) == (
+        "the target was dropped and created again: its table id is table-2, it was table-1"
+    )
+    assert why(look(appends(1, 3), newest=3)) == "the target ends at version 3, it was at 5: an older copy was put back"
+    assert "the target has another commit at version 5 than it had" in (
+        why(look([commit(5, commit_id="x"), *appends(6, 9)])) or ""
+    )
     assert why(look([commit(5), *appends(7, 9)])) == "commits 6-6 of the target are gone"
     assert why(look(appends(6, 9))) == "commits 5-5 of the target are gone"
     assert why(look(appends(5, 8), newest=9)) == "commits 9-9 of the target are gone"
@@ -149,7 +154,7 @@ def test_a_failed_link_does_not_go_on_because_the_commits_that_stopped_it_are_go
 
 
 def test_a_record_is_these_bytes() -> None:
-    plain = LinkRecord("us->eu", ("a", "us"), "persistent://t/n/x", Cursor("id", 7, "c"), 3, "ab")
+    plain = LinkRecord("us->eu", ("a", "us"), "persistent://t/n/x", CommitName("id", 7, "c"), 3, "ab")
     text = (
         '{"geo.link":1,"link":"us->eu","origins":["a","us"],"topic":"persistent://t/n/x","cursor":["id",7,"c"],'
         '"generation":3,"token":"ab"}'

@@ -66,7 +66,7 @@ def test_an_older_copy_that_has_grown_past_the_cursor_is_told_by_the_commits_id_
     grown = [*appends(6, 9), commit(10, commit_id="another")]
     found = judge(cursor(10), TABLE, 12, grown, appends(11, 12))
     assert isinstance(found, Fault)
-    assert "is another commit than the link read" in found.what
+    assert "the source has another commit at version 10 than it had" in found.what
 
 
 def test_commits_that_are_gone_make_it_compare_and_look_for_losses() -> None:
@@ -117,3 +117,9 @@ def test_a_fault_names_range_state_and_verb() -> None:
         "a RESTORE (versions 9-12 of us). No longer in the source: us:1:20-29. eu holds everything up to version 8; nothing was skipped. "
         "If the source is right as it is now, run: geo reconcile --source us --target eu --topic persistent://a/b/c"
     )
+
+
+def test_commits_that_could_not_be_looked_at_count_whatever_else_is_there() -> None:
+    found = _judge([erasure(11), commit(13)], newest=13)
+    assert isinstance(found, Compare)
+    assert found.unseen

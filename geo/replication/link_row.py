@@ -1,0 +1,83 @@
+"""A link's row of one topic in `system/links`: the newest that was recorded, and what the next one says."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from geo.crash import CrashPoint, reach
+from geo.log.history import CommitName
+from geo.log.names import Topic
+from geo.log.tables import ClusterTables
+from geo.replication.link_state import LinkState, State
+from geo.replication.link_table import append_links
+
+RENEW_COMMITS, RENEW_S = 1_000, 3600.0
+"""When the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the target's
+log keeps them for a day."""
+
+
+class LinkRow:
+    """Of one link and topic, while this process owns it. `begin` comes first."""
+
+    def __init__(self, target: ClusterTables, source: str, topic: Topic, origins: Iterable[str]) -> None:
+        self._target, self._source, self._topic, self._origins = target, source, str(topic), tuple(sorted(origins))
+        self.recorded: LinkState | None = None
+        self.floors: Mapping[str, int] | None = None
+        self.expired = 0
+        """Messages that this run left out because they had expired."""
+        self._expired_recorded = 0
+        self._generation = 0
+        self._noted_at = -math.inf
+
+    def begin(self, recorded: LinkState | None, generation: int) -> None:
+        """`recorded` is the newest row, read since the link was claimed with this generation."""
+        self.recorded, self._generation = recorded, generation
+        self.floors = recorded.floors if recorded is not None else None
+
+    def following(self, state: State, reason: str | None, cursor: CommitName | None, target: CommitName | None) -> LinkState:
+        """The row to record next."""
+        recorded = self.recorded
+        return LinkState(
+            source=self._source,
+            topic=self._topic,
+            state=state,
+            reason=reason,
+            generation=self._generation,
+            origins=self._origins,
+            cursor=cursor,
+            target=target,
+            floors=self.floors,
+            expired=(recorded.expired if recorded is not None else 0) + self.expired - self._expired_recorded,
+            sequence=(recorded.sequence if recorded is not None else 0) + 1,
+        )
+
+    def failed(self, state: State, reason: str) -> LinkState:
+        """The row of a link that cannot go on: but for that it says what the recorded one says."""
+        recorded = self.recorded
+        if recorded is None:
+            return self.following(state, reason, None, None)
+        now = self.following(state, reason, recorded.cursor, recorded.target)
+        return replace(now, origins=recorded.origins, floors=recorded.floors)
+
+    def is_due(self, now: LinkState) -> bool:
+        """Whether this row is worth recording: the recorded one says something else, or names a commit of the target that is long ago,
+        for a start looks at all above it."""
+        recorded = self.recorded
+        if recorded is None or now != replace(recorded, sequence=now.sequence, generation=now.generation, target=now.target):
+            return True
+        if now.target is None or now.target == recorded.target:
+            return False
+        moved = now.target.version - recorded.target.version if recorded.target is not None else RENEW_COMMITS
+        return now.state is not State.RUNNING or moved >= RENEW_COMMITS or time.monotonic() - self._noted_at >= RENEW_S
+
+    def append(self, now: LinkState) -> None:
+        append_links(self._target, [now])
+        self.note(now)
+        reach(CrashPoint.LINK_STATE_RECORDED)
+
+    def note(self, now: LinkState) -> None:
+        """`now` was recorded."""
+        self.recorded, self._expired_recorded, self._noted_at = now, self.expired, time.monotonic()
