@@ -119,14 +119,16 @@ class Batch:
             raise SchemaError(
                 f"a commit's {RECORD_KEY} record has version {fields[RECORD_KEY]!r}, this program knows {RECORD_VERSION}. Upgrade it."
             )
-        return cls(
-            fields["producer"],
-            fields["publish_time_us"],
-            tuple(
+        try:
+            spans = [
                 Span(LedgerKey.of(source, to), ledger_id, first, last) for source, to, ledger_id, first, last in fields["spans"]
-            ),
-            {name: SourceEnd(*end) for name, end in fields["sources"].items()},
-        )
+            ]
+            sources = {name: SourceEnd(*end) for name, end in fields["sources"].items()}
+            return cls(fields["producer"], fields["publish_time_us"], tuple(spans), sources)
+        except (KeyError, TypeError, ValueError) as error:
+            raise SchemaError(
+                f"a commit's {RECORD_KEY} record is not whole: {error}. No version of this program wrote it."
+            ) from None
 
 
 def _listed(end: SourceEnd) -> list[str | int]:

@@ -104,6 +104,17 @@ def test_commits_of_delta_are_read_alike_by_name_and_from_the_history(spark: Spa
     assert paged == by_name
 
 
+@pytest.mark.spark
+def test_a_window_of_the_history_is_whole_though_others_commit_while_it_is_asked_for(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(spark, str(tmp_path / "t"), by_path=True, lock=None, me=this_process(0))
+    for _ in range(7):
+        spark.range(1).write.format("delta").mode("append").save(table.name)
+    monkeypatch.setattr(Table, "_newest_by_history", lambda _: 3)  # as it was three commits ago
+    assert [row["version"] for row in table._history_from(2)] == [2, 3, 4, 5, 6]
+
+
 def _nothing_deleted(commits: list[Commit]) -> int:
     """A DELETE that finds nothing makes a commit in some versions of Delta, and none in others."""
     return next((c.version for c in commits if c.operation == "DELETE" and c.kind is NEUTRAL), -1)

@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import SchemaError, UnsafeError
-from geo.log.ledgers import Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, Span, ledger_id, new_keys, plan
+from geo.log.ledgers import (
+    RECORD_VERSION,
+    Batch,
+    Counted,
+    Ledger,
+    LedgerKey,
+    Progress,
+    SourceEnd,
+    Span,
+    ledger_id,
+    new_keys,
+    plan,
+)
 
 A, B = LedgerKey("a", None), LedgerKey("a", ("us",))
 
@@ -93,9 +105,11 @@ def test_a_commit_of_somebody_else_is_no_batch(text: str | None) -> None:
     assert Batch.decode(text) is None
 
 
-def test_a_newer_record_is_refused() -> None:
+def test_a_newer_record_and_one_that_is_not_whole_are_refused() -> None:
     with pytest.raises(SchemaError, match="version 3"):
         Batch.decode('{"geo.publish": 3}')
+    with pytest.raises(SchemaError, match="is not whole"):
+        Batch.decode(f'{{"geo.publish": {RECORD_VERSION}}}')
 
 
 @pytest.mark.parametrize(("first", "bridged"), [(4, False), (6, False), (4, True)])

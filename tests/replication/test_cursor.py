@@ -198,6 +198,19 @@ def test_what_a_reset_brings_into_a_hub_crosses_to_the_end(hub: World) -> None:
     assert _origin(hub, "c", "a") == list(range(20))
 
 
+def test_what_a_reconcile_upstream_brings_into_a_hub_crosses_while_its_link_runs(hub: World) -> None:
+    clusters, links = SHAPES["hub"]
+    hub.rewrite(clusters, [{"source": "a", "target": "b", "start": "latest"}, links[1]])
+    hub.write("a", 0, 10)
+    hub.replicate("b")
+    hub.write("a", 10, 20)
+    hub.replicate("b")
+    with running(hub, "c") as links_of_c:
+        links_of_c.until(lambda: _origin(hub, "c", "a") == list(range(10, 20)))
+        reconcile_links(hub.spark, hub.config, "a", "b", start="earliest")
+        links_of_c.until(lambda: _origin(hub, "c", "a") == list(range(20)))
+
+
 def test_an_origin_that_is_added_to_a_link_comes_whole(hub: World) -> None:
     clusters, links = SHAPES["hub"]
     hub.rewrite(clusters, [links[0], ("b", "c")])

@@ -204,7 +204,11 @@ def test_files_that_were_vacuumed_before_they_were_read_are_no_loss_if_the_rows_
     linked.assert_clean()
 
 
-def test_messages_deleted_and_vacuumed_before_they_were_read_fail_the_link_with_their_range(linked: World) -> None:
+@pytest.mark.parametrize("ttl", [None, "7 days"])
+def test_messages_deleted_and_vacuumed_before_they_were_read_fail_the_link_with_their_range(
+    linked: World, ttl: str | None
+) -> None:
+    linked.rewrite(("eu", "us"), ttl=ttl)
     rows = linked.entries("us", 20, 25).withColumn("publish_date", F.expr("publish_date - 1"))
     linked.log("us").append(rows)
     linked.write("us", 25, 30)

@@ -214,6 +214,21 @@ def test_where_no_lock_can_be_waited_for_the_log_gets_the_token_and_an_append_in
     release([clean])
 
 
+def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token(linked: World) -> None:
+    """The claim has waited for the end of its JVM, so nothing is in flight."""
+    link = _link(linked)
+    tables, log = link.target, linked.log("eu")
+    dead = replace(tables.me, started="0", jvm_pid=0, jvm_started="")
+    row = {"runner": link.runners[0].name, "generation": 100, "token": "ab", "holder": dead.encode(),
+           "state": "owned", "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
+    tables.journal(OWNERS).append([row])
+    (taker,) = claim(tables, [link.runners])
+    before = log.latest_version()
+    taker.fence(Table(linked.spark, log.name, by_path=True, lock=None, me=tables.me))
+    assert (taker.generation, log.latest_version()) == (101, before)
+    release([taker])
+
+
 def test_a_fence_that_is_not_the_own_one_is_never_removed_by_whoever_gives_up(linked: World) -> None:
     tables, link = linked.tables("eu"), _link(linked)
     ownership = _started(linked, link)
