@@ -268,6 +268,8 @@ def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_comp
 
 
 def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps_the_first(linked: World) -> None:
+    linked.replicate("eu")  # its cursor stands behind what came into us by the other link
+    before = linked.log("eu").latest_version()
     for number in range(20, 26):
         linked.write("us", number, number + 1)
     with mock.patch.object(topic_link, "TURN_COMMITS", 2):  # the size only
@@ -278,7 +280,7 @@ def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps
         assert _origin(linked, "eu", "us") == list(range(24)), "two turns are there for good"
         (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 2)
-    records = [LinkRecord.decode(commit.user_metadata) for commit in linked.log("eu").commits(3, 20)]
+    records = [LinkRecord.decode(commit.user_metadata) for commit in linked.log("eu").commits(before + 1, before + 9)]
     assert [record.reconciling for record in records if record] == [False] * 3
     linked.replicate("us")
     linked.assert_clean()
