@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
+
+from geo.errors import SchemaError
+
+T = TypeVar("T")
 
 ERASED = "geo.erase"
 """Key of the record that the commit of an erasure carries (`geo erase`)."""
@@ -113,6 +117,27 @@ class Commit:
 
     def _count(self, *names: str) -> int:
         return sum(self.metrics.get(name, 0) for name in names)
+
+
+def read_record(user_metadata: str | None, key: str, version: int, make: Callable[[Mapping[str, Any]], T]) -> T | None:
+    """What `make` makes of the record with this key that a commit's userMetadata is; None if it is no such record.
+
+    Raises SchemaError for a record of another version, and for one that is not whole.
+    """
+    if not user_metadata or f'"{key}"' not in user_metadata:
+        return None
+    try:
+        fields = json.loads(user_metadata)
+    except ValueError:
+        return None
+    if not isinstance(fields, dict) or key not in fields:
+        return None
+    if fields[key] != version:
+        raise SchemaError(f"a commit's {key} record has version {fields[key]!r}, this program knows {version}. Upgrade it.")
+    try:
+        return make(fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SchemaError(f"a commit's {key} record is not whole: {error}. No version of this program wrote it.") from None
 
 
 def of_info(version: int, info: Mapping[str, Any], commit_id: str) -> Commit:

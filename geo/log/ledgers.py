@@ -17,8 +17,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from geo.errors import SchemaError, UnsafeError
+from geo.errors import UnsafeError
+from geo.log.commits import read_record
 
 RECORD_VERSION = 2
 RECORD_KEY = "geo.publish"
@@ -109,26 +111,13 @@ class Batch:
     @classmethod
     def decode(cls, text: str | None) -> Batch | None:
         """None for a commit that is no batch of a producer. Raises SchemaError for a record newer than this program."""
-        try:
-            fields = json.loads(text or "")
-        except ValueError:
-            return None
-        if not isinstance(fields, dict) or RECORD_KEY not in fields:
-            return None
-        if fields[RECORD_KEY] != RECORD_VERSION:
-            raise SchemaError(
-                f"a commit's {RECORD_KEY} record has version {fields[RECORD_KEY]!r}, this program knows {RECORD_VERSION}. Upgrade it."
-            )
-        try:
-            spans = [
-                Span(LedgerKey.of(source, to), ledger_id, first, last) for source, to, ledger_id, first, last in fields["spans"]
-            ]
+
+        def batch(fields: Mapping[str, Any]) -> Batch:
+            spans = (Span(LedgerKey.of(source, to), *entries) for source, to, *entries in fields["spans"])
             sources = {name: SourceEnd(*end) for name, end in fields["sources"].items()}
             return cls(fields["producer"], fields["publish_time_us"], tuple(spans), sources)
-        except (KeyError, TypeError, ValueError) as error:
-            raise SchemaError(
-                f"a commit's {RECORD_KEY} record is not whole: {error}. No version of this program wrote it."
-            ) from None
+
+        return read_record(text, RECORD_KEY, RECORD_VERSION, batch)
 
 
 def _listed(end: SourceEnd) -> list[str | int]:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from geo.errors import SchemaError
+from geo.log.commits import read_record
 from geo.log.history import CommitName
 
 RECORD_KEY = "geo.link"
@@ -56,33 +57,14 @@ class LinkRecord:
     @classmethod
     def decode(cls, text: str | None) -> LinkRecord | None:
         """None for a commit that no link made. Raises SchemaError for a record newer than this program."""
-        if not text or f'"{RECORD_KEY}"' not in text:
-            return None
-        try:
-            fields = json.loads(text)
-        except ValueError:
-            return None
-        if not isinstance(fields, dict) or RECORD_KEY not in fields:
-            return None
-        if fields[RECORD_KEY] != RECORD_VERSION:
-            raise SchemaError(
-                f"a commit's {RECORD_KEY} record has version {fields[RECORD_KEY]!r}, this program knows {RECORD_VERSION}. Upgrade it."
-            )
-        reconciling = "reconciling" in fields
-        try:
-            return cls(
-                fields["link"],
-                tuple(fields["origins"]),
-                fields["topic"],
-                CommitName(*fields["reconciling" if reconciling else "cursor"]),
-                fields["generation"],
-                fields["token"],
-                reconciling=reconciling,
-            )
-        except (KeyError, TypeError) as error:
-            raise SchemaError(
-                f"a commit's {RECORD_KEY} record is not whole: {error}. No version of this program wrote it."
-            ) from None
+
+        def record(fields: Mapping[str, Any]) -> LinkRecord:
+            reconciling = "reconciling" in fields
+            cursor = CommitName(*fields["reconciling" if reconciling else "cursor"])
+            link, origins, topic = fields["link"], tuple(fields["origins"]), fields["topic"]
+            return cls(link, origins, topic, cursor, fields["generation"], fields["token"], reconciling=reconciling)
+
+        return read_record(text, RECORD_KEY, RECORD_VERSION, record)
 
 
 @dataclass(frozen=True, slots=True)
