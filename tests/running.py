@@ -45,7 +45,11 @@ class Running:
 @contextmanager
 def running(world: World, target: str) -> Iterator[Running]:
     # Intervals only: so that nobody waits ten seconds for nothing.
-    with mock.patch.object(replicate, "DISCOVERY_INTERVAL_S", 0.5), mock.patch.object(replicate, "FLUSH_INTERVAL_S", 0.5):
+    with (
+        mock.patch.object(replicate, "DISCOVERY_INTERVAL_S", 0.5),
+        mock.patch.object(replicate, "FLUSH_INTERVAL_S", 0.5),
+        mock.patch.object(replicate, "LOOK_INTERVAL_S", 0.5),
+    ):
         links = Running(world, target)
         try:
             yield links

@@ -7,6 +7,9 @@ cluster: one that is days off is expired at birth or never.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from geo.errors import UnsafeError
 
 CLOCK_TOLERANCE_US = 5 * 60 * 1_000_000
 """Clocks that are kept by NTP differ by milliseconds, storages tell times by the second; TTLs are hours and more."""
@@ -43,6 +46,21 @@ def why_wrong(now_us: int, newest_us: int | None, last: Stamp | None = None) -> 
     if last is not None and last.clock_us > last.storage_us + CLOCK_TOLERANCE_US:
         return Wrong(last.clock_us, last.storage_us)
     return None
+
+
+def refuse_wrong(who: str, now_us: int, newest_us: int | None, last: Stamp | None = None, way_out: str = "") -> None:
+    """Raises UnsafeError if `why_wrong` finds something, saying of whom and what to do."""
+    wrong = why_wrong(now_us, newest_us, last)
+    if wrong is None:
+        return
+    mine, theirs = (
+        datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=us) for us in (wrong.clock_us, wrong.storage_us)
+    )
+    raise UnsafeError(
+        f"{who} with a clock that is {'ahead of' if wrong.ahead else 'behind'} the storage's. This host says {mine:%Y-%m-%d %H:%M:%S} UTC "
+        f"where the storage says {theirs:%Y-%m-%d %H:%M:%S}: messages would expire too {'late' if wrong.ahead else 'early'}, everywhere. "
+        f"Set this host's clock (NTP) and start again.{way_out}"
+    )
 
 
 def jumped(before: tuple[int, int], now: tuple[int, int]) -> bool:

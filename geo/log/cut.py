@@ -17,7 +17,10 @@ KEEP_OF_JOURNAL = 100
 """Of a system table only the newest dozen commits are ever looked at; it has a checkpoint each hundred."""
 
 HOLDS_S = 30 * 3600.0
-"""A reader that was heard of within a day finds its place, and six hours more: a nightly run may begin later than yesterday's."""
+"""A link whose place is a day old finds it, and six hours more: a nightly run may begin later than yesterday's."""
+
+HOLDS_COMMITS = 20_000
+"""And so many at most, in which a start would find its cursor: a neighbour that is away must not slow this cluster's publishers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +29,12 @@ class Reader:
 
     name: str
     version: int | None
-    """It needs this commit and all above it. None: not known, but not older than HOLDS_S."""
+    """It needs this commit and all above it. None: not known."""
     age_s: float = 0.0
     """Since it was last heard of."""
-    holds_s: float = HOLDS_S
-    """So long its place is kept."""
+    holds_s: float | None = None
+    """So long after that its place is kept. None: it is kept while its commit is not older than HOLDS_S, nor further back than
+    HOLDS_COMMITS; who finds it gone compares both logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +51,21 @@ def cut_below(
 ) -> Cut:
     """Where to cut a log whose newest commit is `latest`.
 
-    `a_day_old` is its newest commit that is older than HOLDS_S, -1 if none is: nobody whose place is not known needs an older one.
+    `a_day_old` is its newest commit that is older than HOLDS_S, -1 if none is.
     """
 
     def checkpoint(limit: int) -> int:
         return max((version for version in checkpoints if version <= limit), default=0)
 
     unheld = Cut(checkpoint(latest - keep))
-    needed = [
-        (a_day_old if reader.version is None else reader.version, reader) for reader in readers if reader.age_s <= reader.holds_s
-    ]
+    oldest = max(a_day_old, latest - HOLDS_COMMITS)
+
+    def needs(reader: Reader) -> int | None:
+        version = oldest if reader.version is None else reader.version
+        kept = version >= oldest if reader.holds_s is None else reader.age_s <= reader.holds_s
+        return version if kept else None
+
+    needed = [(version, reader) for reader in readers if (version := needs(reader)) is not None]
     if not needed:
         return unheld
     first, holder = min(needed, key=lambda found: found[0])

@@ -74,9 +74,21 @@ def data_files(folder: Path) -> int | None:
 
 def opened_commits(folder: Path, first: int, last: int) -> Iterator[Commit]:
     """The commits `first` to `last`, oldest first, those that are there."""
+    if first < last and not (folder / f"{first:020}.json").exists():
+        first = _first_commit(folder, first, last)
     for version in range(first, last + 1):
         with suppress(FileNotFoundError), open(folder / f"{version:020}.json", encoding="utf-8") as lines:
             yield of_file(version, lines)
+
+
+def _first_commit(folder: Path, first: int, last: int) -> int:
+    """The first version from `first` to `last` that is there; `last` + 1 if none is."""
+    try:
+        with os.scandir(folder) as files:
+            there = (int(found[1]) for file in files if (found := _LOG_FILE.fullmatch(file.name)))
+            return min((version for version in there if first <= version <= last), default=last + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return last + 1
 
 
 def committed_before(folder: Path, commits: tuple[int, ...], time_s: float) -> int:

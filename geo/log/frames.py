@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from typing import overload
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _ARROW = {
     "BIGINT": pa.int64(),
@@ -33,6 +36,19 @@ def rows_frame(spark: SparkSession, types: Mapping[str, str], rows: Iterable[Map
 def utc(collected: datetime) -> datetime:
     """A time out of `collect`, which Spark gives without a zone, in that of this process."""
     return collected.astimezone(timezone.utc)
+
+
+@overload
+def in_us(time: datetime) -> int: ...
+
+
+@overload
+def in_us(time: datetime | None) -> int | None: ...
+
+
+def in_us(time: datetime | None) -> int | None:
+    """Microseconds since 1970 of a time with a zone."""
+    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def _arrow(value: object) -> object:

@@ -6,6 +6,7 @@ Nothing is overwritten, so writers never wait for each other. Off their path som
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
@@ -70,6 +71,10 @@ class Journal:
     def version(self) -> int:
         """The newest version, of a journal that exists."""
         return self._table.latest_version()
+
+    def committed_at(self, version: int) -> datetime | None:
+        """When the storage says that a version came; None if it cannot say."""
+        return self._table.committed_at(version)
 
     def _append(
         self, rows: Sequence[Mapping[str, Any]], token: str | None = None, transaction: tuple[str, int] | None = None

@@ -14,7 +14,7 @@ from geo.config_tree import Config
 from geo.errors import SourceChangedError
 from geo.log.commits import ERASED, EXPIRED
 from geo.log.continuing import Told, continued, fold, tell
-from geo.log.frames import utc
+from geo.log.frames import in_us, utc
 from geo.log.history import CommitName
 from geo.log.ledgers import REBUILD_KEY, RECORD_KEY, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.names import Topic
@@ -202,9 +202,7 @@ class LedgerTable:
 
     def recorded_us(self) -> int | None:
         """When the storage says that the newest row of the whole table came; None if it cannot say."""
-        name, by_path = str(self._journal), self._tables.cluster.root is not None
-        rows = Table(self._tables.spark, name, by_path=by_path, lock=None, me=self._tables.me)
-        return in_us(rows.committed_at(self._journal.version()))
+        return in_us(self._journal.committed_at(self._journal.version()))
 
     def taken(self, ids: Collection[int]) -> set[int]:
         """Those of the ids that a ledger of the cluster has already."""
@@ -213,10 +211,6 @@ class LedgerTable:
             return set()
         found = rows.where(f"ledger_id IN ({', '.join(map(str, ids))})").select("ledger_id").distinct()
         return {row["ledger_id"] for row in found.collect()}
-
-
-def in_us(time: datetime | None) -> int | None:
-    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def _time(time_us: int) -> datetime:

@@ -10,15 +10,16 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 
 from pyspark.sql import DataFrame
 
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError, UnsafeError, first_line
-from geo.log.clock import Stamp, jumped, why_wrong
-from geo.log.ledger_table import LedgerTable, in_us
+from geo.log.clock import Stamp, jumped, refuse_wrong
+from geo.log.frames import in_us
+from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
 from geo.log.names import Topic
 from geo.log.ownership import Ownership, claim, producer_runner, release
@@ -219,16 +220,13 @@ class LedgerWriter:
         self._check_clock(newest_us, stamp)
 
     def _check_clock(self, newest_us: int | None, stamp: Stamp | None = None) -> None:
-        wrong = why_wrong(self._clock(), newest_us, stamp)
-        if wrong is not None:
+        who = f"{self._topic} in {self._tables.cluster.name}: producer {self._producer} does not publish"
+        way_out = f" If the storage's was wrong, any later commit to {self._log} sets it right."
+        try:
+            refuse_wrong(who, self._clock(), newest_us, stamp, way_out)
+        except UnsafeError:
             self._began = None  # the next batch holds it against the storage's before anything else
-            mine, theirs = (_EPOCH + timedelta(microseconds=us) for us in (wrong.clock_us, wrong.storage_us))
-            raise UnsafeError(
-                f"{self._topic} in {self._tables.cluster.name}: producer {self._producer} does not publish with a clock that is "
-                f"{'ahead of' if wrong.ahead else 'behind'} the storage's. This host says {mine:%Y-%m-%d %H:%M:%S} UTC where the storage "
-                f"says {theirs:%Y-%m-%d %H:%M:%S}: messages would expire too {'late' if wrong.ahead else 'early'}, everywhere. Set this "
-                f"host's clock (NTP) and start again. If the storage's was wrong, any later commit to {self._log} sets it right."
-            )
+            raise
 
 
 def _monotonic_us() -> int:

@@ -161,7 +161,8 @@ class Progress:
     def holds(self, batch: Batch) -> bool:
         """Whether `batch` is in it already."""
         found = ((span, self.ledgers.get(span.key)) for span in batch.spans)
-        return all(ledger is not None and (ledger.ledger_id, span.last) <= (span.ledger_id, ledger.end) for span, ledger in found)
+        # Ids of ledgers grow with time: the ledger of a key that is newer than the batch's has replaced that one.
+        return all(ledger is not None and (span.ledger_id, span.last) <= (ledger.ledger_id, ledger.end) for span, ledger in found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class LogCutter:
         a_day_old = committed_before(folder, found.commits, time.time() - HOLDS_S)
         readers = [*self._outbound(topic), *self._inbound(topic), *self._fold(topic, table)]
         cut = cut_below(found.newest, found.checkpoints, readers, keep=KEEP, a_day_old=a_day_old)
-        if producers := list(self._producers(topic, folder, cut.below)):
+        if producers := list(self._producers(topic, folder, found.commits[0], cut.below)):
             cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], keep=KEEP, a_day_old=a_day_old)
         return _cut(folder, found, cut, dry_run=dry_run)
 
@@ -123,22 +123,27 @@ class LogCutter:
             version = None
         yield Reader("the folding query", version, age_s, self._config.policy(topic).longest_outage_s)
 
-    def _producers(self, topic: Topic, folder: Path, below: int) -> Iterator[Reader]:
-        """The producers that did not stop cleanly and have commits in what would go that their record does not tell of."""
+    def _producers(self, topic: Topic, folder: Path, oldest: int, below: int) -> Iterator[Reader]:
+        """The producers that did not stop cleanly and have commits in what would go, versions `oldest` to `below`, that their record
+        does not tell of."""
+        outage_s = self._config.policy(topic).longest_outage_s
         newest: dict[str, Row] = {}
         for row in sorted(self._tables.journal(LEDGERS).newest(f"topic = '{topic}'"), key=LEDGERS.place):
             newest[row["producer"]] = row
-        for producer, row in newest.items():
-            if row["complete"]:
+        unsure = {p: r for p, r in newest.items() if not r["complete"] and self._age_s(r["recorded_at"]) <= outage_s}
+        if not unsure:
+            return
+        first = max(oldest, min(row["table_version"] for row in unsure.values()) + 1)
+        for commit in opened_commits(folder, first, below - 1):
+            batch = Batch.decode(commit.user_metadata)
+            if batch is None or batch.producer not in unsure:
                 continue
-            first = row["table_version"] + 1
-            for commit in opened_commits(folder, first, below - 1):
-                batch = Batch.decode(commit.user_metadata)
-                if batch is not None and batch.producer == producer:
-                    outage_s = self._config.policy(topic).longest_outage_s
-                    name = f"producer {producer}, which has not recorded what it published since version {row['table_version']}"
-                    yield Reader(name, first, self._age_s(row["recorded_at"]), outage_s)
-                    break
+            known = unsure[batch.producer]
+            if commit.version > known["table_version"]:
+                del unsure[batch.producer]
+                version = known["table_version"]
+                name = f"producer {batch.producer}, which has not recorded what it published since version {version}"
+                yield Reader(name, max(oldest, version + 1), self._age_s(known["recorded_at"]), outage_s)
 
     def _age_s(self, time: datetime) -> float:
         return (self._now - utc(time)).total_seconds()

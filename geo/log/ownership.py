@@ -36,7 +36,8 @@ from pyspark.sql import functions as F
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.log.claims import Liveness, Owner, Refuse, decide, fence_generation, fence_name
-from geo.log.frames import utc
+from geo.log.clock import Stamp, refuse_wrong
+from geo.log.frames import in_us, utc
 from geo.log.heartbeat import keep_alive, last_seen, leave
 from geo.log.names import Topic
 from geo.log.process import Process
@@ -163,7 +164,8 @@ def claim(
     """Steps (a) to (d) for several groups of runners in one commit: take them for this process, all or none.
 
     `take_over` takes a runner also from an owner that lives; safe because of the fence, rude because that one fails.
-    Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits.
+    Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host whose
+    clock is not the storage's.
     """
     tables.refuse_unsafe_storage()
     runners = {runner.name: runner for group in wanted for runner in group}
@@ -180,16 +182,20 @@ def claim(
         for holder in decision.dead:
             _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
         claims = [_row(tables, runner, decision.generation, token) for runner in runners.values()]
+        before_us = in_us(_now())
         # Of two takers that read the same generation only one appends; the other looks again.
         if (version := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
             break
     else:
         raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
     reach(CrashPoint.CLAIM_WON)
+    if (came_us := in_us(owners.committed_at(version))) is not None:
+        refuse_wrong(f"{next(iter(runners))} is not run", in_us(_now()), came_us, Stamp(before_us, came_us))
     _write_fences(tables, list(runners.values()), decision.generation, token, version)
     if point is not None:
         reach(point)
-    safe = {name for name in runners if name in decision.clean or rows[name]["holder"] in decision.dead}
+    ended = {holder for holder in decision.dead if (process := Process.decode(holder)) is not None and process.jvm_pid > 0}
+    safe = {name for name in runners if name in decision.clean or rows[name]["holder"] in ended}
     keep_alive(tables, len(wanted))
     return [
         Ownership(tables, group, decision.generation, token, in_flight=any(runner.name not in safe for runner in group))

@@ -11,6 +11,17 @@ from functools import cache
 from pathlib import Path
 
 
+@cache
+def _system() -> str:
+    """The running system and its space of process ids: another host, another boot and another container have the same name sometimes.
+    "" where the system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
 def _stat(pid: int) -> tuple[str, str]:
     """State of a process, and its start in clock ticks since boot; both "" where the system does not say or it is gone."""
     try:
@@ -50,6 +61,8 @@ class Process:
     started: str
     jvm_pid: int = 0
     jvm_started: str = ""
+    system: str = ""
+    """Where its process ids mean something."""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -57,7 +70,7 @@ class Process:
     @property
     def name(self) -> str:
         """Of this process and no other."""
-        return f"{self.host}:{self.pid}:{self.started}"
+        return f"{self.host}:{self.pid}:{self.started}:{self.system[:8]}"
 
     def encode(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -72,7 +85,7 @@ class Process:
 
     @property
     def is_here(self) -> bool:
-        return self.host == socket.gethostname()
+        return self.host == socket.gethostname() and self.system == _system()
 
     @property
     def is_mine(self) -> bool:
@@ -102,4 +115,4 @@ class Process:
 
 @cache
 def this_process(jvm_pid: int) -> Process:
-    return Process(socket.gethostname(), os.getpid(), _started(os.getpid()), jvm_pid, _started(jvm_pid))
+    return Process(socket.gethostname(), os.getpid(), _started(os.getpid()), jvm_pid, _started(jvm_pid), _system())

@@ -194,30 +194,37 @@ class Table:
         elif self.location is None:
             yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
         else:
-            for page in range(first, last + 1, _PAGE):
+            for page in range(self._first_commit(first, last), last + 1, _PAGE):
                 yield from self._read_page(page, min(last, page + _PAGE - 1), only)
 
+    def _first_commit(self, first: int, last: int) -> int:
+        """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none is."""
+        gone, there = first - 1, last + 1
+        probe = first  # mostly nothing was cleaned up
+        while gone + 1 < there:
+            gone, there = (gone, probe) if self.has_commit(probe) else (probe, there)
+            probe = (gone + there) // 2
+        return there
+
     def _read_page(self, first: int, last: int, only: Sequence[str]) -> list[Commit]:
+        """The commits `first` to `last` in one Spark job, or more of them where some are not there."""
+
         def field(name: str) -> Column:
             return F.get_json_object("value", f"$.commitInfo.{name}").alias(name)
 
-        def read(versions: Iterable[int]) -> list[Row]:
-            paths = [f"{self.location}/_delta_log/{version:020}.json" for version in versions]
-            lines = self.spark.read.text(paths).where(F.startswith("value", F.lit('{"commitInfo"')))
-            named = reduce(or_, (F.contains("value", F.lit(key)) for key in only), F.lit(not only))
-            kept = F.when(named, field("userMetadata")).alias("userMetadata")
-            name = F.col("_metadata.file_name").alias("name")
-            return lines.select(name, kept, *(field(f) for f in _INFO_TEXTS), *(field(f) for f in _INFO_OBJECTS)).collect()
-
-        versions: Sequence[int] = range(first, last + 1)
+        paths = [f"{self.location}/_delta_log/{version:020}.json" for version in range(first, last + 1)]
+        named = reduce(or_, (F.contains("value", F.lit(key)) for key in only), F.lit(not only))
+        kept = F.when(named, field("userMetadata")).alias("userMetadata")
+        name_of_file = F.col("_metadata.file_name").alias("name")
         try:
-            rows = read(versions)
+            lines = self.spark.read.text(paths).where(F.startswith("value", F.lit('{"commitInfo"')))
+            rows = lines.select(name_of_file, kept, *(field(f) for f in (*_INFO_TEXTS, *_INFO_OBJECTS))).collect()
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
-            there = {row["version"] for row in self._history_from(first)}
-            versions = [version for version in versions if version in there]
-            rows = read(versions) if versions else []
+            middle = (first + last) // 2
+            halves = ((first, middle), (middle + 1, last)) if first < last else ()
+            return [commit for half in halves for commit in self._read_page(*half, only)]
         found = {}
         for row in rows:
             info = {**row.asDict(), **{name: json.loads(row[name] or "{}") for name in _INFO_OBJECTS}}
@@ -225,7 +232,7 @@ class Table:
                 info[name] = int(info[name] or 0)
             if info["txnId"]:
                 found[int(row["name"][:20])] = of_info(int(row["name"][:20]), info, info["txnId"])
-        return [found[v] if v in found else self._read_whole(v) for v in versions]
+        return [found[v] if v in found else self._read_whole(v) for v in range(first, last + 1)]
 
     def _read_whole(self, version: int) -> Commit:
         """A commit whose writer gave it no transaction id."""

@@ -45,12 +45,13 @@ class ClusterTables:
 
     def log(self, topic: Topic) -> Table:
         self.topics_used.add(topic)
-        return self._table(f"topics/{topic.path}", topic.table_name)
+        return self._table(f"topics/{topic.path}", topic.table_name, self._lock(f"topics/{topic.path}"))
 
     def journal(self, schema: TableSchema) -> Journal:
         """A system table, the same object each time, so that it is checked once."""
         if schema.kind not in self._journals:
-            self._journals[schema.kind] = Journal(self._table(f"system/{schema.kind}", f"system_{schema.kind}"), schema)
+            path = f"system/{schema.kind}"
+            self._journals[schema.kind] = Journal(self._table(path, f"system_{schema.kind}", self._lock(path)), schema)
         return self._journals[schema.kind]
 
     def checkpoint(self, *parts: str) -> str:
@@ -80,6 +81,12 @@ class ClusterTables:
         return self._location
 
     @property
+    def _location_of_tables(self) -> str | None:
+        """Where the registry is: some catalogs show that of a table, and not that of a schema."""
+        registry = self._table("system/topics", "system_topics", lock=None)
+        return registry.location if registry.exists() else None
+
+    @property
     def lock_folder(self) -> Path | None:
         """Where the tables' file locks are, if the tables are on a local disk, wherever the checkpoints are; None elsewhere."""
         local = local_path(self.location) if self.location is not None else None
@@ -101,20 +108,23 @@ class ClusterTables:
 
     def why_unsafe(self) -> str | None:
         """Why this storage may not be written, with the ways out; None if it may."""
-        if self.location is None:
-            return None  # managed by a catalog that keeps its places, and with them its commits, to itself
-        scheme, local = scheme_of(self.location), local_path(self.location)
+        location = self.location or self._location_of_tables
+        if location is None:
+            return None  # there is no table yet, or a catalog manages their commits
+        scheme, local = scheme_of(location), local_path(location)
         return why_unsafe(
-            self.location,
+            location,
             log_store=_log_store(self.spark, scheme),
             mount="" if local is None else mount_type(local),
             single_driver=self.cluster.single_driver,
             databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,
         )
 
-    def _table(self, path: str, name: str) -> Table:
+    def _lock(self, path: str) -> Path | None:
         folder = self.lock_folder
-        lock = None if folder is None else folder / f"{path}.lock"
+        return None if folder is None else folder / f"{path}.lock"
+
+    def _table(self, path: str, name: str, lock: Path | None) -> Table:
         if self.cluster.root is not None:
             return Table(self.spark, f"{self.cluster.root}/{path}", by_path=True, lock=lock, me=self.me)
         full = f"{self.cluster.catalog}.{self.cluster.schema}.{name}"

@@ -21,8 +21,10 @@ from pyspark.sql import functions as F
 
 from geo.config_tree import Config, Link, TopicPolicy
 from geo.errors import GeoError, UnsafeError, UsageError, first_line
+from geo.log.clock import Stamp, refuse_wrong
 from geo.log.commits import EXPIRED
-from geo.log.frames import utc
+from geo.log.frames import in_us, utc
+from geo.log.heartbeat import renew
 from geo.log.housekeeping import JOURNALS, rows_kept
 from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
@@ -30,7 +32,7 @@ from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics, replication_clusters
 from geo.subscription.record import RefusedRecordError, parse_key
-from schemas import CURSORS, LINKS
+from schemas import CURSORS, LINKS, PROCESSES
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
 log = logging.getLogger(__name__)
@@ -98,7 +100,8 @@ def maintain(
     """Drop expired dates, compact small files, remove what no version in the retention needs, cut logs; system tables too.
 
     `yes` removes expired dates also past a silent link, never past a living one. `dry_run` writes nothing.
-    Raises UsageError if no topic matches, UnsafeError if a retention is shorter than the longest outage configured.
+    Raises UsageError if no topic matches, UnsafeError if a retention is shorter than the longest outage configured, or this host's
+    clock is not the storage's.
     """
     check_topic_glob(topics)
     tables = ClusterTables(spark, config.cluster(cluster)).open_for_writing(config)
@@ -109,6 +112,11 @@ def maintain(
     for topic, table in logs:
         _check_retention(table, topic, config.policy(topic))
     now = datetime.now(timezone.utc)
+    if not dry_run and any(config.policy(topic).message_ttl_s for topic, _ in logs):
+        renew(tables)
+        signs = tables.journal(PROCESSES)
+        if (came_us := in_us(signs.committed_at(signs.version()))) is not None:
+            refuse_wrong(f"{cluster}: nothing is expired", in_us(datetime.now(timezone.utc)), came_us, Stamp(in_us(now), came_us))
     done = [_maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes) for topic, table in logs]
     cutter = LogCutter(tables, config)
     done = [replace(one, log=cutter.cut(topic, dry_run=dry_run)) for (topic, _), one in zip(logs, done, strict=True)]

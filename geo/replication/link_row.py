@@ -34,7 +34,8 @@ class LinkRow:
 
     def begin(self, recorded: LinkState | None, generation: int) -> None:
         """`recorded` is the newest row, read since the link was claimed with this generation."""
-        self.recorded, self._generation = recorded, generation
+        # A table of owners that was lost begins at 1 again; what is written now must count all the same.
+        self.recorded, self._generation = recorded, max(generation, recorded.generation if recorded is not None else 0)
         self.floors = recorded.floors if recorded is not None else None
 
     def following(self, state: State, reason: str | None, cursor: CommitName | None, target: CommitName | None) -> LinkState:
@@ -54,11 +55,14 @@ class LinkRow:
             sequence=(recorded.sequence if recorded is not None else 0) + 1,
         )
 
-    def failed(self, state: State, reason: str) -> LinkState:
-        """The row of a link that cannot go on: but for that it says what the recorded one says."""
+    def failed(self, state: State, reason: str | None) -> LinkState:
+        """The row of a link that cannot go on: but for that it says what the recorded one says. What needs a person still does after
+        a transient fault."""
         recorded = self.recorded
         if recorded is None:
             return self.following(state, reason, None, None)
+        if recorded.state is State.FAILED and state is State.DELAYED:
+            state, reason = recorded.state, recorded.reason or reason
         now = self.following(state, reason, recorded.cursor, recorded.target)
         return replace(now, origins=recorded.origins, floors=recorded.floors)
 
@@ -71,7 +75,12 @@ class LinkRow:
         if now.target is None or now.target == recorded.target:
             return False
         moved = now.target.version - recorded.target.version if recorded.target is not None else RENEW_COMMITS
-        return now.state is not State.RUNNING or moved >= RENEW_COMMITS or time.monotonic() - self._noted_at >= RENEW_S
+        return now.state is not State.RUNNING or moved >= RENEW_COMMITS or self.is_old
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it was recorded long ago."""
+        return time.monotonic() - self._noted_at >= RENEW_S
 
     def append(self, now: LinkState) -> None:
         append_links(self._target, [now])

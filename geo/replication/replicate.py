@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from geo.config_tree import Config, Link
 from geo.crash import CrashPoint, reach
-from geo.errors import FencedError, GeoError, RetryableError, UsageError, first_line
+from geo.errors import AlreadyOwnedError, FencedError, GeoError, RetryableError, UsageError, first_line
 from geo.log.history import CommitName
 from geo.log.names import ALL_TOPICS, topic_glob_matches
 from geo.log.ownership import Ownership, claim, release
@@ -44,8 +44,12 @@ AT_ONCE = 4
 REMOTE_LOOK_S = 1.0
 """How often the source of an idle topic is asked for news where that is a request; on a local disk it is asked at each tick."""
 
-LOOK_INTERVAL_S = 600.0
-"""How often an idle topic gets a full look beside those by name."""
+LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 60.0, 600.0
+"""How often a topic gets a full look beside those by name, and beside its query: Delta's stream need not notice that an older copy of
+the source was put back. On a local disk it is a matter of milliseconds."""
+
+STEADY_S = 600.0
+"""A topic that went on for so long since its last fault begins anew to count them."""
 
 _TICK_S = 0.2
 
@@ -77,6 +81,9 @@ class _Slot:
 
     work: TopicLink
     ownership: Ownership | None = None
+    previous: Ownership | None = None
+    """What it owned until a fault, while it owns nothing: if somebody took that over, it does not come back."""
+    replaced: bool = False
     recorded: LinkState | None = None
     """The newest row of the link when it was claimed."""
     state: State = State.STOPPED
@@ -186,7 +193,8 @@ class Replicator:
             if first:
                 raise
             for slot in fresh:
-                self._set(slot, State.FAILED, str(error))
+                slot.again_at = time.monotonic() + backoff_s(1)
+                self._set(slot, State.DELAYED, str(error))
 
     def _let_go(self, key: tuple[str, str]) -> None:
         """Stop one topic, whose replication clusters leave this link out by now. It goes on from here if they change again."""
@@ -209,7 +217,7 @@ class Replicator:
 
     def _resolved(self) -> None:
         """Let failed links go on that somebody has resolved since (`geo reconcile`)."""
-        failed = [slot for slot in self._slots.values() if slot.state is State.FAILED]
+        failed = [slot for slot in self._slots.values() if slot.state is State.FAILED and not slot.replaced]
         if failed:
             known = read_links(self._target)
             for slot in failed:
@@ -259,6 +267,7 @@ class Replicator:
                     bringing, slot.bringing = slot.bringing, None
                     bringing.result()
                     slot.looked_at = time.monotonic()
+                    slot.stuck = 0  # its turns have passed the place
                     slot.done = self._once
                     self._set(slot, State.STOPPED if self._once else State.RUNNING, None)
             elif slot.state is State.RUNNING:
@@ -272,7 +281,11 @@ class Replicator:
         """Own the topic, start its link, and bring what the source has now."""
         work = slot.work
         if slot.ownership is None:
+            work.look_for_source(slot.recorded)
+            if slot.previous is not None:
+                slot.previous.refuse_if_lost()
             self._claim([slot], take_over=False)
+            slot.previous = None
         assert slot.ownership is not None
         work.prepare(slot.ownership, slot.recorded, failed_before=slot.stuck)
         work.run_turns(self._stop.is_set)
@@ -280,8 +293,17 @@ class Replicator:
     def _follow(self, slot: _Slot) -> None:
         """A topic that is brought up: start a query if there is news, see whether one has ended. Raises what ended it."""
         work = slot.work
+        now = time.monotonic()
+        is_due = now - slot.looked_at > (LOOK_INTERVAL_S if work.source_is_local else REMOTE_LOOK_INTERVAL_S)
         if work.query is not None:
             if work.query.isActive:
+                if is_due:
+                    slot.looked_at = now
+                    try:
+                        work.check_source()
+                    except FAULTS:
+                        self._stop_query(slot)
+                        raise
                 return
             failure, error = work.failure, work.query.exception()
             work.stream_ended()
@@ -289,13 +311,12 @@ class Replicator:
                 raise failure
             if error is not None:
                 raise error
-        now = time.monotonic()
         if not work.source_is_local and now - slot.asked_at < REMOTE_LOOK_S:
             return
         slot.asked_at = now
         if work.has_news():
             work.start_stream(self._trigger)
-        elif now - slot.looked_at > LOOK_INTERVAL_S:
+        elif is_due:
             slot.looked_at = now
             work.check_source()
 
@@ -308,9 +329,10 @@ class Replicator:
         if (stood := slot.work.cursor) is not None:
             moved = stood != slot.stuck_at
             slot.stuck_at, slot.stuck = stood, 1 if moved else slot.stuck + 1
-            slot.tries = 0 if moved else slot.tries
+            slot.tries = 0 if moved or time.monotonic() - slot.again_at > STEADY_S else slot.tries
         slot.tries += 1
-        needs_person = isinstance(error, GeoError) and not isinstance(error, RetryableError)
+        slot.replaced = slot.replaced or isinstance(error, FencedError)
+        needs_person = isinstance(error, GeoError) and not isinstance(error, (RetryableError, AlreadyOwnedError))
         slot.again_at = time.monotonic() + backoff_s(slot.tries)
         self._set(slot, State.FAILED if needs_person else State.DELAYED, str(error) if needs_person else first_line(error))
         slot.done = self._once and (needs_person or slot.tries >= _TRIES)
@@ -322,6 +344,8 @@ class Replicator:
                 slot.work.flush_failure(slot.state, slot.reason or "")
             if needs_person and not isinstance(error, FencedError):
                 release([ownership])  # nothing is in flight, and who resolves it must be able to take it
+                return
+            slot.previous = ownership
         except FAULTS as another:
             log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
         finally:

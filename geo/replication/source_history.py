@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from geo.log.commits import Commit, Kind
 from geo.log.history import CommitName, Gone, parted, with_gaps
-from geo.log.ledgers import Batch
+from geo.log.ledgers import REBUILD_KEY, Batch
 from geo.replication.link_state import LinkRecord
 
 LOOK_BACK = 8
@@ -50,9 +50,9 @@ class Compare:
 
 
 def judge(
-    cursor: CommitName, table_id: str, newest: int, before: Sequence[Commit], since: Iterable[Commit]
+    cursor: CommitName, table_id: str, newest: int, before: Sequence[Commit], since: Iterable[Commit], origins: frozenset[str]
 ) -> Fault | Compare | None:
-    """Whether a link may read the versions above its cursor, up to `newest` of the source.
+    """Whether a link of these origins may read the versions above its cursor, up to `newest` of the source.
 
     `table_id` and `newest` are the source's now. `before` are the LOOK_BACK commits that end at the cursor's, `since` those above
     it, both oldest first and as far as they are there; `since` is read once. None: it may.
@@ -71,6 +71,8 @@ def judge(
             return fault
         if commit.kind is Kind.ERASURE:
             compare = compare or Compare(f"messages were erased in the source ({commit.who})")
+        elif (refill := _refill(commit, origins)) is not None:
+            compare = compare or Compare(f"version {commit.version} of the source is {refill}, of which the target may hold some")
         elif commit.commit_id in ids:
             compare = compare or Compare(f"version {commit.version} of the source is a commit that landed twice")
         ids.append(commit.commit_id)
@@ -89,6 +91,16 @@ def _fault(commit: Commit) -> Fault | None:
         return Fault(what, min(first, commit.version), commit.version)
     if commit.kind is Kind.REWRITE:
         return Fault(f"messages were changed: {commit.operation} {commit.who}", commit.version, commit.version)
+    return None
+
+
+def _refill(commit: Commit, origins: frozenset[str]) -> str | None:
+    """What brought entries that the source had lacked and that were published long ago: they may have crossed before."""
+    if commit.has_record(REBUILD_KEY):
+        return "a rebuild"
+    record = LinkRecord.decode(commit.user_metadata)
+    if record is not None and record.reconciling and origins & set(record.origins):
+        return f"a step of the reconcile of {record.link}"
     return None
 
 

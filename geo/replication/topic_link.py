@@ -116,6 +116,7 @@ class TopicLink:
         self._ownership, self.query, self.cursor = ownership, None, None
         self.row.begin(recorded, ownership.generation)
         ownership.refuse_if_lost()
+        self.look_for_source(recorded)
         self._source_log, columns = open_log(self.source, self.topic)
         self._target_log = self.target.log(self.topic)
         target = self._target_log.find(TOPIC_LOG) or create_topic(self.target, self.topic, user_columns(columns))
@@ -129,13 +130,20 @@ class TopicLink:
         if isinstance(decision, Fault):
             raise self._refusal(decision, stands)
         if isinstance(decision, Reconcile):
-            self._reconcile(decision, stands, start_at if recorded is not None else start_at or self._start)
+            # What a link that begins does not fetch is fixed once; a row without it is of a try that failed before.
+            begins = recorded is None or (recorded.cursor is None and recorded.floors is None)
+            self._reconcile(decision, stands, start_at or self._start if begins else start_at)
         else:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
             self.cursor, self._target_seen = decision.cursor, looked.newest
             if recorded is not None and self.cursor != recorded.cursor:
                 self.row.append(self.row.following(State.RUNNING, None, self.cursor, self._target_seen))
                 reach(CrashPoint.LINK_START_RECORDED)
+
+    def look_for_source(self, recorded: LinkState | None) -> None:
+        """Raises RetryableError if the source's log, which this link has read, is not there now. To be asked before the link is owned, too."""
+        if recorded is not None and recorded.cursor is not None and not self.source.log(self.topic).exists():
+            raise RetryableError(f"{self}: the source's log {self.source.log(self.topic)} is not there.")
 
     def _judge(self, cursor: CommitName) -> Fault | Compare | None:
         """What the source's commits above the cursor mean, up to its newest."""
@@ -145,7 +153,7 @@ class TopicLink:
         newest = seen.version
         before = list(self._source_log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, newest), only=_LOOKED_FOR))
         since = self._source_log.commits(cursor.version + 1, newest, only=_LOOKED_FOR)
-        return judge(cursor, seen.table_id, newest, before, since)
+        return judge(cursor, seen.table_id, newest, before, since, self.rule.origins)
 
     def _look_at_target(self, since: CommitName) -> TargetSeen:
         """The commits of the target from the one at `since` to its newest."""
@@ -173,11 +181,10 @@ class TopicLink:
         if self.row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self, decision.why)
         if start_at is not None:
-            self.row.floors = logs.floors(start_at, source.version)
-            if self.row.floors and self.row.recorded is None:
-                self.row.append(
-                    self.row.following(State.RUNNING, None, None, None)
-                )  # floors are fixed before the first row comes
+            # Fixed before the first row comes; not NULL, which would say that nothing was fixed yet.
+            self.row.floors = logs.floors(start_at, source.version) or {}
+            if self.row.floors or self.row.recorded is not None:
+                self.row.append(self.row.following(State.RUNNING, None, None, None))
         if decision.check_lost and (lost := logs.lost(source.version, self.row.floors)):
             what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
             begin = stands.cursor.version + 1 if stands.cursor is not None else 0
@@ -315,7 +322,7 @@ class TopicLink:
         `_refuse`."""
         assert self.cursor is not None
         before = list(self._source_log.commits(max(0, self.cursor.version - LOOK_BACK), self.cursor.version, only=_LOOKED_FOR))
-        self._refuse(judge(self.cursor, self.cursor.table_id, last, before, commits))
+        self._refuse(judge(self.cursor, self.cursor.table_id, last, before, commits, self.rule.origins))
 
     def _bring(self, rows: DataFrame, commits: Sequence[Commit]) -> None:
         """Append what of the rows crosses, with the cursor of the last commit."""
@@ -374,9 +381,11 @@ class TopicLink:
         Raises RetryableError if the target is not what it was, so that the next start compares; FencedError.
         """
         self._ownership.refuse_if_lost()
-        now = self.row.following(state, None, self.cursor, None)
-        if self._target_seen is not None:
-            self._target_seen = self._still_there(self._target_seen)
+        now = self.row.following(state, None, self.cursor, self._target_seen)
+        is_local = self._target_log.log_folder is not None
+        if self._target_seen is None or not (is_local or self.row.is_due(now) or self.row.is_old):
+            return None
+        self._target_seen = self._still_there(self._target_seen)
         now = replace(now, target=self._target_seen)
         return now if self.row.is_due(now) else None
 

@@ -102,6 +102,11 @@ def test_commits_of_delta_are_read_alike_by_name_and_from_the_history(spark: Spa
     # And where this process cannot open files, by Spark: a page with a version that is not there, and one without a txnId.
     paged = table._read_page(0, len(by_name) + 3, ("a record",))
     assert paged == by_name
+    for version in range(3):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    assert [table._first_commit(first, last) for first, last in ((0, 8), (0, 2), (4, 8), (0, 3))] == [3, 3, 4, 3]
+    assert table._read_page(0, 8, ()) == by_name[3:9]
+    assert [commit.version for commit in table.commits(0, 8)] == list(range(3, 9))
 
 
 @pytest.mark.spark

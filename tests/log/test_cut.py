@@ -47,12 +47,16 @@ HOUR = 3600.0
         (20_000, range(0, 20_001, 100), [Reader("a", 19_950)], -1, 19_500),
         (20_000, range(0, 20_001, 100), [Reader("a", 19_950), Reader("b", 7_155)], -1, 7_100),
         (20_000, range(0, 20_001, 100), [Reader("b", 7_100)], -1, 7_100),
-        (20_000, range(0, 20_001, 100), [Reader("nightly", 7_155, 24 * HOUR)], -1, 7_100),
-        (20_000, range(0, 20_001, 100), [Reader("long gone", 7_155, 31 * HOUR)], -1, 19_500),
+        (20_000, range(0, 20_001, 100), [Reader("nightly", 7_155, 24 * HOUR)], 7_155, 7_100),
+        (20_000, range(0, 20_001, 100), [Reader("long gone", 7_155, 31 * HOUR)], 7_156, 19_500),
+        (20_000, range(0, 20_001, 100), [Reader("long gone, says so each minute", 7_155)], 7_156, 19_500),
+        (30_000, range(0, 30_001, 100), [Reader("too far back", 9_999)], -1, 29_500),
+        (30_000, range(0, 30_001, 100), [Reader("far back", 10_000)], -1, 10_000),
+        (30_000, range(0, 30_001, 100), [Reader("unreadable", None)], 7_155, 10_000),
+        (30_000, range(0, 30_001, 100), [Reader("far back, of a week", 7_155, 31 * HOUR, 168 * HOUR)], 20_000, 7_100),
         (20_000, range(0, 20_001, 100), [Reader("week", 7_155, 31 * HOUR, 168 * HOUR)], -1, 7_100),
         (20_000, range(0, 20_001, 100), [Reader("unreadable", None)], -1, 0),
         (20_000, range(0, 20_001, 100), [Reader("unreadable", None)], 12_345, 12_300),
-        (20_000, range(0, 20_001, 100), [Reader("nothing read yet", None, 31 * HOUR)], -1, 19_500),
     ],
 )
 def test_a_log_is_cut_at_a_checkpoint_below_everybody_who_goes_on_from_it(
@@ -73,13 +77,14 @@ def test_the_one_who_holds_most_is_named() -> None:
 )
 def test_nothing_goes_that_somebody_needs(latest: int, found: set[int], places: list[tuple[int | None, float]]) -> None:
     checkpoints = {version for version in found if version <= latest}
-    readers = [Reader("r", version, age_s) for version, age_s in places]
+    readers = [Reader("r", version, age_s, None if age_s < 1e5 else HOLDS_S) for version, age_s in places]
     below = cut_below(latest, checkpoints, readers, keep=500, a_day_old=latest // 2).below
     assert below == 0 or below in checkpoints
     assert below == 0 or below <= latest - 500
     for reader in readers:
-        if reader.age_s <= HOLDS_S:
-            assert below <= max(0, latest // 2 if reader.version is None else reader.version)
+        version = latest // 2 if reader.version is None else reader.version
+        if version >= latest // 2 if reader.holds_s is None else reader.age_s <= reader.holds_s:
+            assert below <= max(0, version)
 
 
 # -- a real table ------------------------------------------------------------------------------------------------------
@@ -252,13 +257,21 @@ def _link_row(source: str, source_version: int | None, target_version: int | Non
     }  # fmt: skip
 
 
+def _aged(log: Log, until: int) -> None:
+    """Let the commits up to this one be of before yesterday."""
+    for version in log.versions:
+        at = (datetime.now(timezone.utc) - timedelta(hours=31 if version <= until else 1)).timestamp()
+        os.utime(log.folder / f"{version:020}.json", (at, at))
+
+
 @pytest.mark.spark
 def test_a_link_that_reads_the_log_finds_its_place_for_a_day(log: Log) -> None:
     log.eu.journal(LINKS).append([_link_row("us", 7, 4, timedelta(hours=25))])
     done = log.cut()
     assert done == LogCut(6, 9, "link us->eu, RUNNING, at version 7, last heard of 25.0 hours ago")
     assert log.versions[0] == 6
-    log.eu.journal(LINKS).append([{**_link_row("us", 7, 4, timedelta(hours=31)), "sequence": 2}])
+    _aged(log, 8)  # what it has read and the next commit are of before that, whenever it says so
+    log.eu.journal(LINKS).append([{**_link_row("us", 7, 4, timedelta(minutes=1)), "sequence": 2}])
     assert log.cut() == LogCut(3, 6)
 
 
@@ -272,9 +285,7 @@ def test_a_link_that_writes_the_log_finds_its_own_commits_for_a_day(log: Log) ->
 @pytest.mark.spark
 @pytest.mark.parametrize("what", ["broken", "away", "nothing-read"])
 def test_whose_place_is_not_known_holds_a_day_of_commits(log: Log, what: str) -> None:
-    for version in log.versions:
-        at = (datetime.now(timezone.utc) - timedelta(hours=31 if version <= 7 else 1)).timestamp()
-        os.utime(log.folder / f"{version:020}.json", (at, at))
+    _aged(log, 7)
     root = Path(str(log.config.cluster("eu").root))
     if what == "nothing-read":
         log.eu.journal(LINKS).append([_link_row("us", None, None, timedelta(hours=2))])

@@ -73,6 +73,12 @@ def test_a_clock_that_was_ahead_holds_back_only_the_ledgers_it_stamped() -> None
     assert _plan(progress, (B, 1), now=100).publish_time_us == 100
 
 
+def test_a_batch_is_told_from_those_of_the_ledger_that_replaced_its_own() -> None:
+    progress = Progress({A: Ledger(5, 4, 50)})
+    for ledger_id, last, held in ((5, 4, True), (5, 5, False), (4, 90, True), (6, 0, False)):
+        assert progress.holds(Batch("p", 1, (Span(A, ledger_id, 0, last),), {})) is held
+
+
 @given(batches)
 def test_progress_can_be_told_from_the_records_of_the_commits(published: list[dict[LedgerKey, int]]) -> None:
     progress, records = Progress(), []

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_a_commit_that_stands_still_is_told_with_how_to_go_on(spark: SparkSessio
     locks = tmp_path / "eu" / "locks" / "system"
     locks.mkdir(parents=True)
     me = this_process(0)
-    holder = type(me)(me.host, child.pid, started)
+    holder = replace(me, pid=child.pid, started=started)
     (locks / "owners.lock").write_text(holder.encode())
     config = Config("geo.yaml", {"eu": Cluster("eu", root=str(tmp_path / "eu"))})
 

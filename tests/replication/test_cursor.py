@@ -108,6 +108,36 @@ def test_an_older_copy_of_a_target_that_grew_is_filled_again(linked: World) -> N
     assert target.version == linked.log("eu").latest_version()
 
 
+def test_an_older_copy_of_a_source_under_a_running_link_is_noticed_though_nothing_is_written(linked: World) -> None:
+    """Until its versions pass the cursor Delta's stream has nothing to read."""
+    put_back = _kept(linked.log("us"), linked.folder / "copy")
+    with running(linked, "eu") as links:
+        linked.write("us", 20, 25)
+        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        put_back()
+        links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
+        assert "an older copy was put back" in (links.last(TOPIC)[1] or "")
+
+
+# -- what is brought back to a source --------------------------------------------------------------------------------------
+
+
+def test_what_a_rebuild_brings_back_is_not_doubled_where_it_was_kept(linked: World) -> None:
+    """eu's retention was too short by mistake; us still holds what eu removed."""
+    log = linked.log("eu")
+    log.append(linked.entries("eu", 20, 25).selectExpr("* EXCEPT (publish_date)", "publish_date - 30 AS publish_date"))
+    linked.replicate("us")
+    expiring = log.saying('{"geo.expire":1}')
+    expiring.delta().delete("publish_date < current_date() - 7")
+    assert _origin(linked, "eu", "eu") == list(range(20))
+    assert [done.messages for done in rebuild(linked.spark, linked.config, "eu", "us")] == [5]
+    linked.write("eu", 25, 27)
+    assert _state(linked, "us")[0] is State.STOPPED
+    assert _origin(linked, "us", "eu") == list(range(27))
+    linked.replicate("eu")
+    linked.assert_clean()
+
+
 # -- RESTORE under a link ----------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +278,25 @@ def test_an_origin_that_moves_to_another_link_and_back_with_traffic_between_come
     hub.assert_clean()
 
 
+def test_what_refills_a_hub_that_was_restored_is_not_doubled_behind_it(hub: World) -> None:
+    """Whoever resolves b -> c at once is right too: a -> b has still to bring back what c has already."""
+    hub.write("b", 0, 5)
+    before = hub.log("b").latest_version()
+    hub.write("a", 0, 10)
+    for target in ("b", "c"):
+        hub.replicate(target)
+    hub.log("b").delta().restoreToVersion(before)
+    assert _state(hub, "c")[0] is State.FAILED
+    reconcile_links(hub.spark, hub.config, "b", "c")
+    hub.replicate("b")
+    assert _origin(hub, "b", "a") == list(range(10))
+    hub.write("a", 10, 12)
+    for target in ("b", "c"):
+        hub.replicate(target)
+    assert _origin(hub, "c", "a") == list(range(12))
+    hub.assert_clean()
+
+
 # -- reconcile in steps ---------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +314,47 @@ def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_comp
     records = [LinkRecord.decode(commit.user_metadata) for commit in world.log("eu").commits(0, 20)]
     assert [record.reconciling for record in records if record] == [True] * 4
     world.assert_clean()
+
+
+def test_a_reset_that_is_killed_between_two_steps_goes_on_as_a_reset(world: World) -> None:
+    world.rewrite(("eu", "us"), [{"source": "us", "target": "eu", "start": "latest"}])
+    world.write("us", 0, 30)
+    world.replicate("eu")
+    assert _origin(world, "eu", "us") == []
+    with mock.patch.object(gaps, "STEP_ROWS", 10):  # the size only
+        crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:1")
+        with pytest.raises(InjectedCrash):
+            reconcile_links(world.spark, world.config, "us", "eu", start="earliest")
+        crash.arm(None)
+    world.replicate("eu")
+    assert _origin(world, "eu", "us") == list(range(30))
+
+
+def test_a_link_that_begins_at_the_latest_does_so_though_its_first_start_fails(world: World) -> None:
+    world.rewrite(("eu", "us"), [{"source": "us", "target": "eu", "start": "latest"}])
+    world.write("us", 0, 10)
+    place = Path(world.log("eu").name)
+    place.parent.mkdir(parents=True)
+    place.write_text("no folder")
+    assert _state(world, "eu")[0] is State.DELAYED
+    place.unlink()
+    assert _state(world, "eu")[0] is State.STOPPED
+    world.write("us", 10, 12)
+    world.replicate("eu")
+    assert _origin(world, "eu", "us") == [10, 11]
+
+
+def test_a_source_that_is_away_for_a_moment_needs_no_person(linked: World) -> None:
+    log = Path(linked.log("us").name)
+    aside = log.rename(linked.folder / "aside")
+    state, reason = _state(linked, "eu")
+    assert state is State.DELAYED
+    assert "is not there" in reason
+    aside.rename(log)
+    linked.write("us", 20, 22)
+    assert _state(linked, "eu")[0] is State.STOPPED
+    linked.replicate("us")
+    linked.assert_clean()
 
 
 def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps_the_first(linked: World) -> None:

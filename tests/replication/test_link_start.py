@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from geo.errors import SchemaError
 from geo.log.commits import Commit
 from geo.log.history import CommitName
+from geo.log.names import Topic
+from geo.log.tables import ClusterTables
 from geo.replication import link_start
+from geo.replication.link_row import LinkRow
 from geo.replication.link_start import GoOn, Reconcile, Standing, TargetSeen, look_at_target, standing, start
 from geo.replication.link_state import LinkRecord, LinkState, State, backoff_s
 from geo.replication.source_history import Compare, Fault
@@ -40,6 +44,29 @@ def look(commits: list[Commit], *, since: int = 5, table: str = TABLE, newest: i
 def stands(commits: list[Commit], *, origins: tuple[str, ...] = ("us",), recorded: LinkState | None = None) -> Standing:
     recorded = recorded or row()
     return standing(recorded, look(commits), "us->eu", origins)
+
+
+def _link_row(recorded: LinkState, generation: int) -> LinkRow:
+    tables = cast(ClusterTables, None)  # nothing is written
+    of = LinkRow(tables, "us", Topic.parse(recorded.topic), ("us",))
+    of.begin(recorded, generation)
+    return of
+
+
+# -- its row -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_counts_also_after_the_table_of_owners_was_lost() -> None:
+    recorded = replace(row(), generation=50)
+    next_one = _link_row(recorded, 1).following(State.RUNNING, None, cursor(101, "source"), cursor(6))
+    assert (next_one.generation, next_one.sequence) == (50, 2)
+    assert _link_row(recorded, 51).following(State.RUNNING, None, None, None).generation == 51
+
+
+def test_what_needs_a_person_still_does_after_a_transient_fault() -> None:
+    of = _link_row(row(state=State.FAILED), 3)
+    assert (of.failed(State.DELAYED, "storage was away").state, of.failed(State.DELAYED, "").reason) == (State.FAILED, "why")
+    assert _link_row(row(), 3).failed(State.DELAYED, "storage was away").state is State.DELAYED
 
 
 # -- where it stands -----------------------------------------------------------------------------------------------------

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from geo.log.commits import Commit
-from geo.log.ledgers import Batch
+from geo.log.ledgers import REBUILD_RECORD, Batch
 from geo.replication.source_history import Compare, Fault, brings, judge, published_after
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
 
+US = frozenset({"us"})
+
 
 def _judge(since: list[Commit], *, at: int = 10, newest: int | None = None, before: list[Commit] | None = None) -> object:
-    return judge(cursor(at), TABLE, newest if newest is not None else at + len(since), before or appends(at - 4, at), since)
+    return judge(cursor(at), TABLE, newest if newest is not None else at + len(since), before or appends(at - 4, at), since, US)
 
 
 def test_appends_expiry_and_maintenance_are_read_on() -> None:
@@ -53,10 +55,10 @@ def test_a_restore_is_a_fault_whatever_it_did_and_whatever_follows() -> None:
 
 
 def test_a_table_that_was_made_again_and_one_that_is_shorter_are_faults() -> None:
-    other = judge(cursor(10), "table-2", 12, appends(6, 10), appends(11, 12))
+    other = judge(cursor(10), "table-2", 12, appends(6, 10), appends(11, 12), US)
     assert isinstance(other, Fault)
     assert (other.first, other.last) == (0, 10)
-    shorter = judge(cursor(10), TABLE, 7, [], [])
+    shorter = judge(cursor(10), TABLE, 7, [], [], US)
     assert isinstance(shorter, Fault)
     assert (shorter.first, shorter.last) == (8, 10)
     assert "an older copy was put back" in shorter.what
@@ -64,16 +66,16 @@ def test_a_table_that_was_made_again_and_one_that_is_shorter_are_faults() -> Non
 
 def test_an_older_copy_that_has_grown_past_the_cursor_is_told_by_the_commits_id_whatever_rows_it_holds() -> None:
     grown = [*appends(6, 9), commit(10, commit_id="another")]
-    found = judge(cursor(10), TABLE, 12, grown, appends(11, 12))
+    found = judge(cursor(10), TABLE, 12, grown, appends(11, 12), US)
     assert isinstance(found, Fault)
     assert "the source has another commit at version 10 than it had" in found.what
 
 
 def test_commits_that_are_gone_make_it_compare_and_look_for_losses() -> None:
     for found in (
-        judge(cursor(10), TABLE, 14, appends(6, 10), appends(13, 14)),
-        judge(cursor(10), TABLE, 14, [], appends(11, 14)),
-        judge(cursor(10), TABLE, 14, appends(6, 10), appends(11, 12)),
+        judge(cursor(10), TABLE, 14, appends(6, 10), appends(13, 14), US),
+        judge(cursor(10), TABLE, 14, [], appends(11, 14), US),
+        judge(cursor(10), TABLE, 14, appends(6, 10), appends(11, 12), US),
     ):
         assert isinstance(found, Compare)
         assert found.unseen
@@ -123,3 +125,14 @@ def test_commits_that_could_not_be_looked_at_count_whatever_else_is_there() -> N
     found = _judge([erasure(11), commit(13)], newest=13)
     assert isinstance(found, Compare)
     assert found.unseen
+
+
+def test_a_refill_is_compared_since_the_target_may_hold_some_of_it() -> None:
+    step = by_link(12, record(7, link="a->us", origins=("us", "a"), reconciling=True))
+    found = _judge([commit(11), step])
+    assert found == Compare("version 12 of the source is a step of the reconcile of a->us, of which the target may hold some")
+    assert _judge([by_link(11, record(7, link="a->us", origins=("a",), reconciling=True))]) is None, "nothing of its origins"
+    assert _judge([by_link(11, record(7, link="a->us", origins=("us",)))]) is None, "a link that goes on brings new ones"
+    rebuilt = _judge([commit(11, metadata=REBUILD_RECORD)])
+    assert isinstance(rebuilt, Compare)
+    assert "is a rebuild" in rebuilt.why

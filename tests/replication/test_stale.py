@@ -13,14 +13,17 @@ from pyspark.errors import PySparkException
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.errors import AlreadyOwnedError, FencedError
+from geo.errors import AlreadyOwnedError, FencedError, UnsafeError
+from geo.log import ownership as ownership_module
 from geo.log.claims import fence_name
+from geo.log.names import Topic
 from geo.log.ownership import Ownership, _write_fences, claim, release
 from geo.log.table import Table
 from geo.replication.link_state import State
 from geo.replication.link_table import append_links, read_links
 from geo.replication.topic_link import TopicLink
 from schemas import OWNERS, PROCESSES
+from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -174,6 +177,30 @@ def test_another_link_that_takes_an_origin_over_stops_the_one_that_had_it(world:
     assert (rows.count(), rows.select("entry_id").distinct().count()) == (8, 8)
 
 
+def test_a_running_process_that_was_replaced_does_not_come_back(linked: World) -> None:
+    """It may have another configuration; its other topics go on."""
+    with running(linked, "eu") as links:
+        linked.write("us", 20, 22)
+        links.until(lambda: linked.log("eu").read().where("origin = 'us'").count() == 22)
+        _taken_over(linked)
+        links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
+        # Twice it looks for new topics, so also for what somebody has resolved; the other runner has stopped cleanly by now.
+        for topic in map(Topic.parse, ("persistent://shop/web/orders", "persistent://shop/web/returns")):
+            linked.write("us", 0, 1, topic=topic)
+            links.until(lambda: links.last(topic)[0] is State.RUNNING)  # noqa: B023
+        assert links.last(TOPIC)[0] is State.FAILED
+        linked.write("us", 22, 25)
+    (report,) = [one for one in linked.replicate("eu") if one.topic == str(TOPIC)]
+    assert (report.state, report.replicated) == (State.STOPPED, 3)
+
+
+def test_nobody_owns_anything_on_a_host_whose_clock_is_not_the_storages(linked: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = datetime.now(timezone.utc) + timedelta(minutes=10)
+    monkeypatch.setattr(ownership_module, "_now", lambda: ahead)
+    with pytest.raises(UnsafeError, match=r"is not run with a clock that is ahead of the storage's.*NTP"):
+        claim(linked.tables("eu"), [_link(linked).runners])
+
+
 def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World) -> None:
     tables, link = linked.tables("eu"), _link(linked)
     elsewhere = replace(tables.me, host="another-host")
@@ -214,19 +241,34 @@ def test_where_no_lock_can_be_waited_for_the_log_gets_the_token_and_an_append_in
     release([clean])
 
 
-def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token(linked: World) -> None:
+@pytest.mark.parametrize("knows_jvm", [True, False])
+def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm_has_ended(
+    linked: World, knows_jvm: bool
+) -> None:
     """The claim has waited for the end of its JVM, so nothing is in flight."""
     link = _link(linked)
     tables, log = link.target, linked.log("eu")
-    dead = replace(tables.me, started="0", jvm_pid=0, jvm_started="")
+    dead = replace(tables.me, started="0", jvm_pid=tables.me.jvm_pid if knows_jvm else 0, jvm_started="0")
     row = {"runner": link.runners[0].name, "generation": 100, "token": "ab", "holder": dead.encode(),
            "state": "owned", "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
     tables.journal(OWNERS).append([row])
     (taker,) = claim(tables, [link.runners])
     before = log.latest_version()
     taker.fence(Table(linked.spark, log.name, by_path=True, lock=None, me=tables.me))
-    assert (taker.generation, log.latest_version()) == (101, before)
+    assert (taker.generation, log.latest_version()) == (101, before if knows_jvm else before + 1)
     release([taker])
+
+
+def test_an_owner_of_the_same_name_in_another_container_is_not_taken_for_dead(linked: World) -> None:
+    """Its process ids mean nothing here."""
+    link = _link(linked)
+    tables = link.target
+    there = replace(tables.me, started="0", jvm_pid=0, system="another boot")
+    row = {"runner": link.runners[0].name, "generation": 100, "token": "ab", "holder": there.encode(),
+           "state": "owned", "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
+    tables.journal(OWNERS).append([row])
+    with pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"):
+        claim(tables, [link.runners])
 
 
 def test_a_fence_that_is_not_the_own_one_is_never_removed_by_whoever_gives_up(linked: World) -> None:
