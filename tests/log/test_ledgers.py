@@ -75,8 +75,8 @@ def test_a_clock_that_was_ahead_holds_back_only_the_ledgers_it_stamped() -> None
 
 def test_a_batch_is_told_from_those_of_the_ledger_that_replaced_its_own() -> None:
     progress = Progress({A: Ledger(5, 4, 50)})
-    for ledger_id, last, held in ((5, 4, True), (5, 5, False), (4, 90, True), (6, 0, False)):
-        assert progress.holds(Batch("p", 1, (Span(A, ledger_id, 0, last),), {})) is held
+    for number, last, held in ((5, 4, True), (5, 5, False), (4, 90, True), (6, 0, False)):
+        assert progress.holds(Batch("p", 1, (Span(A, number, 0, last),), {})) is held
 
 
 @given(batches)
