@@ -88,5 +88,5 @@ def renew(tables: ClusterTables) -> None:
 
 def last_seen(tables: ClusterTables, process: Process) -> datetime:
     """When a process last gave a sign of life, beside its claims."""
-    rows = tables.journal(PROCESSES).newest(f"process = '{process.name}'")
+    rows = tables.journal(PROCESSES).newest(process=process.name)
     return max((utc(row["renewed_at"]) for row in rows), default=_NEVER)

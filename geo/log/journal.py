@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
@@ -15,6 +17,7 @@ from pyspark.sql import functions as F
 from geo.log.cut import KEEP_OF_JOURNAL, cut_below
 from geo.log.delta_log import data_files, read_folder, remove_below
 from geo.log.frames import rows_frame
+from geo.log.small_table import read_small
 from geo.log.table import Table
 from schemas import TableSchema
 
@@ -41,13 +44,26 @@ class Journal:
         """All rows ever appended, columns as the schema; None if there are none."""
         return self._table.read() if self.exists() else None
 
-    def newest(self, where: str = "true") -> list[Row]:
-        """The newest row of each subject, among the rows that fulfil `where` (SQL)."""
-        rows = self.rows()
-        if rows is None:
+    def newest(self, begins: tuple[str, str] | None = None, **equal: str) -> list[Row]:
+        """The newest row of each subject, among the rows whose columns `equal` these texts, and of which the column that `begins` names
+        begins with its text. On a local disk without a Spark job."""
+        if not self.exists():
             return []
-        newest = rows.where(where).groupBy(*self._schema.subject).agg(self._last(F.struct(*self._schema.names)).alias("row"))
-        return [row["row"] for row in newest.collect()]
+        names, folder = self._schema.names, self._table.log_folder
+        small = None if folder is None else read_small(folder, names)
+        if small is None:
+            rows = self._table.read().where(_filter(begins, equal))
+            newest = rows.groupBy(*self._schema.subject).agg(self._last(F.struct(*names)).alias("row"))
+            return [row["row"] for row in newest.collect()]
+        last: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for one in small:
+            if all(one[name] == text for name, text in equal.items()) and (
+                begins is None or one[begins[0]].startswith(begins[1])
+            ):
+                subject = tuple(_hashable(one[name]) for name in self._schema.subject)
+                if subject not in last or self._schema.place(one) >= self._schema.place(last[subject]):
+                    last[subject] = one
+        return [Row(*names)(*one.values()) for one in last.values()]
 
     def _last(self, row: Column) -> Column:
         """Of the rows of one subject the last."""
@@ -122,3 +138,14 @@ class Journal:
         folder = self._table.log_folder
         if folder is None or sum(1 for _ in folder.parent.glob("*.parquet")) > VACUUM_FILES:
             self._table.commit(lambda: self._table.delta().vacuum())
+
+
+def _filter(begins: tuple[str, str] | None, equal: Mapping[str, str]) -> Column:
+    found = [F.col(name) == text for name, text in equal.items()]
+    if begins is not None:
+        found.append(F.col(begins[0]).startswith(begins[1]))
+    return reduce(and_, found, F.lit(True))
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -60,7 +60,7 @@ class LedgerTable:
         This is the newest record and the batches committed since, checked against the log, `seen` now, and the peers. Nothing of
         the producer may be in flight. Raises UnsafeError as `continued`.
         """
-        rows = self._journal.newest(f"topic = '{self._topic}' AND producer = '{self._producer}'")
+        rows = self._journal.newest(topic=str(self._topic), producer=self._producer)
         rows.sort(key=LEDGERS.place)
         recorded, told = _progress(rows), Told()
         if rows:

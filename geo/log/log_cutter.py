@@ -96,7 +96,7 @@ class LogCutter:
                 root = local_path(there.location) if there.location is not None else None
                 if root is not None and not root.exists():
                     raise RetryableError(f"{root} is not there")
-                self._read[target] = {row["topic"]: row for row in there.journal(LINKS).newest(f"source = '{self._cluster}'")}
+                self._read[target] = {row["topic"]: row for row in there.journal(LINKS).newest(source=self._cluster)}
             except FAULTS as error:
                 log.info("cluster %s cannot be read, a day of commits is kept for its links: %s", target, first_line(error))
                 self._read[target] = None
@@ -128,7 +128,7 @@ class LogCutter:
         does not tell of."""
         outage_s = self._config.policy(topic).longest_outage_s
         newest: dict[str, Row] = {}
-        for row in sorted(self._tables.journal(LEDGERS).newest(f"topic = '{topic}'"), key=LEDGERS.place):
+        for row in sorted(self._tables.journal(LEDGERS).newest(topic=str(topic)), key=LEDGERS.place):
             newest[row["producer"]] = row
         unsure = {p: r for p, r in newest.items() if not r["complete"] and self._age_s(r["recorded_at"]) <= outage_s}
         if not unsure:

@@ -230,9 +230,8 @@ def owned_now(tables: ClusterTables) -> list[Row]:
 
 def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
     """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
-    rows = tables.journal(OWNERS).newest(
-        f"startswith(runner, 'producer ') AND endswith(runner, ' of {topic} in {tables.cluster.name}')"
-    )
+    of = f" of {topic} in {tables.cluster.name}"
+    rows = [row for row in tables.journal(OWNERS).newest(("runner", "producer ")) if row["runner"].endswith(of)]
     held = [_owner(row) for row in rows if row["state"] == "owned"]
     liveness = _liveness(tables, held, {row["runner"]: row for row in rows})
     for row in rows:

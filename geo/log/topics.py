@@ -48,7 +48,7 @@ def registered_topics(tables: ClusterTables) -> list[Registered]:
 
 def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
     """What this cluster's registry says of the topic: `Registered.replication_clusters`; None also for an unknown topic."""
-    rows = tables.journal(TOPICS).newest(f"topic = '{topic}'")
+    rows = tables.journal(TOPICS).newest(topic=str(topic))
     return Registered.of(rows[0]).replication_clusters if rows else None
 
 
@@ -61,7 +61,7 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     there yet is passed over by links, and the next call for it creates the log.
     """
     registry = tables.journal(TOPICS)
-    if not registry.newest(f"topic = '{topic}'"):
+    if not registry.newest(topic=str(topic)):
         now = datetime.now(timezone.utc)
         row = {
             "topic": str(topic),
@@ -100,7 +100,7 @@ def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:
 
 def _partition_rows(tables: ClusterTables, topic: Topic) -> list[Row]:
     """The newest registry rows of a topic's partitions, in order."""
-    rows = tables.journal(TOPICS).newest(f"startswith(topic, '{topic}-partition-')")
+    rows = tables.journal(TOPICS).newest(("topic", f"{topic}-partition-"))
     named = [(Topic.parse(row["topic"]), row) for row in rows]
     return [
         row
@@ -117,7 +117,7 @@ def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: 
     taken away: its messages are in it), if they have other columns, or if `topic` is a topic of its own.
     """
     registry = tables.journal(TOPICS)
-    if topic.partition is not None or registry.newest(f"topic = '{topic}'"):
+    if topic.partition is not None or registry.newest(topic=str(topic)):
         raise UsageError(
             f"{topic} is a topic of its own in {tables.cluster.name}, it cannot be partitioned. Choose another name."
         )
@@ -177,7 +177,7 @@ def set_replication_clusters(
             f"replication clusters {', '.join(sorted(clusters))} leave out {tables.cluster.name} itself; name it too."
         )
     registry = tables.journal(TOPICS)
-    rows = [*registry.newest(f"topic = '{topic}'"), *_partition_rows(tables, topic)]
+    rows = [*registry.newest(topic=str(topic)), *_partition_rows(tables, topic)]
     if not rows:
         raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
 

@@ -199,7 +199,7 @@ def _held(
     """Which of the dates `due` the link has not read to the end; None if it has."""
     try:
         target = ClusterTables(tables.spark, config.cluster(link.target))
-        states = target.journal(LINKS).newest(f"source = '{link.source}' AND topic = '{topic}'")
+        states = target.journal(LINKS).newest(source=link.source, topic=str(topic))
     except UNREADABLE as error:
         return Held(link.link_name, tuple(due), f"{link.target} cannot be read: {first_line(error)}", silent=True)
     if not states:

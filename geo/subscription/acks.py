@@ -70,9 +70,13 @@ def read_known(tables: ClusterTables, config: Config, topic: Topic, subscription
     if log_table.find(TOPIC_LOG) is None:
         return known
     known.version = log_table.latest_version()  # before the cursors: they may know more, never less
-    where = f"startswith(topic, 'persistent://{topic.tenant}/{topic.namespace}/')" if key is None else _is(topic, subscription)
     folded: dict[str, Mapping[Ledger, int]] = {}
-    for row in tables.journal(CURSORS).newest(where):
+    cursors = tables.journal(CURSORS)
+    if subscription is None:
+        cursor_rows = cursors.newest(("topic", f"persistent://{topic.tenant}/{topic.namespace}/"))
+    else:
+        cursor_rows = cursors.newest(topic=str(topic), subscription=subscription)
+    for row in cursor_rows:
         one = f"{row['topic']}/{row['subscription']}"
         known.states[one] = decode(bytes(row["state"]), limited=False)
         folded[one] = parse_ends(row["folded"])
@@ -157,10 +161,6 @@ def running_consumer(tables: ClusterTables, topic: Topic, subscription: str) -> 
 def consumer_name(topic: Topic, subscription: str) -> str:
     """The producer under which a consumer of the subscription acknowledges; owning it makes it the only one of its cluster."""
     return f"acks-{subscription[:40]}-{sha256(key_of(topic, subscription).encode()).hexdigest()[:16]}"
-
-
-def _is(topic: Topic, subscription: str | None) -> str:
-    return f"topic = '{topic}' AND subscription = '{subscription}'"
 
 
 def _newer(folded: Mapping[str, Mapping[Ledger, int]]) -> Column:

@@ -200,7 +200,7 @@ class NamespaceFold:
             reach(CrashPoint.FOLD_COMPACTED)
 
     def _cursors(self) -> dict[str, Row]:
-        mine = f"startswith(topic, 'persistent://{self.acks.tenant}/{self.acks.namespace}/')"
+        mine = ("topic", f"persistent://{self.acks.tenant}/{self.acks.namespace}/")
         return {key_of(Topic.parse(r["topic"]), r["subscription"]): r for r in self._tables.journal(CURSORS).newest(mine)}
 
 

@@ -96,7 +96,7 @@ def test_the_last_sign_of_life_counts(tables: ClusterTables) -> None:
     _sign_of_life(tables, other, 500)
     renew(tables)
     assert 4 < (datetime.now(timezone.utc) - last_seen(tables, other)).total_seconds() < 60
-    (mine,) = tables.journal(PROCESSES).newest(f"process = '{tables.me.name}'")
+    (mine,) = tables.journal(PROCESSES).newest(process=tables.me.name)
     assert Process.decode(mine["holder"]) == tables.me
     assert utc(mine["renewed_at"]) == last_seen(tables, tables.me)
 

@@ -50,7 +50,7 @@ def test_the_row_that_is_last_by_generation_and_then_by_sequence_counts(spark: S
     assert (journal.exists(), journal.newest(), journal.files(), journal.clean(), journal.cut()) == (False, [], 0, 0, 0)
     journal.append([_owner("a", 2, 0), _owner("a", 1, 9), _owner("b", 1, 1), _owner("b", 1, 0)])
     assert _tokens(journal) == {"a": "2-0", "b": "1-1"}
-    assert [row["token"] for row in journal.newest("runner = 'b'")] == ["1-1"]
+    assert [row["token"] for row in journal.newest(runner="b")] == ["1-1"]
 
 
 @pytest.mark.spark

@@ -74,13 +74,13 @@ def test_a_record_names_the_producers_own_last_commit_and_says_whether_that_is_a
     world.publish("eu", 5, producer="q")
     assert own is not None
     assert world.publish("eu", 5).rows == 0
-    (row,) = world.tables("eu").journal(LEDGERS).newest("producer = 'p'")
+    (row,) = world.tables("eu").journal(LEDGERS).newest(producer="p")
     assert (row["table_version"], row["table_commit"], row["complete"]) == (own.version, own.commit_id, True)
     crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
     with pytest.raises(InjectedCrash):
         world.publish("eu", 8)
     crash.arm(None)
-    (row,) = world.tables("eu").journal(LEDGERS).newest("producer = 'p'")
+    (row,) = world.tables("eu").journal(LEDGERS).newest(producer="p")
     assert (row["table_version"], row["end"], row["complete"]) == (own.version, 4, False)
     assert world.publish("eu", 9).rows == 1
     assert _ends(world) == [(0, 8, 9)]
@@ -131,7 +131,7 @@ def test_ends_are_recorded_though_no_further_batch_comes(world: World, monkeypat
     with _open(world) as publisher:
         _publish(publisher, world.rows(0, 5))
         publisher._writer._later.join()  # type: ignore[union-attr]
-        (row,) = world.tables("eu").journal(LEDGERS).newest("producer = 'p'")
+        (row,) = world.tables("eu").journal(LEDGERS).newest(producer="p")
         assert (row["end"], row["complete"]) == (4, False)
 
 
@@ -220,7 +220,7 @@ def test_a_log_that_was_changed_stops_a_running_producer_and_its_ledger(
     for end in (12, 14):
         assert world.publish("eu", end).rows == 2
     assert _ends(world)[-1] == (0, 3, 4), "what comes goes to one new ledger"
-    assert [row["closed"] is None for row in world.tables("eu").journal(LEDGERS).newest("producer = 'p'")] == [True]
+    assert [row["closed"] is None for row in world.tables("eu").journal(LEDGERS).newest(producer="p")] == [True]
 
 
 def _clean_up(world: World, *, first: int = 0) -> None:
@@ -277,7 +277,7 @@ def test_a_producer_starts_while_a_peer_is_away_and_opens_one_ledger_for_that_ti
 
     def publish_to(end: int) -> list[str]:
         world.publish("eu", end)
-        (row,) = world.tables("eu").journal(LEDGERS).newest("producer = 'p'")
+        (row,) = world.tables("eu").journal(LEDGERS).newest(producer="p")
         return list(row["uncompared"])
 
     # Raises Py4JJavaError: there is no such file system in the JVM.

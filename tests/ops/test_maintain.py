@@ -116,7 +116,7 @@ def test_a_link_that_is_long_silent_is_named_and_needs_a_yes(linked: World) -> N
     world = _expiring(linked)
     _age(world, "us", 20)
     journal = world.tables("eu").journal(LINKS)
-    (state,) = journal.newest("source = 'us'")
+    (state,) = journal.newest(source="us")
     long_ago = datetime.now(timezone.utc) - timedelta(days=3)
     journal.append([{**state.asDict(), "sequence": state["sequence"] + 1, "updated_at": long_ago}])
     (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
@@ -131,7 +131,7 @@ def test_a_link_that_has_read_nothing_yet_is_waited_for(linked: World) -> None:
     world = _expiring(linked)
     _age(world, "us", 20)
     journal = world.tables("eu").journal(LINKS)
-    (state,) = journal.newest("source = 'us'")
+    (state,) = journal.newest(source="us")
     row = {**state.asDict(), "sequence": state["sequence"] + 1, "updated_at": datetime.now(timezone.utc)}
     journal.append([{**row, "source_table_id": None, "source_version": None, "source_commit": None}])
     (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
