@@ -21,7 +21,7 @@
     topics:                                default none; the first match wins
       - match: persistent://shop/*/*       required; a glob. System topics (__acks) only if its name starts with __
         message_ttl: 7 days                <int> seconds|minutes|hours|days|weeks; default none, messages do not expire
-        longest_outage: 7 days             how long a link may be away and still find its place; default 7 days
+        longest_outage: 7 days             how long a link may be away and still find what it has to read; default 7 days
         replication_clusters: [eu, us]     only links between these carry the topic; default all. One alone: no replication
     kafka:                                 default none: PLAINTEXT; how Kafka is reached, by its bootstrap servers
       broker-1:9092,broker-2:9092:
