@@ -119,6 +119,17 @@ def test_an_older_copy_of_a_source_under_a_running_link_is_noticed_though_nothin
         assert "an older copy was put back" in (links.last(TOPIC)[1] or "")
 
 
+def test_an_older_copy_of_a_target_under_a_running_link_is_filled_again(linked: World) -> None:
+    put_back = _kept(linked.log("eu"), linked.folder / "copy")
+    with running(linked, "eu") as links:
+        linked.write("us", 20, 25)
+        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        put_back()
+        links.until(lambda: _origin(linked, "eu", "us") == list(range(25)))
+    linked.replicate("us")
+    linked.assert_clean()
+
+
 # -- what is brought back to a source --------------------------------------------------------------------------------------
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
@@ -223,8 +228,36 @@ def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World)
     release([ownership])
 
 
-def test_where_no_lock_can_be_waited_for_the_log_gets_the_token_and_an_append_in_flight_fails(linked: World) -> None:
-    """Shared storage: the metadata change makes Delta refuse a blind append whose snapshot is older."""
+def test_where_no_lock_can_be_waited_for_an_append_in_flight_at_a_takeover_fails(linked: World, tmp_path: Path) -> None:
+    """Shared storage: the append's plan has asked for its fence, its rows are being computed, and the metadata change makes Delta refuse
+    a blind append whose snapshot is older."""
+    stale, begun, go_on = _link(linked), str(tmp_path / "begun"), str(tmp_path / "go-on")
+    ownership = _started(linked, stale)
+    shared = Table(linked.spark, linked.log("eu").name, by_path=True, lock=None, me=stale.target.me)
+
+    @F.udf("boolean")
+    def wait(_: int) -> bool:
+        open(begun, "w").close()
+        while not os.path.exists(go_on):
+            time.sleep(0.01)
+        return True
+
+    before = shared.read().count()
+    with ThreadPoolExecutor(1) as pool:
+        append = pool.submit(ownership.append, shared, linked.entries("us", 20, 25).where(wait("entry_id")))
+        while not os.path.exists(begun):
+            assert not append.done(), append.exception()
+            time.sleep(0.01)
+        (taker,) = claim(stale.target, [stale.runners], take_over=True)
+        taker.fence(shared)
+        open(go_on, "w").close()
+        with pytest.raises(FencedError):
+            append.result()
+    assert shared.read().count() == before
+    release([taker])
+
+
+def test_where_no_lock_can_be_waited_for_the_log_gets_the_token(linked: World) -> None:
     stale = _link(linked)
     ownership = _started(linked, stale)
     ownership.abandon()
