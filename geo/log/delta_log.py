@@ -56,7 +56,7 @@ def newest_metadata(folder: Path, newest: int) -> dict[str, Any] | None:
             found: dict[str, Any] = json.loads((folder / f"{version:020}.crc").read_text())["metadata"]
             return found
         with suppress(FileNotFoundError):
-            for line in (folder / f"{version:020}.json").read_text().splitlines():
+            for line in (folder / f"{version:020}.json").read_text(encoding="utf-8").split("\n"):
                 if line.startswith('{"metaData"'):
                     return dict(json.loads(line)["metaData"])
     return None

@@ -34,9 +34,9 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
-from geo.errors import AlreadyOwnedError, FencedError
+from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
 from geo.log.claims import Liveness, Owner, Refuse, decide, fence_generation, fence_name
-from geo.log.clock import Stamp, refuse_wrong
+from geo.log.clock import CLOCK_TOLERANCE_US, Stamp, refuse_wrong
 from geo.log.frames import in_us, utc
 from geo.log.heartbeat import keep_alive, last_seen, leave
 from geo.log.names import Topic
@@ -112,12 +112,22 @@ class Ownership:
         """Whether nobody took a runner over, as far as can be seen now. For what is not an append; an append asks in its plan."""
         return all(self._tables.files.exists(path) for path in self._fences)
 
+    @property
+    def replaced(self) -> bool:
+        """Whether somebody took a runner over: its newer fence is there."""
+        return any(
+            fence_generation(name) > self.generation for folder in self._folders for name in self._tables.files.names(folder)
+        )
+
     def refuse_if_lost(self) -> None:
-        """Raises FencedError if another runner took over."""
-        if not self.still_owns():
+        """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away)."""
+        if self.still_owns():
+            return
+        if self.replaced:
             raise FencedError(
                 f"{self}: another runner took over from generation {self.generation}. This one wrote nothing more and stops."
             )
+        raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
 
     def append(self, table: Table, rows: DataFrame, user_metadata: str | None = None) -> None:
         """Append in one commit, if and only if this claim still owns its runners.
@@ -141,9 +151,12 @@ class Ownership:
             leave(self._tables)
 
     @property
+    def _folders(self) -> list[str]:
+        return [self._tables.checkpoint("fences", runner.path) for runner in self.runners]
+
+    @property
     def _fences(self) -> list[str]:
-        name = fence_name(self.generation, self.token)
-        return [self._tables.checkpoint("fences", runner.path, name) for runner in self.runners]
+        return [f"{folder}/{fence_name(self.generation, self.token)}" for folder in self._folders]
 
 
 def release(ownerships: Sequence[Ownership]) -> None:
@@ -170,7 +183,9 @@ def claim(
     tables.refuse_unsafe_storage()
     runners = {runner.name: runner for group in wanted for runner in group}
     fences = {name: tables.checkpoint("fences", runner.path) for name, runner in runners.items()}
-    owners, token = tables.journal(OWNERS), secrets.token_hex(8)
+    owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
+    if owners.exists():
+        refuse_wrong(who, in_us(_now()), in_us(owners.committed_at(owners.version())))
     for _ in range(_CLAIM_TRIES):
         rows = {row["runner"]: row for row in owners.newest()}
         found = [_owner(row) for row in rows.values()]
@@ -189,13 +204,18 @@ def claim(
     else:
         raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
     reach(CrashPoint.CLAIM_WON)
+    ended = {holder for holder in decision.dead if (process := Process.decode(holder)) is not None and process.jvm_started}
+    safe = {name for name in runners if name in decision.clean or rows[name]["holder"] in ended}
     if (came_us := in_us(owners.committed_at(version))) is not None:
-        refuse_wrong(f"{next(iter(runners))} is not run", in_us(_now()), came_us, Stamp(before_us, came_us))
+        try:
+            refuse_wrong(who, before_us, None, Stamp(before_us, came_us))
+        except UnsafeError:
+            if safe == set(runners):  # nothing of anybody is in flight, so whoever comes next needs to know of nothing
+                owners.append([_row(tables, runner, decision.generation, token, released=True) for runner in runners.values()])
+            raise
     _write_fences(tables, list(runners.values()), decision.generation, token, version)
     if point is not None:
         reach(point)
-    ended = {holder for holder in decision.dead if (process := Process.decode(holder)) is not None and process.jvm_pid > 0}
-    safe = {name for name in runners if name in decision.clean or rows[name]["holder"] in ended}
     keep_alive(tables, len(wanted))
     return [
         Ownership(tables, group, decision.generation, token, in_flight=any(runner.name not in safe for runner in group))
@@ -260,7 +280,10 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
         elif holder.is_here:
             found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD
         else:
-            seen = max(utc(rows[owner.runner]["since"]), last_seen(tables, holder))
+            signs = (utc(rows[owner.runner]["since"]), last_seen(tables, holder))
+            # By a clock that is ahead anything may be said.
+            believed = [sign for sign in signs if in_us(sign) <= in_us(_now()) + CLOCK_TOLERANCE_US]
+            seen = max(believed, default=datetime.fromtimestamp(0, timezone.utc))
             silent_s = (_now() - seen).total_seconds()
             lives = silent_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
             found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT

@@ -29,7 +29,7 @@ def read_small(folder: Path, columns: tuple[str, ...]) -> list[dict[str, Any]] |
             return None if paths is None else [row for path in paths for row in _rows(folder.parent / path, columns)]
         except FileNotFoundError:
             continue
-        except _TooMuchError:
+        except (_TooMuchError, ValueError, KeyError, pa.ArrowException):
             return None
     return None
 
@@ -46,7 +46,9 @@ def _data_files(folder: Path) -> list[str] | None:
         return None
     there = {path: None for name in found.files.get(checkpoint, ()) for path in _checkpointed(folder / name)}
     for version in later:
-        for line in (folder / f"{version:020}.json").read_text(encoding="utf-8").splitlines():
+        for line in (
+            (folder / f"{version:020}.json").read_text(encoding="utf-8").split("\n")
+        ):  # a text in it may have other ends of lines
             if line.startswith('{"add"'):
                 there[_path(json.loads(line)["add"])] = None
             elif line.startswith('{"remove"'):

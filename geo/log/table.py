@@ -238,18 +238,18 @@ class Table:
         """A commit whose writer gave it no transaction id."""
         path = f"{self.location}/_delta_log/{version:020}.json"
         (row,) = self.spark.read.text(path, wholetext=True).collect()
-        return of_file(version, row["value"].splitlines())
+        return of_file(version, row["value"].split("\n"))
 
     def committed_at(self, version: int) -> datetime | None:
-        """When the storage says that a commit came, by the clock of the storage; None if the commit is gone."""
+        """When the storage says that a commit came, by the clock of the storage; None if the commit is gone, and where there is no
+        such clock: in-commit timestamps are a writer's."""
         if self.location is not None and (local := local_path(self.location)) is not None:
             try:
                 return datetime.fromtimestamp((local / "_delta_log" / f"{version:020}.json").stat().st_mtime, timezone.utc)
             except FileNotFoundError:
                 return None
         if self.location is None:
-            rows = self._history_from(version)
-            return next((utc(row["timestamp"]) for row in rows if row["version"] == version), None)
+            return None
         try:
             path = f"{self.location}/_delta_log/{version:020}.json"
             row = self.spark.read.text(path).select("_metadata.file_modification_time").first()

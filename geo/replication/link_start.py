@@ -101,6 +101,12 @@ def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, o
     return Standing(cursor)
 
 
+def begins(recorded: LinkState | None) -> bool:
+    """Whether it has still to be fixed where the link begins (`start: latest`): once, before its first row. A row that fixes nothing is
+    of a try that failed."""
+    return recorded is None or (recorded.cursor is None and recorded.floors is None)
+
+
 @dataclass(frozen=True, slots=True)
 class GoOn:
     """Read on from the cursor."""

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from geo.config_tree import Config, Link
 from geo.crash import CrashPoint, reach
-from geo.errors import AlreadyOwnedError, FencedError, GeoError, RetryableError, UsageError, first_line
+from geo.errors import FencedError, GeoError, RetryableError, UsageError, first_line
 from geo.log.history import CommitName
 from geo.log.names import ALL_TOPICS, topic_glob_matches
 from geo.log.ownership import Ownership, claim, release
@@ -48,8 +48,8 @@ LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 60.0, 600.0
 """How often a topic gets a full look beside those by name, and beside its query: Delta's stream need not notice that an older copy of
 the source was put back. On a local disk it is a matter of milliseconds."""
 
-STEADY_S = 600.0
-"""A topic that went on for so long since its last fault begins anew to count them."""
+STEADY_S = 60.0
+"""A topic that went on for so long since its last fault begins anew to count them. (In a run that ends: one that came further.)"""
 
 _TICK_S = 0.2
 
@@ -232,7 +232,12 @@ class Replicator:
         if slots:
             runners = [slot.work.runners for slot in slots]
             owned = claim(self._target, runners, take_over=take_over, point=CrashPoint.LINK_CLAIMED)
-            known = read_links(self._target)  # since it is owned nobody else's row comes after these
+            try:
+                known = read_links(self._target)  # since it is owned nobody else's row comes after these
+            except FAULTS:
+                for ownership in owned:
+                    ownership.abandon()
+                raise
             for slot, ownership in zip(slots, owned, strict=True):
                 slot.ownership = ownership
                 slot.recorded = known.get((slot.work.link.source, str(slot.work.topic)))
@@ -282,10 +287,10 @@ class Replicator:
         work = slot.work
         if slot.ownership is None:
             work.look_for_source(slot.recorded)
-            if slot.previous is not None:
+            if slot.previous is not None and slot.previous.replaced:
                 slot.previous.refuse_if_lost()
-            self._claim([slot], take_over=False)
             slot.previous = None
+            self._claim([slot], take_over=False)
         assert slot.ownership is not None
         work.prepare(slot.ownership, slot.recorded, failed_before=slot.stuck)
         work.run_turns(self._stop.is_set)
@@ -326,26 +331,29 @@ class Replicator:
         Something may be in flight whose fate is not known, so the ownership is given up for one with a new token, before the cursor
         is read again. A changed source or schema is noticed before an append: then nothing is in flight.
         """
+        moved = False
         if (stood := slot.work.cursor) is not None:
             moved = stood != slot.stuck_at
             slot.stuck_at, slot.stuck = stood, 1 if moved else slot.stuck + 1
-            slot.tries = 0 if moved or time.monotonic() - slot.again_at > STEADY_S else slot.tries
-        slot.tries += 1
-        slot.replaced = slot.replaced or isinstance(error, FencedError)
-        needs_person = isinstance(error, GeoError) and not isinstance(error, (RetryableError, AlreadyOwnedError))
+        steady = moved if self._once else time.monotonic() - slot.again_at > STEADY_S
+        slot.tries = 1 if steady else slot.tries + 1
+        slot.replaced = isinstance(error, FencedError)
+        # What fails before it is owned is nobody's row to write, and may pass: a clock is set, another runner ends.
+        refused = isinstance(error, GeoError) and not isinstance(error, RetryableError)
+        needs_person = slot.replaced or (refused and slot.ownership is not None)
         slot.again_at = time.monotonic() + backoff_s(slot.tries)
         self._set(slot, State.FAILED if needs_person else State.DELAYED, str(error) if needs_person else first_line(error))
         slot.done = self._once and (needs_person or slot.tries >= _TRIES)
         ownership, slot.ownership = slot.ownership, None
         if ownership is None:
             return
+        slot.previous = ownership
         try:
-            if not isinstance(error, FencedError):
+            if not slot.replaced:
                 slot.work.flush_failure(slot.state, slot.reason or "")
-            if needs_person and not isinstance(error, FencedError):
+            if needs_person and not slot.replaced:
                 release([ownership])  # nothing is in flight, and who resolves it must be able to take it
-                return
-            slot.previous = ownership
+                slot.previous = None
         except FAULTS as another:
             log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
         finally:

@@ -27,8 +27,8 @@ from geo.log.ownership import Ownership, Runner, origin_runner
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic, grow
 from geo.replication import gaps, missing_rows
-from geo.replication.link_row import LinkRow
-from geo.replication.link_start import Reconcile, Standing, TargetSeen, lacks, look_at_target, standing, start
+from geo.replication.link_row import RENEW_COMMITS, LinkRow
+from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, standing, start
 from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState, State
 from geo.replication.reconcile import BothLogs, now_us
 from geo.replication.routing_column import verdict_column
@@ -130,9 +130,7 @@ class TopicLink:
         if isinstance(decision, Fault):
             raise self._refusal(decision, stands)
         if isinstance(decision, Reconcile):
-            # What a link that begins does not fetch is fixed once; a row without it is of a try that failed before.
-            begins = recorded is None or (recorded.cursor is None and recorded.floors is None)
-            self._reconcile(decision, stands, start_at or self._start if begins else start_at)
+            self._reconcile(decision, stands, start_at or (self._start if begins(recorded) else None))
         else:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
             self.cursor, self._target_seen = decision.cursor, looked.newest
@@ -222,7 +220,9 @@ class TopicLink:
         """How many messages a reconcile would append now, and at which version of the source. Writes nothing."""
         logs = BothLogs(open_log(self.source, self.topic)[0], self.target.log(self.topic), self.rule)
         version = logs.source.latest_version()
-        floors = logs.floors(start_at or self._start, version) if start_at or recorded is None else recorded.floors
+        begin = start_at or (self._start if begins(recorded) else None)
+        recorded_floors = recorded.floors if recorded is not None else None
+        floors = recorded_floors if begin is None else logs.floors(begin, version)
         return logs.count_missing(version, floors), version
 
     # -- what is above the cursor ------------------------------------------------------------------------------------
@@ -382,12 +382,16 @@ class TopicLink:
         """
         self._ownership.refuse_if_lost()
         now = self.row.following(state, None, self.cursor, self._target_seen)
-        is_local = self._target_log.log_folder is not None
-        if self._target_seen is None or not (is_local or self.row.is_due(now) or self.row.is_old):
+        if self._target_seen is None or not (self.row.is_due(now) or self._target_moved(self._target_seen)):
             return None
         self._target_seen = self._still_there(self._target_seen)
         now = replace(now, target=self._target_seen)
         return now if self.row.is_due(now) else None
+
+    def _target_moved(self, seen: CommitName) -> bool:
+        """Whether the target is worth another look: on a local disk always, elsewhere after a while or many commits."""
+        log = self._target_log
+        return log.log_folder is not None or self.row.is_old or log.has_commit(seen.version + RENEW_COMMITS)
 
     def flush(self, state: State) -> None:
         """Record the link's row now."""

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 NOW = datetime(2026, 11, 22, 10, 11, 12, 131415, tzinfo=timezone.utc)
 _VALUES: dict[str, Any] = {
-    "BIGINT": 7, "BINARY": b"\x00\xff", "BOOLEAN": True, "STRING": "it's", "TIMESTAMP": NOW, "ARRAY<STRING>": ["b", "a"],
+    "BIGINT": 7, "BINARY": b"\x00\xff", "BOOLEAN": True, "STRING": "it's\u2028", "TIMESTAMP": NOW, "ARRAY<STRING>": ["b", "a"],
     "MAP<STRING, STRING>": {"k": "v"}, "MAP<STRING, BIGINT>": {"eu:1": 5},
 }  # fmt: skip
 

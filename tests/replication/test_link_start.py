@@ -15,7 +15,7 @@ from geo.log.names import Topic
 from geo.log.tables import ClusterTables
 from geo.replication import link_start
 from geo.replication.link_row import LinkRow
-from geo.replication.link_start import GoOn, Reconcile, Standing, TargetSeen, look_at_target, standing, start
+from geo.replication.link_start import GoOn, Reconcile, Standing, TargetSeen, begins, look_at_target, standing, start
 from geo.replication.link_state import LinkRecord, LinkState, State, backoff_s
 from geo.replication.source_history import Compare, Fault
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
@@ -128,6 +128,13 @@ def test_a_reconcile_that_did_not_come_to_its_end_begins_again() -> None:
     found = stands(commits)
     assert found.why == "a reconcile did not come to its end"
     assert found.cursor == cursor(101, "source"), "the source is still judged from where the target holds everything"
+
+
+def test_where_a_link_begins_is_fixed_once() -> None:
+    assert begins(None)
+    assert begins(replace(row(), cursor=None, target=None)), "a row of a try that failed before it was fixed"
+    assert not begins(replace(row(), cursor=None, target=None, floors={}))
+    assert not begins(row())
 
 
 def test_a_link_without_a_row_or_a_cursor_begins_with_a_comparison() -> None:

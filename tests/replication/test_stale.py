@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.errors import AlreadyOwnedError, FencedError, UnsafeError
+from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
 from geo.log import ownership as ownership_module
 from geo.log.claims import fence_name
 from geo.log.names import Topic
@@ -199,11 +199,27 @@ def test_a_running_process_that_was_replaced_does_not_come_back(linked: World) -
     assert (report.state, report.replicated) == (State.STOPPED, 3)
 
 
+def test_a_fence_that_cannot_be_found_is_no_takeover(linked: World) -> None:
+    """Its storage is away for a moment."""
+    link = _link(linked)
+    ownership = _started(linked, link)
+    folder = Path(link.target.checkpoint("fences"))
+    aside = folder.rename(linked.folder / "aside")
+    with pytest.raises(RetryableError, match="is not there"):
+        link.progressed(State.RUNNING)
+    aside.rename(folder)
+    assert ownership.still_owns()
+    release([ownership])
+
+
 def test_nobody_owns_anything_on_a_host_whose_clock_is_not_the_storages(linked: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = datetime.now(timezone.utc) + timedelta(minutes=10)
     monkeypatch.setattr(ownership_module, "_now", lambda: ahead)
     with pytest.raises(UnsafeError, match=r"is not run with a clock that is ahead of the storage's.*NTP"):
         claim(linked.tables("eu"), [_link(linked).runners])
+    monkeypatch.undo()
+    (ownership,) = claim(linked.tables("eu"), [_link(linked).runners])
+    release([ownership])
 
 
 def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World) -> None:
