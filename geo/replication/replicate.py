@@ -342,15 +342,20 @@ class Replicator:
         refused = isinstance(error, GeoError) and not isinstance(error, RetryableError)
         needs_person = slot.replaced or (refused and slot.ownership is not None)
         slot.again_at = time.monotonic() + backoff_s(slot.tries)
-        self._set(slot, State.FAILED if needs_person else State.DELAYED, str(error) if needs_person else first_line(error))
         slot.done = self._once and (needs_person or slot.tries >= _TRIES)
+        state, reason = (State.FAILED, str(error)) if needs_person else (State.DELAYED, first_line(error))
+        if slot.ownership is not None:
+            self._give_up(slot, state, reason)
+        self._set(slot, state, reason)  # told when whoever resolves it can
+
+    def _give_up(self, slot: _Slot, state: State, reason: str) -> None:
+        """Record why, and give the ownership of a topic up."""
         ownership, slot.ownership = slot.ownership, None
-        if ownership is None:
-            return
-        slot.previous = ownership
+        assert ownership is not None
+        needs_person, slot.previous = state is State.FAILED, ownership
         try:
             if not slot.replaced:
-                slot.work.flush_failure(slot.state, slot.reason or "")
+                slot.work.flush_failure(state, reason)
             if needs_person and not slot.replaced:
                 release([ownership])  # nothing is in flight, and who resolves it must be able to take it
                 slot.previous = None
