@@ -251,8 +251,8 @@ def test_where_no_lock_can_be_waited_for_an_append_in_flight_at_a_takeover_fails
     ownership = _started(linked, stale)
     shared = Table(linked.spark, linked.log("eu").name, by_path=True, lock=None, me=stale.target.me)
 
-    @F.udf("boolean")
-    def wait(_: int) -> bool:
+    @F.udf("boolean")  # which takes no annotations of such a function
+    def wait(_):  # type: ignore[no-untyped-def]
         open(begun, "w").close()
         while not os.path.exists(go_on):
             time.sleep(0.01)
@@ -297,7 +297,7 @@ def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm
     """The claim has waited for the end of its JVM, so nothing is in flight."""
     link = _link(linked)
     tables, log = link.target, linked.log("eu")
-    dead = replace(tables.me, started="0", jvm_pid=tables.me.jvm_pid if knows_jvm else 0, jvm_started="0")
+    dead = replace(tables.me, started="0", jvm_pid=tables.me.jvm_pid * knows_jvm, jvm_started="0" * knows_jvm)
     row = {"runner": link.runners[0].name, "generation": 100, "token": "ab", "holder": dead.encode(),
            "state": "owned", "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
     tables.journal(OWNERS).append([row])
