@@ -7,9 +7,9 @@ cluster: one that is days off is expired at birth or never.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 
 from geo.errors import UnsafeError
+from geo.times import from_us
 
 CLOCK_TOLERANCE_US = 5 * 60 * 1_000_000
 """Clocks that are kept by NTP differ by milliseconds, storages tell times by the second; TTLs are hours and more."""
@@ -21,6 +21,11 @@ class Stamp:
 
     clock_us: int
     storage_us: int
+
+    @classmethod
+    def of(cls, clock_us: int, storage_us: int | None) -> Stamp | None:
+        """None where the storage cannot say."""
+        return None if storage_us is None else cls(clock_us, storage_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +58,7 @@ def refuse_wrong(who: str, now_us: int, newest_us: int | None, last: Stamp | Non
     wrong = why_wrong(now_us, newest_us, last)
     if wrong is None:
         return
-    mine, theirs = (
-        datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=us) for us in (wrong.clock_us, wrong.storage_us)
-    )
+    mine, theirs = from_us(wrong.clock_us), from_us(wrong.storage_us)
     raise UnsafeError(
         f"{who} with a clock that is {'ahead of' if wrong.ahead else 'behind'} the storage's. This host says {mine:%Y-%m-%d %H:%M:%S} UTC "
         f"where the storage says {theirs:%Y-%m-%d %H:%M:%S}: messages would expire too {'late' if wrong.ahead else 'early'}, everywhere. "

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta, timezone
-from typing import overload
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _ARROW = {
     "BIGINT": pa.int64(),
@@ -31,24 +27,6 @@ def rows_frame(spark: SparkSession, types: Mapping[str, str], rows: Iterable[Map
     """
     schema = pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])
     return spark.createDataFrame(pa.Table.from_pylist([{n: _arrow(row.get(n)) for n in types} for row in rows], schema))
-
-
-def utc(collected: datetime) -> datetime:
-    """A time out of `collect`, which Spark gives without a zone, in that of this process."""
-    return collected.astimezone(timezone.utc)
-
-
-@overload
-def in_us(time: datetime) -> int: ...
-
-
-@overload
-def in_us(time: datetime | None) -> int | None: ...
-
-
-def in_us(time: datetime | None) -> int | None:
-    """Microseconds since 1970 of a time with a zone."""
-    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def _arrow(value: object) -> object:

@@ -10,18 +10,16 @@ import threading
 from datetime import datetime, timezone
 
 from geo.errors import first_line
-from geo.log.frames import utc
 from geo.log.housekeeping import Housekeeper, after_last_run
 from geo.log.process import Process
 from geo.log.tables import ClusterTables
+from geo.times import EPOCH, utc
 from schemas import PROCESSES
 
 log = logging.getLogger(__name__)
 
 BEATS = 3
 """Signs of life in an owner timeout: two may fail or come late."""
-
-_NEVER = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _lock = threading.Lock()
 _beating: dict[str, _Heart] = {}
@@ -89,4 +87,4 @@ def renew(tables: ClusterTables) -> None:
 def last_seen(tables: ClusterTables, process: Process) -> datetime:
     """When a process last gave a sign of life, beside its claims."""
     rows = tables.journal(PROCESSES).newest(process=process.name)
-    return max((utc(row["renewed_at"]) for row in rows), default=_NEVER)
+    return max((utc(row["renewed_at"]) for row in rows), default=EPOCH)

@@ -17,13 +17,13 @@ from functools import partial
 
 from geo.errors import first_line
 from geo.log.cut import KEEP
-from geo.log.frames import utc
 from geo.log.journal import Journal
 from geo.log.log_cutter import LogCutter
 from geo.log.names import Topic
 from geo.log.process import Process
 from geo.log.tables import ClusterTables
 from geo.log.topics import registered_topics
+from geo.times import utc
 from schemas import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, TOPICS, TableSchema
 
 log = logging.getLogger(__name__)

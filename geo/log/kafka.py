@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from geo.errors import RetryableError, SourceChangedError, UsageError
+from geo.times import EPOCH
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,6 @@ _SMALL = 2_000
 """A batch of up to so many offsets is read by one task: a second one costs more than it saves."""
 
 _ROWS_PER_BLOCK = 5_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _ARROW = pa.schema(
     [
         (SOURCE, pa.string()),
@@ -299,7 +299,7 @@ def _block(records: Iterable[Any]) -> pa.RecordBatch:
         columns[2].append(key)
         columns[3].append(record.value)
         columns[4].append(list(properties.items()))
-        columns[5].append(None if record.timestamp < 0 else _EPOCH + timedelta(milliseconds=record.timestamp))
+        columns[5].append(None if record.timestamp < 0 else EPOCH + timedelta(milliseconds=record.timestamp))
     return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW)
 
 

@@ -14,13 +14,13 @@ from geo.config_tree import Config
 from geo.errors import SourceChangedError
 from geo.log.commits import ERASED, EXPIRED
 from geo.log.continuing import Told, continued, fold, tell
-from geo.log.frames import in_us, utc
 from geo.log.history import CommitName
 from geo.log.ledgers import REBUILD_KEY, RECORD_KEY, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.names import Topic
 from geo.log.peers import ledger_ends, peer_ends
 from geo.log.table import Seen, Table
 from geo.log.tables import ClusterTables
+from geo.times import EPOCH, from_us, in_us, utc
 from schemas import LEDGERS
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class LedgerTable:
         ids = [ledger.ledger_id for ledger in progress.ledgers.values()]
         oldest_us = min((ledger.time_us for ledger in progress.ledgers.values()), default=0)
         # A day more: a session in another time zone than UTC has other dates.
-        since = (_time(oldest_us) - timedelta(days=1)).date() if oldest_us else None
+        since = (from_us(oldest_us) - timedelta(days=1)).date() if oldest_us else None
         return self._own_ends(ids, since), peer_ends(self._tables, self._config, self._topic, ids, since)
 
     def _own_ends(self, ids: Collection[int], since: date | None = None) -> dict[int, int]:
@@ -108,15 +108,16 @@ class LedgerTable:
         if told.missing is None or self.complete:
             return None
         oldest = self._log.read().agg(F.min("publish_date")).collect()[0][0]
-        return None if oldest is None else (oldest - _EPOCH.date()) // timedelta(microseconds=1)
+        return None if oldest is None else (oldest - EPOCH.date()) // timedelta(microseconds=1)
 
     # -- while it runs -----------------------------------------------------------------------------------------------
 
     def look(self, progress: Progress, appended: Batch | None) -> int:
         """The log's newest version, after a look at the commits since the last look.
 
-        `progress` is all that this process knows to be published, `appended` the batch this process appended last since the last look. Raises SourceChangedError, before anything
-        is taken for known, if the log is not what it was: made anew, put back, RESTOREd, or rewritten by somebody.
+        `progress` is all that this process knows to be published, `appended` the batch that it appended last since the last look.
+        Raises SourceChangedError, before anything is taken for known, if the log is not what it was: made anew, put back, RESTOREd,
+        or rewritten by somebody.
         """
         seen = self._log.look()
         if seen is None:
@@ -186,7 +187,7 @@ class LedgerTable:
                     "source_end": source.offset if source else None,
                     "source_count": source.count if source else 0,
                     "source_hash": source.hash if source else 0,
-                    "publish_time": _time(ledger.time_us),
+                    "publish_time": from_us(ledger.time_us),
                     "table_id": self.known.table_id,
                     "table_version": self.known.version,
                     "table_commit": self.known.commit_id,
@@ -211,10 +212,6 @@ class LedgerTable:
             return set()
         found = rows.where(f"ledger_id IN ({', '.join(map(str, ids))})").select("ledger_id").distinct()
         return {row["ledger_id"] for row in found.collect()}
-
-
-def _time(time_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=time_us)
 
 
 def _progress(rows: list[Row]) -> Progress:

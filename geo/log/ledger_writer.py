@@ -10,7 +10,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 
 from pyspark.sql import DataFrame
 
@@ -18,13 +17,13 @@ from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError, UnsafeError, first_line
 from geo.log.clock import Stamp, jumped, refuse_wrong
-from geo.log.frames import in_us
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
 from geo.log.names import Topic
 from geo.log.ownership import Ownership, claim, producer_runner, release
 from geo.log.table import Table
 from geo.log.tables import ClusterTables
+from geo.times import in_us
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +36,6 @@ LOOK_INTERVAL_S = 10.0
 
 IDLE_RECORD_S = 300.0
 """When ends are recorded though no further batch comes. Until then a start needs the commits since, which are kept for a day."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class LedgerWriter:
@@ -181,7 +178,7 @@ class LedgerWriter:
         self._changed |= new
         self._record()
         came_us = self.ledgers.recorded_us()
-        self._check_clock(came_us, None if came_us is None else Stamp(before[0], came_us))
+        self._check_clock(came_us, Stamp.of(before[0], came_us))
         self._began = before
 
     def _record(self, *, complete: bool = False) -> None:
@@ -215,7 +212,7 @@ class LedgerWriter:
         if self._appended is not None:
             own = self.ledgers.known.version
             came_us = newest_us if own == newest else in_us(self._log.committed_at(own))
-            stamp = None if came_us is None else Stamp(self._appended[1], came_us)
+            stamp = Stamp.of(self._appended[1], came_us)
         self._appended, self._unsure, self._looked_at = None, False, time.monotonic()
         self._check_clock(newest_us, stamp)
 

@@ -21,12 +21,12 @@ from geo.log.checkpoints import last_planned_batch, planned_end
 from geo.log.cut import HOLDS_S, KEEP, Cut, Reader, cut_below
 from geo.log.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
 from geo.log.files import local_path
-from geo.log.frames import utc
 from geo.log.ledgers import Batch
 from geo.log.names import Topic
 from geo.log.table import Table
 from geo.log.tables import ClusterTables
 from geo.streams import FAULTS
+from geo.times import utc
 from schemas import LEDGERS, LINKS
 
 log = logging.getLogger(__name__)

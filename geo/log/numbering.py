@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +25,13 @@ from geo.log.identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
 from geo.log.intake import ERROR
 from geo.log.ledgers import Batch, LedgerKey
 from geo.log.tables import user_columns
+from geo.times import from_us
 
 _TEXT = "_geo_offset_text"
 _REPEATED = "GEO_REPEATED_ORDER"
 _OTHER_ROWS = "GEO_OTHER_ROWS"
 _HEAD, _SPAN, _NUMBER = "_geo_head", "_geo_span", "_geo_row"
 _IS_LAST, _IS_REPEATED = "_geo_is_last", "_geo_is_repeated"
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ class OnDriver:
             ids.append(span.ledger_id)
             entry_ids.append(entry_ids[-1] + 1 if same else span.first)
         rows, count = self._head.take(new), len(new)
-        published = _EPOCH + timedelta(microseconds=batch.publish_time_us)
+        published = from_us(batch.publish_time_us)
         filled = {
             "origin": _repeat(self._writer.cluster, count, pa.string()),
             "ledger_id": pa.array(ids, pa.int64()),

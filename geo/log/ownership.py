@@ -37,12 +37,12 @@ from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
 from geo.log.claims import Liveness, Owner, Refuse, decide, fence_generation, fence_name
 from geo.log.clock import CLOCK_TOLERANCE_US, Stamp, refuse_wrong
-from geo.log.frames import in_us, utc
 from geo.log.heartbeat import keep_alive, last_seen, leave
 from geo.log.names import Topic
 from geo.log.process import Process
 from geo.log.table import Table
 from geo.log.tables import ClusterTables
+from geo.times import EPOCH, in_us, utc
 from schemas import OWNERS
 
 log = logging.getLogger(__name__)
@@ -112,21 +112,19 @@ class Ownership:
         """Whether nobody took a runner over, as far as can be seen now. For what is not an append; an append asks in its plan."""
         return all(self._tables.files.exists(path) for path in self._fences)
 
-    @property
-    def replaced(self) -> bool:
-        """Whether somebody took a runner over: its newer fence is there."""
-        return any(
-            fence_generation(name) > self.generation for folder in self._folders for name in self._tables.files.names(folder)
-        )
+    def refuse_if_replaced(self) -> None:
+        """Raises FencedError if another runner took over: its newer fence is there."""
+        names = (name for runner in self.runners for name in self._tables.files.names(_fences_of(self._tables, runner)))
+        if any(fence_generation(name) > self.generation for name in names):
+            raise FencedError(
+                f"{self}: another runner took over from generation {self.generation}. This one wrote nothing more and stops."
+            )
 
     def refuse_if_lost(self) -> None:
         """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away)."""
         if self.still_owns():
             return
-        if self.replaced:
-            raise FencedError(
-                f"{self}: another runner took over from generation {self.generation}. This one wrote nothing more and stops."
-            )
+        self.refuse_if_replaced()
         raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
 
     def append(self, table: Table, rows: DataFrame, user_metadata: str | None = None) -> None:
@@ -151,12 +149,14 @@ class Ownership:
             leave(self._tables)
 
     @property
-    def _folders(self) -> list[str]:
-        return [self._tables.checkpoint("fences", runner.path) for runner in self.runners]
-
-    @property
     def _fences(self) -> list[str]:
-        return [f"{folder}/{fence_name(self.generation, self.token)}" for folder in self._folders]
+        name = fence_name(self.generation, self.token)
+        return [f"{_fences_of(self._tables, runner)}/{name}" for runner in self.runners]
+
+
+def _fences_of(tables: ClusterTables, runner: Runner) -> str:
+    """The folder of a runner's fence files."""
+    return tables.checkpoint("fences", runner.path)
 
 
 def release(ownerships: Sequence[Ownership]) -> None:
@@ -182,15 +182,12 @@ def claim(
     """
     tables.refuse_unsafe_storage()
     runners = {runner.name: runner for group in wanted for runner in group}
-    fences = {name: tables.checkpoint("fences", runner.path) for name, runner in runners.items()}
-    owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
-    if owners.exists():
-        refuse_wrong(who, in_us(_now()), in_us(owners.committed_at(owners.version())))
+    owners, token = tables.journal(OWNERS), secrets.token_hex(8)
     for _ in range(_CLAIM_TRIES):
         rows = {row["runner"]: row for row in owners.newest()}
         found = [_owner(row) for row in rows.values()]
         held = [owner for owner in found if owner.runner in runners and not owner.released]
-        there = [fence_generation(name) for folder in fences.values() for name in tables.files.names(folder)]
+        there = [fence_generation(name) for runner in runners.values() for name in tables.files.names(_fences_of(tables, runner))]
         decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=take_over)
         if isinstance(decision, Refuse):
             raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
@@ -206,13 +203,13 @@ def claim(
     reach(CrashPoint.CLAIM_WON)
     ended = {holder for holder in decision.dead if (process := Process.decode(holder)) is not None and process.jvm_started}
     safe = {name for name in runners if name in decision.clean or rows[name]["holder"] in ended}
-    if (came_us := in_us(owners.committed_at(version))) is not None:
-        try:
-            refuse_wrong(who, before_us, None, Stamp(before_us, came_us))
-        except UnsafeError:
-            if safe == set(runners):  # nothing of anybody is in flight, so whoever comes next needs to know of nothing
-                owners.append([_row(tables, runner, decision.generation, token, released=True) for runner in runners.values()])
-            raise
+    came_us = in_us(owners.committed_at(version))
+    try:
+        refuse_wrong(f"{next(iter(runners))} is not run", in_us(_now()), came_us, Stamp.of(before_us, came_us))
+    except UnsafeError:
+        if safe == set(runners):  # nothing of anybody is in flight, so whoever comes next needs to know of nothing
+            owners.append([_row(tables, runner, decision.generation, token, released=True) for runner in runners.values()])
+        raise
     _write_fences(tables, list(runners.values()), decision.generation, token, version)
     if point is not None:
         reach(point)
@@ -226,7 +223,7 @@ def claim(
 def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, version: int) -> None:
     """Steps (b) to (d), of a claim that is version `version` of the table of owners."""
     name = fence_name(generation, token)
-    folders = {runner.name: tables.checkpoint("fences", runner.path) for runner in runners}
+    folders = {runner.name: _fences_of(tables, runner) for runner in runners}
     for folder in folders.values():
         tables.files.create(f"{folder}/{name}", token)
     reach(CrashPoint.CLAIM_FENCED)
@@ -282,8 +279,7 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
         else:
             signs = (utc(rows[owner.runner]["since"]), last_seen(tables, holder))
             # By a clock that is ahead anything may be said.
-            believed = [sign for sign in signs if in_us(sign) <= in_us(_now()) + CLOCK_TOLERANCE_US]
-            seen = max(believed, default=datetime.fromtimestamp(0, timezone.utc))
+            seen = max((sign for sign in signs if in_us(sign) <= in_us(_now()) + CLOCK_TOLERANCE_US), default=EPOCH)
             silent_s = (_now() - seen).total_seconds()
             lives = silent_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
             found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT

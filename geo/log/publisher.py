@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from functools import partial, reduce
 from operator import xor
 from typing import cast
@@ -32,12 +31,11 @@ from geo.log.names import Topic, check_producer
 from geo.log.numbering import Group, OnDriver, OnSpark, Writer, is_other_rows, is_repeated, numbering
 from geo.log.tables import ClusterTables
 from geo.log.topics import create_topic, partitions, replication_clusters
+from geo.times import from_us
 from schemas import TOPIC_LOG
 
 ROUTES_INTERVAL_S = 10.0
 """How often the topic's policy is read again, by which a `replicate_to` is refused."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ class Publisher:
         self.total += Published(rows=len(rows), commits=1)
 
     def _entries(self, rows: Sequence[Mapping[str, object]], batch: Batch) -> DataFrame:
-        span, published = batch.spans[0], _EPOCH + timedelta(microseconds=batch.publish_time_us)
+        span, published = batch.spans[0], from_us(batch.publish_time_us)
         same = {"origin": self.tables.cluster.name, "ledger_id": span.ledger_id, "producer": self.producer,
                 "publish_time": published, "publish_date": published.date()}  # fmt: skip
         numbered = [{**row, **same, "entry_id": span.first + at} for at, row in enumerate(rows)]

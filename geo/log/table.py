@@ -28,10 +28,10 @@ from geo.errors import RetryableError, SchemaError, first_line
 from geo.log.commits import Commit, of_file, of_history, of_info
 from geo.log.delta_log import newest_metadata, newest_version, opened_commits
 from geo.log.files import local_path
-from geo.log.frames import utc
 from geo.log.locks import table_lock
 from geo.log.process import Process
 from geo.session import own_session
+from geo.times import utc
 from schemas import TableSchema
 from schemas.table import KIND_PROPERTY, VERSION_PROPERTY
 

@@ -45,13 +45,12 @@ class ClusterTables:
 
     def log(self, topic: Topic) -> Table:
         self.topics_used.add(topic)
-        return self._table(f"topics/{topic.path}", topic.table_name, self._lock(f"topics/{topic.path}"))
+        return self._table(f"topics/{topic.path}", topic.table_name)
 
     def journal(self, schema: TableSchema) -> Journal:
         """A system table, the same object each time, so that it is checked once."""
         if schema.kind not in self._journals:
-            path = f"system/{schema.kind}"
-            self._journals[schema.kind] = Journal(self._table(path, f"system_{schema.kind}", self._lock(path)), schema)
+            self._journals[schema.kind] = Journal(self._table(f"system/{schema.kind}", f"system_{schema.kind}"), schema)
         return self._journals[schema.kind]
 
     def checkpoint(self, *parts: str) -> str:
@@ -83,7 +82,7 @@ class ClusterTables:
     @property
     def _location_of_tables(self) -> str | None:
         """Where the registry is: some catalogs show that of a table, and not that of a schema."""
-        registry = self._table("system/topics", "system_topics", lock=None)
+        registry = self._table("system/topics", "system_topics")
         return registry.location if registry.exists() else None
 
     @property
@@ -120,11 +119,9 @@ class ClusterTables:
             databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,
         )
 
-    def _lock(self, path: str) -> Path | None:
+    def _table(self, path: str, name: str) -> Table:
         folder = self.lock_folder
-        return None if folder is None else folder / f"{path}.lock"
-
-    def _table(self, path: str, name: str, lock: Path | None) -> Table:
+        lock = None if folder is None else folder / f"{path}.lock"
         if self.cluster.root is not None:
             return Table(self.spark, f"{self.cluster.root}/{path}", by_path=True, lock=lock, me=self.me)
         full = f"{self.cluster.catalog}.{self.cluster.schema}.{name}"

@@ -16,10 +16,10 @@ from pyspark.sql.types import StructField, StructType
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import SchemaError, UsageError
-from geo.log.frames import utc
 from geo.log.names import Topic
 from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log, user_columns
+from geo.times import utc
 from schemas import TOPIC_LOG, TOPICS
 
 REPLICATION_CLUSTERS = "replication_clusters"

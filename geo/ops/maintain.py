@@ -14,16 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from geo.config_tree import Config, Link, TopicPolicy
-from geo.errors import GeoError, UnsafeError, UsageError, first_line
+from geo.errors import UnsafeError, UsageError, first_line
 from geo.log.clock import Stamp, refuse_wrong
 from geo.log.commits import EXPIRED
-from geo.log.frames import in_us, utc
 from geo.log.heartbeat import renew
 from geo.log.housekeeping import JOURNALS, rows_kept
 from geo.log.log_cutter import LogCut, LogCutter
@@ -31,7 +28,9 @@ from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matche
 from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log
 from geo.log.topics import registered_topics, replication_clusters
+from geo.streams import FAULTS
 from geo.subscription.record import RefusedRecordError, parse_key
+from geo.times import in_us, utc
 from schemas import CURSORS, LINKS, PROCESSES
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
@@ -43,9 +42,6 @@ removed the other must not send again."""
 
 GRACE = timedelta(days=1)
 """After this long without a sign of life a link is silent: whether it will ever read on, a person must say."""
-
-UNREADABLE = (GeoError, PySparkException, Py4JError, OSError)
-"""What reading a cluster that is away raises: Spark passes errors of storages on as they come."""
 
 _OF_A_DATE = re.compile(r"/publish_date=(\d{4}-\d{2}-\d{2})/[^/]+$")
 
@@ -115,8 +111,8 @@ def maintain(
     if not dry_run and any(config.policy(topic).message_ttl_s for topic, _ in logs):
         renew(tables)
         signs = tables.journal(PROCESSES)
-        if (came_us := in_us(signs.committed_at(signs.version()))) is not None:
-            refuse_wrong(f"{cluster}: nothing is expired", in_us(datetime.now(timezone.utc)), came_us, Stamp(in_us(now), came_us))
+        came_us = in_us(signs.committed_at(signs.version()))
+        refuse_wrong(f"{cluster}: nothing is expired", in_us(datetime.now(timezone.utc)), came_us, Stamp.of(in_us(now), came_us))
     done = [_maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes) for topic, table in logs]
     cutter = LogCutter(tables, config)
     done = [replace(one, log=cutter.cut(topic, dry_run=dry_run)) for (topic, _), one in zip(logs, done, strict=True)]
@@ -200,7 +196,7 @@ def _held(
     try:
         target = ClusterTables(tables.spark, config.cluster(link.target))
         states = target.journal(LINKS).newest(source=link.source, topic=str(topic))
-    except UNREADABLE as error:
+    except FAULTS as error:
         return Held(link.link_name, tuple(due), f"{link.target} cannot be read: {first_line(error)}", silent=True)
     if not states:
         return Held(link.link_name, tuple(due), "it has never run", silent=True)
@@ -248,6 +244,6 @@ def _unread(table: Table, version: int, link: Link, due: Sequence[date]) -> tupl
     now = counted(None)
     try:
         then = counted(version)
-    except UNREADABLE:  # the commits from before it are gone
+    except FAULTS:  # the commits from before it are gone
         return tuple(due)
     return tuple(day for day in due if now.get(day, 0) > then.get(day, 0))

@@ -287,8 +287,8 @@ class Replicator:
         work = slot.work
         if slot.ownership is None:
             work.look_for_source(slot.recorded)
-            if slot.previous is not None and slot.previous.replaced:
-                slot.previous.refuse_if_lost()
+            if slot.previous is not None:
+                slot.previous.refuse_if_replaced()
             slot.previous = None
             self._claim([slot], take_over=False)
         assert slot.ownership is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from functools import reduce
 from hashlib import sha256
 from operator import or_
@@ -30,6 +30,7 @@ from geo.subscription.message_set import Ledger
 from geo.subscription.record import decode, encode, key_of, split
 from geo.subscription.rows import beyond
 from geo.subscription.state import State
+from geo.times import in_us
 from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,6 @@ ADMIN = "subscriptions"
 RECORD_INTERVAL_S = 60.0
 """How often the end of its ledger is recorded: a second in which nothing is flushed. A start after a crash reads the commits since."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 RECORD = ("origin", "key", "payload", "publish_time")
 """Columns of an `__acks` log that `received` reads."""
@@ -92,7 +92,7 @@ def received(record: Mapping[str, object]) -> Received:
     assert isinstance(time, datetime)
     time = time if time.tzinfo else time.astimezone(timezone.utc)
     body = bytes(payload) if isinstance(payload, (bytes, bytearray)) else None
-    return Received(str(record["origin"]), _text(record["key"]), body, (time - _EPOCH) // timedelta(microseconds=1))
+    return Received(str(record["origin"]), _text(record["key"]), body, in_us(time))
 
 
 def parse_ends(folded: Mapping[str, int]) -> dict[Ledger, int]:

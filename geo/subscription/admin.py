@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from geo.config_tree import Config
 from geo.errors import GeoError, UsageError, first_line
-from geo.log.frames import utc
 from geo.log.message_id import MessageId
 from geo.log.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.log.tables import ClusterTables, open_log
@@ -27,6 +26,7 @@ from geo.subscription.message_set import MessageSet
 from geo.subscription.places import Place, base_at, before_base, in_log
 from geo.subscription.record import key_of, parse_key
 from geo.subscription.state import State
+from geo.times import utc
 
 
 @dataclass(frozen=True, slots=True)

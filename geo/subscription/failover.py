@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 
 from geo.config_tree import Config
 from geo.errors import GeoError, UsageError, first_line
-from geo.log.frames import utc
 from geo.log.names import Topic, check_subscription
 from geo.log.tables import ClusterTables, open_log
 from geo.subscription.acks import MOVED, publish_once, read_known, running_consumer
@@ -24,6 +23,7 @@ from geo.subscription.message_set import MessageSet
 from geo.subscription.places import before_base, in_log
 from geo.subscription.record import key_of
 from geo.subscription.state import State
+from geo.times import utc
 
 WAIT_S = 30.0
 """For a consumer that is being stopped: its last batch, and its last acknowledgements."""

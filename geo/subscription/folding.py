@@ -25,7 +25,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from geo.config_tree import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import GeoError, first_line
-from geo.log.frames import utc
 from geo.log.names import Topic
 from geo.log.tables import ClusterTables
 from geo.log.topics import registered_topics
@@ -36,6 +35,7 @@ from geo.subscription.acks import RECORD, AckPublisher, received, tell_ends
 from geo.subscription.fold import Fold, Received
 from geo.subscription.record import decode, encode, key_of
 from geo.subscription.state import State
+from geo.times import utc
 from geo.trigger import AVAILABLE_NOW, parse_trigger
 from schemas import CURSORS
 

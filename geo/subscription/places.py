@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 
 from geo.config_tree import Start
 from geo.errors import UsageError
-from geo.log.frames import utc
 from geo.log.message_id import MessageId
 from geo.subscription.message_set import Ledger, MessageSet
 from geo.subscription.state import Base
+from geo.times import utc
 
 Place = Start | datetime | MessageId
 """Where a subscription is to begin: earliest, latest, a time, or a message, which is then the first one of its ledger."""

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from geo.config_tree import Cluster, Config
 from geo.errors import AlreadyOwnedError
 from geo.log import heartbeat, housekeeping
-from geo.log.frames import utc
 from geo.log.heartbeat import keep_alive, last_seen, leave, renew
 from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, wait_for_tidying
 from geo.log.ownership import Runner, claim, release
 from geo.log.process import Process, this_process
 from geo.log.tables import ClusterTables
+from geo.times import utc
 from schemas import LINKS, OWNERS, PROCESSES
 
 NOW = datetime.now(timezone.utc)

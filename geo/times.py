@@ -1,0 +1,31 @@
+"""Times as numbers and back: microseconds since 1970, UTC, are what protocols compare. No clock is read here."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import overload
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def utc(collected: datetime) -> datetime:
+    """A time out of `collect`, which Spark gives without a zone, in that of this process."""
+    return collected.astimezone(timezone.utc)
+
+
+@overload
+def in_us(time: datetime) -> int: ...
+
+
+@overload
+def in_us(time: datetime | None) -> int | None: ...
+
+
+def in_us(time: datetime | None) -> int | None:
+    """Microseconds since 1970 of a time with a zone."""
+    return None if time is None else (time - EPOCH) // timedelta(microseconds=1)
+
+
+def from_us(time_us: int) -> datetime:
+    """The inverse of `in_us`."""
+    return EPOCH + timedelta(microseconds=time_us)
