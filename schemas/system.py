@@ -73,8 +73,8 @@ LEDGERS = TableSchema(
 
 OWNERS = TableSchema(
     kind="owners",
-    version=_VERSION,
-    least_version=_VERSION,
+    version=3,
+    least_version=3,
     subject=("runner",),
     order=("generation", "sequence"),
     properties=_JOURNAL,
@@ -85,6 +85,9 @@ OWNERS = TableSchema(
         Column("holder", "STRING", "JSON: host, process ids, start", nullable=False),
         Column("state", "STRING", "owned; a second row of the claim says released after a clean stop", nullable=False),
         Column("sequence", "BIGINT", "0: the claim; 1: its release", nullable=False),
+        Column(
+            "in_flight", "BOOLEAN", "whether an append of an earlier owner may still land: the next one fences", nullable=False
+        ),
         Column("since", "TIMESTAMP", "when the row was written", nullable=False),
     ),
 )

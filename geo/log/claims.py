@@ -17,11 +17,12 @@ class Liveness(str, Enum):
     LIVES = "LIVES"
     """It runs on this host, or gave a sign of life from another one within the owner timeout."""
     DEAD = "DEAD"
-    """It ran on this host and is gone; its JVM may still be ending."""
+    """It ran on this host and is gone; its JVM may still be ending, whose end can be waited for."""
     LEFT = "LEFT"
     """It is this process, which gave the runner up after an error."""
     SILENT = "SILENT"
-    """It runs on another host, if it does, and gave no sign of life for longer than the owner timeout."""
+    """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout; or it
+    ran on this one, and of its JVM nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +35,19 @@ class Owner:
     holder: str
     """Its process, encoded (geo.log.process)."""
     released: bool
+    in_flight: bool = False
+    """An append of the owners before it may still land: it has not fenced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The runners may be taken, all with this generation. `clean`: those whose last owner released them, or that never had one: of
-    these nothing can be in flight. `dead`: holders on this host whose JVMs must have ended before anything is done."""
+    """The runners may be taken, all with this generation. `dead`: holders on this host whose JVMs must have ended before anything is
+    done. `in_flight`: runners of which then an append of an owner before may still land. Not of one that released it, or whose
+    JVM ended, unless it had not fenced against those before it."""
 
     generation: int
-    clean: frozenset[str]
     dead: frozenset[str]
+    in_flight: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,10 @@ def decide(
             if liveness[owner.holder] is Liveness.LIVES:
                 return Refuse(owner)
     generation = max((*(owner.generation for owner in owners), *fences), default=0) + 1
-    clean = frozenset(wanted) - {owner.runner for owner in held}
-    dead = frozenset(owner.holder for owner in held if liveness[owner.holder] is Liveness.DEAD)
-    return Take(generation, clean, dead)
+    dead = {owner.holder for owner in held if liveness[owner.holder] is Liveness.DEAD}
+    ended = {owner.runner for owner in found.values() if owner.released or owner.holder in dead}
+    in_flight = {owner.runner for owner in found.values() if owner.in_flight or owner.runner not in ended}
+    return Take(generation, frozenset(dead), frozenset(in_flight))
 
 
 def fence_name(generation: int, token: str) -> str:

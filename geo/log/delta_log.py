@@ -41,11 +41,7 @@ class LogFolder:
 
 def newest_version(folder: Path) -> int | None:
     """The newest version that has a commit."""
-    try:
-        with os.scandir(folder) as files:
-            return max((int(found[1]) for file in files if (found := _LOG_FILE.fullmatch(file.name))), default=None)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    return max(_committed(folder), default=None)
 
 
 def newest_metadata(folder: Path, newest: int) -> dict[str, Any] | None:
@@ -83,12 +79,15 @@ def opened_commits(folder: Path, first: int, last: int) -> Iterator[Commit]:
 
 def _first_commit(folder: Path, first: int, last: int) -> int:
     """The first version from `first` to `last` that is there; `last` + 1 if none is."""
-    try:
-        with os.scandir(folder) as files:
-            there = (int(found[1]) for file in files if (found := _LOG_FILE.fullmatch(file.name)))
-            return min((version for version in there if first <= version <= last), default=last + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return last + 1
+    return min((version for version in _committed(folder) if first <= version <= last), default=last + 1)
+
+
+def _committed(folder: Path) -> Iterator[int]:
+    """The versions that have a commit, in no order."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
+        for file in files:
+            if found := _LOG_FILE.fullmatch(file.name):
+                yield int(found[1])
 
 
 def committed_before(folder: Path, commits: tuple[int, ...], time_s: float) -> int:
@@ -122,6 +121,11 @@ def read_folder(folder: Path) -> LogFolder:
             files.setdefault(int(found[1]), []).append(name)
     checkpoints = sorted({version for (version, of), count in parts.items() if count == of})
     return LogFolder(tuple(sorted(commits)), tuple(checkpoints), {version: tuple(names) for version, names in files.items()})
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether a file of a `_delta_log` is a checkpoint of the classic kind, or a part of one."""
+    return _CHECKPOINT.fullmatch(name) is not None
 
 
 def remove_below(folder: Path, found: LogFolder, version: int) -> int:

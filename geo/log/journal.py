@@ -52,9 +52,7 @@ class Journal:
         names, folder = self._schema.names, self._table.log_folder
         small = None if folder is None else read_small(folder, names)
         if small is None:
-            rows = self._table.read().where(_filter(begins, equal))
-            newest = rows.groupBy(*self._schema.subject).agg(self._last(F.struct(*names)).alias("row"))
-            return [row["row"] for row in newest.collect()]
+            return self._newest_of(self._table.read().where(_filter(begins, equal))).collect()
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for one in small:
             if all(one[name] == text for name, text in equal.items()) and (
@@ -65,9 +63,10 @@ class Journal:
                     last[subject] = one
         return [Row(*names)(*one.values()) for one in last.values()]
 
-    def _last(self, row: Column) -> Column:
-        """Of the rows of one subject the last."""
-        return F.max_by(row, F.struct(*self._schema.order))
+    def _newest_of(self, rows: DataFrame) -> DataFrame:
+        """Of the rows of each subject the last. Columns as `rows`."""
+        last = F.max_by(F.struct(*self._schema.names), F.struct(*self._schema.order))
+        return rows.groupBy(*self._schema.subject).agg(last.alias("row")).select("row.*")
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows, given by column name, in one commit."""
@@ -116,8 +115,7 @@ class Journal:
         rows = self.rows()
         if rows is None:
             return 0
-        newest = rows.groupBy(*self._schema.subject).agg(self._last(F.struct(*self._schema.names)).alias("row")).select("row.*")
-        kept = newest.where(keep)
+        kept = self._newest_of(rows).where(keep)
         superseded = rows.count() - kept.count()
         if not dry_run and (superseded or self.files() > 1):
             self._table.replace(kept.coalesce(1))

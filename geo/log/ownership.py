@@ -16,8 +16,9 @@ any moment and continued after a takeover, adds nothing:
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.
 
-(e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM. Assumes commits
-that are put-if-absent; where storage does not have them a claim is refused (geo.log.storage).
+(e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM, and its row does
+not say that something of those before it was still in flight. Assumes commits that are put-if-absent; where storage does not have
+them a claim is refused (geo.log.storage).
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ _CLAIMS = "geo.claims"
 _CLAIM_TRIES = 20
 """Claims of other runners of the cluster may come between; each try takes half a second, and losing twenty is no accident."""
 
+_RELEASED = {"state": "released", "sequence": 1}
+
 _RAISED = "GEO_FENCED"
 _JVM_END_S = 60.0
 """A JVM whose Python was killed ends by itself within seconds; after a minute it hangs and a person must look."""
@@ -88,7 +91,8 @@ class Ownership:
 
     def __init__(self, tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, *, in_flight: bool) -> None:
         self._tables, self.runners, self.generation, self.token = tables, tuple(runners), generation, token
-        self._in_flight = in_flight
+        self.in_flight = in_flight
+        """An append of an earlier owner may still land: it is not fenced yet."""
         _live.update((token, runner.name) for runner in self.runners)
 
     def __str__(self) -> str:
@@ -96,9 +100,10 @@ class Ownership:
 
     def fence(self, log_table: Table, point: CrashPoint | None = None) -> None:
         """Step (e): from here on nothing that an earlier owner has in flight can be committed to `log_table`."""
-        if self._in_flight and not log_table.wait_for_commits():
+        if self.in_flight and not log_table.wait_for_commits():
             for runner in self.runners:
                 log_table.set_property(f"geo.fence.{runner.property_key}", self.token)
+        self.in_flight = False
         if point is not None:
             reach(point)
 
@@ -164,9 +169,8 @@ def release(ownerships: Sequence[Ownership]) -> None:
     need not ask who lives."""
     if ownerships:
         tables = ownerships[0]._tables
-        tables.journal(OWNERS).append(
-            [_row(tables, r, o.generation, o.token, released=True) for o in ownerships for r in o.runners]
-        )
+        rows = [_row(tables, r, o.generation, o.token, in_flight=o.in_flight) for o in ownerships for r in o.runners]
+        tables.journal(OWNERS).append([{**row, **_RELEASED} for row in rows])
     for ownership in ownerships:
         ownership.abandon()
 
@@ -193,7 +197,7 @@ def claim(
             raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
         for holder in decision.dead:
             _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
-        claims = [_row(tables, runner, decision.generation, token) for runner in runners.values()]
+        claims = [_row(tables, r, decision.generation, token, in_flight=r.name in decision.in_flight) for r in runners.values()]
         before_us = in_us(_now())
         # Of two takers that read the same generation only one appends; the other looks again.
         if (version := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
@@ -201,21 +205,18 @@ def claim(
     else:
         raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
     reach(CrashPoint.CLAIM_WON)
-    ended = {holder for holder in decision.dead if (process := Process.decode(holder)) is not None and process.jvm_started}
-    safe = {name for name in runners if name in decision.clean or rows[name]["holder"] in ended}
     came_us = in_us(owners.committed_at(version))
     try:
         refuse_wrong(f"{next(iter(runners))} is not run", in_us(_now()), came_us, Stamp.of(before_us, came_us))
     except UnsafeError:
-        if safe == set(runners):  # nothing of anybody is in flight, so whoever comes next needs to know of nothing
-            owners.append([_row(tables, runner, decision.generation, token, released=True) for runner in runners.values()])
+        owners.append([{**row, **_RELEASED} for row in claims])
         raise
     _write_fences(tables, list(runners.values()), decision.generation, token, version)
     if point is not None:
         reach(point)
     keep_alive(tables, len(wanted))
     return [
-        Ownership(tables, group, decision.generation, token, in_flight=any(runner.name not in safe for runner in group))
+        Ownership(tables, group, decision.generation, token, in_flight=any(runner.name in decision.in_flight for runner in group))
         for group in wanted
     ]
 
@@ -261,7 +262,7 @@ def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
 
 
 def _owner(row: Row) -> Owner:
-    return Owner(row["runner"], row["generation"], row["token"], row["holder"], row["state"] == "released")
+    return Owner(row["runner"], row["generation"], row["token"], row["holder"], row["state"] == "released", row["in_flight"])
 
 
 def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]) -> dict[str, Liveness]:
@@ -275,7 +276,7 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
             lives = (owner.token, owner.runner) in _live or found.get(owner.holder) is Liveness.LIVES
             found[owner.holder] = Liveness.LIVES if lives else Liveness.LEFT
         elif holder.is_here:
-            found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD
+            found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if holder.jvm_started else Liveness.SILENT
         else:
             signs = (utc(rows[owner.runner]["since"]), last_seen(tables, holder))
             # By a clock that is ahead anything may be said.
@@ -288,14 +289,15 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
     return found
 
 
-def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, *, released: bool = False) -> dict[str, object]:
+def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, *, in_flight: bool) -> dict[str, object]:
     return {
         "runner": runner.name,
         "generation": generation,
         "token": token,
         "holder": tables.me.encode(),
-        "state": "released" if released else "owned",
-        "sequence": int(released),
+        "state": "owned",
+        "sequence": 0,
+        "in_flight": in_flight,
         "since": _now(),
     }
 

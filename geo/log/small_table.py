@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geo.log.delta_log import read_folder
+from geo.log.delta_log import is_checkpoint, read_folder
 
 _TRIES = 3
 """A log may be cut while it is read."""
@@ -25,7 +25,7 @@ def read_small(folder: Path, columns: tuple[str, ...]) -> list[dict[str, Any]] |
     in that of this process, maps as dict. None where that takes more than this reader knows."""
     for _ in range(_TRIES):
         try:
-            paths = _data_files(folder)
+            paths = _active_files(folder)
             return None if paths is None else [row for path in paths for row in _rows(folder.parent / path, columns)]
         except FileNotFoundError:
             continue
@@ -38,17 +38,18 @@ class _TooMuchError(Exception):
     """The table uses something that is not known here."""
 
 
-def _data_files(folder: Path) -> list[str] | None:
+def _active_files(folder: Path) -> list[str] | None:
+    """The files whose rows the newest version has. None if what leads to it is not all there."""
     found = read_folder(folder)
     checkpoint = found.checkpoints[-1] if found.checkpoints else -1
     later = [version for version in found.commits if version > checkpoint]
     if found.newest < 0 or later != list(range(checkpoint + 1, found.newest + 1)):
         return None
-    there = {path: None for name in found.files.get(checkpoint, ()) for path in _checkpointed(folder / name)}
+    parts = [folder / name for name in found.files.get(checkpoint, ()) if is_checkpoint(name)]
+    there = {path: None for part in parts for path in _checkpointed(part)}
     for version in later:
-        for line in (
-            (folder / f"{version:020}.json").read_text(encoding="utf-8").split("\n")
-        ):  # a text in it may have other ends of lines
+        text = (folder / f"{version:020}.json").read_text(encoding="utf-8")
+        for line in text.split("\n"):  # not `splitlines`: a text in it may have other ends of lines
             if line.startswith('{"add"'):
                 there[_path(json.loads(line)["add"])] = None
             elif line.startswith('{"remove"'):
@@ -57,8 +58,6 @@ def _data_files(folder: Path) -> list[str] | None:
 
 
 def _checkpointed(file: Path) -> Iterator[str]:
-    if not file.name.endswith(".parquet") or file.name.startswith("."):
-        return
     for add in pq.ParquetFile(file).read(["add"])["add"].to_pylist():
         if add is not None:
             yield _path(add)

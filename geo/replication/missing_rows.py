@@ -1,4 +1,4 @@
-"""What of a source is missing in a target, told from the two logs alone. DataFrames in, DataFrames out; nothing is written.
+"""What of a source is missing in a target, told from the two logs alone, and the append of such rows.
 
 Bootstrap, repair and backfill are all this; who may append it, and what is recorded, is the link's business
 (geo.replication.topic_link).
@@ -6,17 +6,19 @@ Bootstrap, repair and backfill are all this; who may append it, and what is reco
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from geo.errors import RetryableError
 from geo.log.frames import rows_frame
 from geo.log.message_id import LedgerId
-from geo.replication.gaps import Extent, Gap
+from geo.log.ownership import Ownership
+from geo.log.table import Table
+from geo.replication.gaps import STEP_ROWS, Extent, Gap, gaps, steps
 from geo.replication.routing_column import routing_column
 from geo.replication.rule import Rule
 
@@ -58,6 +60,12 @@ def extents(rows: DataFrame) -> dict[LedgerId, Extent]:
         )
         for row in found.collect()
     }
+
+
+def missing_in_steps(source: DataFrame, target: DataFrame) -> Iterator[DataFrame]:
+    """What `target` lacks of the rows of `source`, in steps of at most STEP_ROWS entries. Columns as `source`."""
+    for step in steps(gaps(extents(source), extents(target)), STEP_ROWS):
+        yield missing(source, target, step)
 
 
 def missing(source: DataFrame, target: DataFrame, step: Sequence[Gap]) -> DataFrame:
@@ -125,6 +133,15 @@ def lost_ranges(source_ends: Mapping[LedgerId, int], target_ends: Mapping[Ledger
         for ledger, end in sorted(target_ends.items())
         if end > source_ends.get(ledger, -1)
     ]
+
+
+def append_in_order(ownership: Ownership, target: Table, rows: DataFrame, record: str) -> int:
+    """Append rows of the target's shape in one commit with its record, sorted by id within the files of each date. Returns how many;
+    without a row there is no commit. Raises as `Ownership.append`."""
+    seen = Observation()
+    counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+    ownership.append(target, counted.sortWithinPartitions("publish_date", *ID), record)
+    return int(seen.get["rows"])
 
 
 def in_target_shape(rows: DataFrame, columns: Collection[str]) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo.config_tree import Config
@@ -20,8 +20,7 @@ from geo.log.ownership import claim, origin_runner, refuse_producers, release
 from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic, grow, registered_topics
-from geo.replication.gaps import STEP_ROWS, gaps, steps
-from geo.replication.missing_rows import ID, extents, in_target_shape, missing
+from geo.replication.missing_rows import append_in_order, in_target_shape, missing_in_steps
 from schemas import TOPIC_LOG
 
 
@@ -69,10 +68,7 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
         ownership.fence(target)
         messages = 0
         for rows in _missing(theirs, target, mine):
-            seen = Observation()
-            counted = in_target_shape(rows, kept).observe(seen, F.count(F.lit(1)).alias("rows"))
-            ownership.append(target, counted.sortWithinPartitions("publish_date", *ID), REBUILD_RECORD)
-            messages += seen.get["rows"]
+            messages += append_in_order(ownership, target, in_target_shape(rows, kept), REBUILD_RECORD)
             reach(CrashPoint.REBUILD_APPENDED)
         release([ownership])
     finally:
@@ -82,6 +78,4 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
 
 def _missing(theirs: DataFrame, target: Table, mine: Column) -> Iterator[DataFrame]:
     """What `target` lacks of the rows, in bounded steps."""
-    here = target.read(target.latest_version()).where(mine)
-    for step in steps(gaps(extents(theirs), extents(here)), STEP_ROWS):
-        yield missing(theirs, here, step)
+    return missing_in_steps(theirs, target.read(target.latest_version()).where(mine))

@@ -17,7 +17,7 @@ from geo.config_tree import Start
 from geo.log.message_id import LedgerId
 from geo.log.table import Table
 from geo.replication import missing_rows
-from geo.replication.gaps import gaps, steps
+from geo.replication.gaps import gaps
 from geo.replication.missing_rows import beyond, extents, ledger_begins, ledger_ends
 from geo.replication.rule import Rule
 
@@ -33,13 +33,12 @@ class BothLogs:
     target: Table
     rule: Rule
 
-    def missing(self, version: int, target_version: int, floors: Floors | None, limit: int) -> Iterator[DataFrame]:
-        """What `target` at its version lacks of `source` at `version`, in steps of at most `limit` entries. Nobody else may bring these
-        origins meanwhile."""
+    def missing(self, version: int, target_version: int, floors: Floors | None) -> Iterator[DataFrame]:
+        """What `target` at its version lacks of `source` at `version`, in bounded steps. Nobody else may bring these origins
+        meanwhile."""
         wanted = self._wanted(floors)
         there, here = self.source.read(version).where(wanted), self.target.read(target_version).where(wanted)
-        for step in steps(gaps(extents(there), extents(here)), limit):
-            yield missing_rows.missing(there, here, step)
+        return missing_rows.missing_in_steps(there, here)
 
     def count_missing(self, version: int, floors: Floors | None) -> int:
         """How many messages `missing` would bring now."""

@@ -12,8 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from geo.config_tree import Config, Link, Start
@@ -26,7 +25,7 @@ from geo.log.names import Topic
 from geo.log.ownership import Ownership, Runner, origin_runner
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic, grow
-from geo.replication import gaps, missing_rows
+from geo.replication import missing_rows
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
 from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, standing, start
 from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState, State
@@ -192,7 +191,7 @@ class TopicLink:
         pinned = self._target_log.commit_at(seen.version)
         assert pinned is not None
         target = CommitName.of(seen.table_id, pinned)
-        for rows in logs.missing(source.version, target.version, self.row.floors, gaps.STEP_ROWS):
+        for rows in logs.missing(source.version, target.version, self.row.floors):
             reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
             self._append(self._shaped(rows), source, reconciling=True)
             reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
@@ -356,9 +355,7 @@ class TopicLink:
         return missing_rows.in_target_shape(rows, self._columns)
 
     def _append(self, rows: DataFrame, cursor: CommitName, *, reconciling: bool = False) -> None:
-        """One commit with its record, sorted by id within the dates' files; none if there is no row."""
-        seen = Observation()
-        counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+        """One commit with its record; none if there is no row."""
         record = LinkRecord(
             self.link.link_name,
             tuple(sorted(self.rule.origins)),
@@ -368,9 +365,7 @@ class TopicLink:
             self._ownership.token,
             reconciling=reconciling,
         )
-        ordered = counted.sortWithinPartitions("publish_date", *missing_rows.ID)
-        self._ownership.append(self._target_log, ordered, record.encode())
-        self.replicated += seen.get["rows"]
+        self.replicated += missing_rows.append_in_order(self._ownership, self._target_log, rows, record.encode())
 
     # -- its row -----------------------------------------------------------------------------------------------------
 

@@ -11,23 +11,29 @@ from geo.log.claims import Liveness, Owner, Refuse, Take, decide, fence_generati
 LIVES, DEAD, LEFT, SILENT = Liveness.LIVES, Liveness.DEAD, Liveness.LEFT, Liveness.SILENT
 
 
-def _owner(runner: str, generation: int, holder: str = "h", *, released: bool = False) -> Owner:
-    return Owner(runner, generation, f"t{generation}", holder, released)
+def _owner(runner: str, generation: int, holder: str = "h", *, released: bool = False, in_flight: bool = False) -> Owner:
+    return Owner(runner, generation, f"t{generation}", holder, released, in_flight)
+
+
+def _take(generation: int, dead: str = "", in_flight: str = "") -> Take:
+    return Take(generation, frozenset(dead), frozenset(in_flight))
 
 
 @pytest.mark.parametrize(
     ("owners", "liveness", "take_over", "decision"),
     [
-        ([], {}, False, Take(1, frozenset("ab"), frozenset())),
-        ([_owner("a", 4, released=True)], {}, False, Take(5, frozenset("ab"), frozenset())),
+        ([], {}, False, _take(1)),
+        ([_owner("a", 4, released=True)], {}, False, _take(5)),
+        ([_owner("a", 4, released=True, in_flight=True)], {}, False, _take(5, in_flight="a")),
         ([_owner("a", 4)], {"h": LIVES}, False, Refuse(_owner("a", 4))),
-        ([_owner("a", 4)], {"h": LIVES}, True, Take(5, frozenset("b"), frozenset())),
-        ([_owner("a", 4)], {"h": DEAD}, False, Take(5, frozenset("b"), frozenset("h"))),
-        ([_owner("a", 4)], {"h": LEFT}, False, Take(5, frozenset("b"), frozenset())),
-        ([_owner("a", 4)], {"h": SILENT}, False, Take(5, frozenset("b"), frozenset())),
+        ([_owner("a", 4)], {"h": LIVES}, True, _take(5, in_flight="a")),
+        ([_owner("a", 4)], {"h": DEAD}, False, _take(5, "h")),
+        ([_owner("a", 4, in_flight=True)], {"h": DEAD}, False, _take(5, "h", "a")),
+        ([_owner("a", 4)], {"h": LEFT}, False, _take(5, in_flight="a")),
+        ([_owner("a", 4)], {"h": SILENT}, False, _take(5, in_flight="a")),
         ([_owner("a", 4, "x"), _owner("b", 3, "y")], {"x": DEAD, "y": LIVES}, False, Refuse(_owner("b", 3, "y"))),
-        ([_owner("a", 4, "x"), _owner("b", 3, "y")], {"x": DEAD, "y": DEAD}, False, Take(5, frozenset(), frozenset("xy"))),
-        ([_owner("c", 9)], {}, False, Take(10, frozenset("ab"), frozenset())),
+        ([_owner("a", 4, "x"), _owner("b", 3, "y")], {"x": DEAD, "y": DEAD}, False, _take(5, "xy")),
+        ([_owner("c", 9, in_flight=True)], {}, False, _take(10)),
     ],
 )
 def test_a_runner_is_taken_unless_its_owner_lives(
@@ -37,27 +43,30 @@ def test_a_runner_is_taken_unless_its_owner_lives(
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50), st.booleans(), st.sampled_from(list(Liveness)))),
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.integers(1, 50), st.booleans(), st.booleans(), st.sampled_from(list(Liveness)))
+    ),
     st.lists(st.integers(0, 60)),
     st.booleans(),
 )
 def test_no_generation_is_given_out_twice_and_nobody_who_lives_is_replaced_unasked(
-    rows: list[tuple[str, int, bool, Liveness]], fences: list[int], take_over: bool
+    rows: list[tuple[str, int, bool, bool, Liveness]], fences: list[int], take_over: bool
 ) -> None:
-    newest = {runner: (generation, released, lives) for runner, generation, released, lives in rows}
-    owners = [_owner(runner, g, f"h-{runner}", released=r) for runner, (g, r, _) in newest.items()]
-    liveness = {f"h-{runner}": lives for runner, (_, _, lives) in newest.items()}
+    newest = {runner: (generation, released, in_flight, lives) for runner, generation, released, in_flight, lives in rows}
+    owners = [_owner(runner, g, f"h-{runner}", released=r, in_flight=i) for runner, (g, r, i, _) in newest.items()]
+    liveness = {f"h-{runner}": lives for runner, (*_, lives) in newest.items()}
     wanted = ["a", "b"]
     decision = decide(owners, wanted, liveness, fences, take_over=take_over)
-    held = {runner: lives for runner, (_, released, lives) in newest.items() if runner in wanted and not released}
+    held = {runner: lives for runner, (_, released, _, lives) in newest.items() if runner in wanted and not released}
     if isinstance(decision, Refuse):
         assert not take_over
         assert held[decision.owner.runner] is LIVES
         return
     assert take_over or LIVES not in held.values()
     assert decision.generation > max([0, *fences, *(owner.generation for owner in owners)])
-    assert decision.clean == set(wanted) - held.keys()
     assert decision.dead == {f"h-{runner}" for runner, lives in held.items() if lives is DEAD}
+    inherited = {owner.runner for owner in owners if owner.runner in wanted and owner.in_flight}
+    assert decision.in_flight == inherited | {runner for runner, lives in held.items() if lives is not DEAD}
 
 
 def test_a_fence_is_named_by_its_claim_and_foreign_files_are_older_than_any() -> None:

@@ -54,7 +54,8 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def _owner(number: int) -> dict[str, Any]:
-    return {"runner": "r", "generation": number, "token": "t", "holder": "{}", "state": "owned", "sequence": 0, "since": NOW}
+    return {"runner": "r", "generation": number, "token": "t", "holder": "{}", "state": "owned", "in_flight": False,
+            "sequence": 0, "since": NOW}  # fmt: skip
 
 
 def _filled(tables: ClusterTables, files: int) -> None:

@@ -32,7 +32,7 @@ def _journal(spark: SparkSession, folder: Path, schema: TableSchema = OWNERS, ki
 def _owner(runner: str, generation: int, sequence: int = 0) -> dict[str, Any]:
     return {
         "runner": runner, "generation": generation, "token": f"{generation}-{sequence}", "holder": "{}", "state": "owned",
-        "sequence": sequence, "since": NOW,
+        "in_flight": False, "sequence": sequence, "since": NOW,
     }  # fmt: skip
 
 

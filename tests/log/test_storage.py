@@ -118,7 +118,9 @@ def test_tables_of_a_catalog_on_this_disk_are_locked_wherever_the_checkpoints_ar
 
 
 _NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
-_OWNER = MappingProxyType({"generation": 1, "token": "t", "holder": "{}", "state": "owned", "sequence": 0, "since": _NOW})
+_OWNER = MappingProxyType(
+    {"generation": 1, "token": "t", "holder": "{}", "state": "owned", "in_flight": False, "sequence": 0, "since": _NOW}
+)
 
 
 @pytest.mark.spark

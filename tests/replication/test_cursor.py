@@ -14,7 +14,7 @@ from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.log.names import Topic
 from geo.log.table import Table
-from geo.replication import gaps, topic_link
+from geo.replication import missing_rows, topic_link
 from geo.replication.link_state import LinkRecord, State
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
@@ -223,8 +223,8 @@ def hub(spark: SparkSession, tmp_path: Path) -> World:
     return World(spark, tmp_path, *SHAPES["hub"])
 
 
-def test_what_a_reset_brings_into_a_hub_crosses_to_the_end(hub: World) -> None:
-    """Entries that come into the hub later than their successors: a reset of a -> b fetches what it had left out."""
+def _left_out_ten(hub: World) -> None:
+    """The link a -> b begins at the latest: the first ten entries of a are neither in b nor in c, the next ten are."""
     clusters, links = SHAPES["hub"]
     hub.rewrite(clusters, [{"source": "a", "target": "b", "start": "latest"}, links[1]])
     hub.write("a", 0, 10)
@@ -232,6 +232,11 @@ def test_what_a_reset_brings_into_a_hub_crosses_to_the_end(hub: World) -> None:
     hub.write("a", 10, 20)
     for target in ("b", "c"):
         hub.replicate(target)
+
+
+def test_what_a_reset_brings_into_a_hub_crosses_to_the_end(hub: World) -> None:
+    """Entries that come into the hub later than their successors: a reset of a -> b fetches what it had left out."""
+    _left_out_ten(hub)
     assert _origin(hub, "c", "a") == list(range(10, 20))
     reconcile_links(hub.spark, hub.config, "a", "b", start="earliest")
     assert _origin(hub, "b", "a") == list(range(20))
@@ -240,13 +245,7 @@ def test_what_a_reset_brings_into_a_hub_crosses_to_the_end(hub: World) -> None:
 
 
 def test_what_a_reconcile_upstream_brings_into_a_hub_crosses_while_its_link_runs(hub: World) -> None:
-    clusters, links = SHAPES["hub"]
-    hub.rewrite(clusters, [{"source": "a", "target": "b", "start": "latest"}, links[1]])
-    hub.write("a", 0, 10)
-    hub.replicate("b")
-    hub.write("a", 10, 20)
-    for target in ("b", "c"):
-        hub.replicate(target)
+    _left_out_ten(hub)
     with running(hub, "c") as links_of_c:
         reconcile_links(hub.spark, hub.config, "a", "b", start="earliest")
         links_of_c.until(lambda: _origin(hub, "c", "a") == list(range(20)))
@@ -313,7 +312,7 @@ def test_what_refills_a_hub_that_was_restored_is_not_doubled_behind_it(hub: Worl
 
 def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_complete(world: World) -> None:
     world.write("us", 0, 30)
-    with mock.patch.object(gaps, "STEP_ROWS", 10):  # the size only
+    with mock.patch.object(missing_rows, "STEP_ROWS", 10):  # the size only
         crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:2")
         with pytest.raises(InjectedCrash):
             world.replicate("eu")
@@ -332,7 +331,7 @@ def test_a_reset_that_is_killed_between_two_steps_goes_on_as_a_reset(world: Worl
     world.write("us", 0, 30)
     world.replicate("eu")
     assert _origin(world, "eu", "us") == []
-    with mock.patch.object(gaps, "STEP_ROWS", 10):  # the size only
+    with mock.patch.object(missing_rows, "STEP_ROWS", 10):  # the size only
         crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:1")
         with pytest.raises(InjectedCrash):
             reconcile_links(world.spark, world.config, "us", "eu", start="earliest")

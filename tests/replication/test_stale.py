@@ -229,7 +229,7 @@ def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World)
     def owned(minutes: int, generation: int) -> None:
         since = datetime.now(timezone.utc) - timedelta(minutes=minutes)
         row = {"runner": link.runners[0].name, "generation": generation, "token": "ab", "holder": elsewhere.encode(),
-               "state": "owned", "sequence": 0, "since": since}  # fmt: skip
+               "state": "owned", "in_flight": False, "sequence": 0, "since": since}  # fmt: skip
         tables.journal(OWNERS).append([row])
 
     owned(60, 100)
@@ -290,6 +290,29 @@ def test_where_no_lock_can_be_waited_for_the_log_gets_the_token(linked: World) -
     release([clean])
 
 
+@pytest.mark.parametrize("gone", ["released", "dead"])
+def test_what_a_taker_that_went_before_it_fenced_had_to_fence_is_fenced_by_the_next(linked: World, gone: str) -> None:
+    """Else an append of the owner before both, on shared storage, could still land after the second one has read the log's end."""
+    link = _link(linked)
+    _started(linked, link).abandon()
+    (taker,) = claim(link.target, [link.runners])
+    assert taker.in_flight
+    if gone == "released":
+        release([taker])
+    else:
+        taker.abandon()
+        dead = replace(link.target.me, started="0", jvm_started="0").encode()
+        (row,) = link.target.journal(OWNERS).newest(runner=link.runners[0].name)
+        link.target.journal(OWNERS).append([{**row.asDict(), "holder": dead, "sequence": 1}])
+    (next_one,) = claim(link.target, [link.runners])
+    assert next_one.in_flight
+    next_one.fence(linked.log("eu"))
+    release([next_one])
+    (last,) = claim(link.target, [link.runners])
+    assert not last.in_flight
+    release([last])
+
+
 @pytest.mark.parametrize("knows_jvm", [True, False])
 def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm_has_ended(
     linked: World, knows_jvm: bool
@@ -299,7 +322,7 @@ def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm
     tables, log = link.target, linked.log("eu")
     dead = replace(tables.me, started="0", jvm_pid=tables.me.jvm_pid * knows_jvm, jvm_started="0" * knows_jvm)
     row = {"runner": link.runners[0].name, "generation": 100, "token": "ab", "holder": dead.encode(),
-           "state": "owned", "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
+           "state": "owned", "in_flight": False, "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
     tables.journal(OWNERS).append([row])
     (taker,) = claim(tables, [link.runners])
     before = log.latest_version()
@@ -314,7 +337,7 @@ def test_an_owner_of_the_same_name_in_another_container_is_not_taken_for_dead(li
     tables = link.target
     there = replace(tables.me, started="0", jvm_pid=0, system="another boot")
     row = {"runner": link.runners[0].name, "generation": 100, "token": "ab", "holder": there.encode(),
-           "state": "owned", "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
+           "state": "owned", "in_flight": False, "sequence": 0, "since": datetime.now(timezone.utc)}  # fmt: skip
     tables.journal(OWNERS).append([row])
     with pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"):
         claim(tables, [link.runners])
