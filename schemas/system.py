@@ -8,7 +8,7 @@ also the number of a Delta transaction, so that of two takers only one appends.
 from schemas.table import Column, TableSchema
 
 _VERSION = 2
-"""Version 1 was before the first release: places of links were in Spark's checkpoints. Nothing of it is read."""
+"""Nothing of a version below is read (BEFORE_RELEASE says why)."""
 
 _JOURNAL = {
     # Default 10. A checkpoint is written inside the commit that is due and took 0.8 s; a hundred small commits are read in less.

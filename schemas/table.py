@@ -9,6 +9,12 @@ from typing import Any
 VERSION_PROPERTY = "geo.schema.version"
 KIND_PROPERTY = "geo.table"
 
+BEFORE_RELEASE = {
+    1: "Links kept their place in Spark's checkpoints then, which no start goes on from any more.",
+    2: "A claim did not say then what may still be in flight.",
+}
+"""Why a table of a version that was never released is not read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

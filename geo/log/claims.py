@@ -35,8 +35,8 @@ class Owner:
     holder: str
     """Its process, encoded (geo.log.process)."""
     released: bool
-    in_flight: bool = False
-    """An append of the owners before it may still land: it has not fenced."""
+    in_flight: bool
+    """An append of the owners before it may still land: it has not fenced, or it did and has not said so, which a release does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def decide(
     owners: Collection[Owner],
     wanted: Collection[str],
     liveness: Mapping[str, Liveness],
-    fences: Iterable[int],
+    fences: Mapping[str, Iterable[int]],
     *,
     take_over: bool = False,
 ) -> Take | Refuse:
@@ -69,7 +69,8 @@ def decide(
 
     `owners` are the newest claims of all runners of the cluster, `liveness` is by holder, `fences` are the generations of
     the fence files of the wanted runners. The new generation is above all of them: also if the table of owners was lost or
-    put back older, no two claims of a runner ever share one. `take_over` replaces an owner that lives; its next append fails.
+    put back older, no two claims of a runner ever share one; then of an owner that only its fence tells of nothing is known.
+    `take_over` replaces an owner that lives; its next append fails.
     """
     found = {owner.runner: owner for owner in owners if owner.runner in wanted}
     held = [owner for owner in found.values() if not owner.released]
@@ -77,10 +78,12 @@ def decide(
         for owner in held:
             if liveness[owner.holder] is Liveness.LIVES:
                 return Refuse(owner)
-    generation = max((*(owner.generation for owner in owners), *fences), default=0) + 1
+    highest = {runner: max(fences.get(runner, ()), default=0) for runner in wanted}
+    generation = max((*(owner.generation for owner in owners), *highest.values()), default=0) + 1
     dead = {owner.holder for owner in held if liveness[owner.holder] is Liveness.DEAD}
     ended = {owner.runner for owner in found.values() if owner.released or owner.holder in dead}
-    in_flight = {owner.runner for owner in found.values() if owner.in_flight or owner.runner not in ended}
+    unknown = {runner for runner in wanted if highest[runner] > (found[runner].generation if runner in found else 0)}
+    in_flight = unknown | {owner.runner for owner in found.values() if owner.in_flight or owner.runner not in ended}
     return Take(generation, frozenset(dead), frozenset(in_flight))
 
 

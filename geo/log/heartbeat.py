@@ -13,7 +13,7 @@ from geo.errors import first_line
 from geo.log.housekeeping import Housekeeper, after_last_run
 from geo.log.process import Process
 from geo.log.tables import ClusterTables
-from geo.times import EPOCH, utc
+from geo.times import EPOCH, in_us, utc
 from schemas import PROCESSES
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def renew(tables: ClusterTables) -> None:
         "process": tables.me.name,
         "holder": tables.me.encode(),
         "renewed_at": now,
-        "sequence": int(now.timestamp() * 1_000_000),
+        "sequence": in_us(now),
     }
     tables.journal(PROCESSES).append([row])
 

@@ -23,7 +23,7 @@ from geo.log.names import Topic
 from geo.log.process import Process
 from geo.log.tables import ClusterTables
 from geo.log.topics import registered_topics
-from geo.times import utc
+from geo.times import in_us, utc
 from schemas import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, TOPICS, TableSchema
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def rows_kept(schema: TableSchema, now: datetime) -> str:
     """Which of the newest rows of a system table are worth keeping, as SQL."""
     if schema is not PROCESSES:
         return "true"
-    return f"renewed_at > timestamp_micros({int((now - SILENT_FOR).timestamp() * 1_000_000)})"
+    return f"renewed_at > timestamp_micros({in_us(now - SILENT_FOR)})"
 
 
 def is_keeper(me: str, alive: Collection[str]) -> bool:

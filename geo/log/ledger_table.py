@@ -25,7 +25,6 @@ from schemas import LEDGERS
 
 log = logging.getLogger(__name__)
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _RECORDS = (RECORD_KEY, REBUILD_KEY, EXPIRED, ERASED)
 """What is read of other commits' userMetadata."""
 

@@ -28,6 +28,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -39,6 +40,7 @@ from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeErr
 from geo.log.claims import Liveness, Owner, Refuse, decide, fence_generation, fence_name
 from geo.log.clock import CLOCK_TOLERANCE_US, Stamp, refuse_wrong
 from geo.log.heartbeat import keep_alive, last_seen, leave
+from geo.log.locks import JVM_END_S
 from geo.log.names import Topic
 from geo.log.process import Process
 from geo.log.table import Table
@@ -61,8 +63,6 @@ _CLAIM_TRIES = 20
 _RELEASED = {"state": "released", "sequence": 1}
 
 _RAISED = "GEO_FENCED"
-_JVM_END_S = 60.0
-"""A JVM whose Python was killed ends by itself within seconds; after a minute it hangs and a person must look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ def _fences_of(tables: ClusterTables, runner: Runner) -> str:
 
 
 def release(ownerships: Sequence[Ownership]) -> None:
-    """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need no fence and
-    need not ask who lives."""
+    """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need not ask who lives,
+    and fence only if these have not fenced against those before them."""
     if ownerships:
         tables = ownerships[0]._tables
         rows = [_row(tables, r, o.generation, o.token, in_flight=o.in_flight) for o in ownerships for r in o.runners]
@@ -186,12 +186,17 @@ def claim(
     """
     tables.refuse_unsafe_storage()
     runners = {runner.name: runner for group in wanted for runner in group}
-    owners, token = tables.journal(OWNERS), secrets.token_hex(8)
+    owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
+    if owners.exists():
+        refuse_wrong(who, in_us(_now()), in_us(owners.committed_at(owners.version())))
     for _ in range(_CLAIM_TRIES):
         rows = {row["runner"]: row for row in owners.newest()}
         found = [_owner(row) for row in rows.values()]
         held = [owner for owner in found if owner.runner in runners and not owner.released]
-        there = [fence_generation(name) for runner in runners.values() for name in tables.files.names(_fences_of(tables, runner))]
+        there = {
+            name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
+            for name, runner in runners.items()
+        }
         decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=take_over)
         if isinstance(decision, Refuse):
             raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
@@ -207,9 +212,9 @@ def claim(
     reach(CrashPoint.CLAIM_WON)
     came_us = in_us(owners.committed_at(version))
     try:
-        refuse_wrong(f"{next(iter(runners))} is not run", in_us(_now()), came_us, Stamp.of(before_us, came_us))
+        refuse_wrong(who, before_us, None, Stamp.of(before_us, came_us))
     except UnsafeError:
-        owners.append([{**row, **_RELEASED} for row in claims])
+        owners.append([_given_back(claim_, rows.get(claim_["runner"])) for claim_ in claims])
         raise
     _write_fences(tables, list(runners.values()), decision.generation, token, version)
     if point is not None:
@@ -219,6 +224,13 @@ def claim(
         Ownership(tables, group, decision.generation, token, in_flight=any(runner.name in decision.in_flight for runner in group))
         for group in wanted
     ]
+
+
+def _given_back(claimed: dict[str, Any], before: Row | None) -> dict[str, Any]:
+    """The row by which a claim that fenced nobody leaves a runner to whoever had it: that one may live, and has its fence."""
+    if before is None:
+        return {**claimed, **_RELEASED}
+    return {**before.asDict(), "since": utc(before["since"]), "generation": claimed["generation"], "sequence": 1}
 
 
 def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, version: int) -> None:
@@ -257,8 +269,7 @@ def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
             continue
         if liveness[row["holder"]] is Liveness.LIVES:
             raise _refused(row, "Nothing was written.")
-        if liveness[row["holder"]] is Liveness.DEAD:
-            _wait_for_end(row["holder"], row["runner"])
+        _wait_for_end(row["holder"], row["runner"])
 
 
 def _owner(row: Row) -> Owner:
@@ -289,7 +300,7 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
     return found
 
 
-def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, *, in_flight: bool) -> dict[str, object]:
+def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, *, in_flight: bool) -> dict[str, Any]:
     return {
         "runner": runner.name,
         "generation": generation,
@@ -317,9 +328,9 @@ def _refused(row: Row, else_: str) -> AlreadyOwnedError:
 
 
 def _wait_for_end(encoded: str, runner: str) -> None:
-    """Wait until the JVM of a dead holder, which may still be committing, is gone too."""
+    """Wait until the JVM of a dead holder on this host, which may still be committing, is gone too."""
     holder = Process.decode(encoded)
-    if holder is not None and not holder.wait_for_jvm_end(_JVM_END_S):
+    if holder is not None and holder.is_here and not holder.is_mine and not holder.wait_for_jvm_end(JVM_END_S):
         raise AlreadyOwnedError(f"{runner}: the JVM {holder.jvm_pid} of the dead {holder} still runs: end it, then start again.")
 
 

@@ -33,7 +33,7 @@ from geo.log.process import Process
 from geo.session import own_session
 from geo.times import utc
 from schemas import TableSchema
-from schemas.table import KIND_PROPERTY, VERSION_PROPERTY
+from schemas.table import BEFORE_RELEASE, KIND_PROPERTY, VERSION_PROPERTY
 
 log = logging.getLogger(__name__)
 
@@ -331,8 +331,7 @@ class Table:
         if version.isdigit() and int(version) < schema.least_version:
             raise SchemaError(
                 f"{self}: has schema version {version}, of a program before the first release; this one reads from {schema.least_version} "
-                "on. Links kept their place in Spark's checkpoints then, which no start goes on from any more. Nothing was "
-                "written. Choose another root, and publish and replicate into it anew."
+                f"on. {BEFORE_RELEASE.get(int(version), '')} Nothing was written. Choose another root, and publish and replicate into it anew."
             )
         if not version.isdigit() or int(version) > schema.version:
             raise SchemaError(

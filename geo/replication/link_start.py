@@ -37,13 +37,15 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
     """Look at the target's commits from the one at `since` (which is expected to be the first of `commits`) to `newest`, oldest
     first. They are read once, and none is kept."""
     here = CommitName(table_id, newest, since.commit_id if newest == since.version else None)
+    if (other := parted(since, table_id, newest, None)) is not None:
+        return TargetSeen(here, f"the target {other.how}")
+    if newest - since.version > LOOK_LIMIT:  # before any of them is read
+        return TargetSeen(here, f"the target has {newest - since.version} commits since the link was last recorded")
     commits = iter(commits)
     first = next(commits, None)
     there = first if first is not None and first.version == since.version else None
     if (other := parted(since, table_id, newest, there)) is not None:
         return TargetSeen(here, f"the target {other.how}")
-    if newest - since.version > LOOK_LIMIT:
-        return TargetSeen(here, f"the target has {newest - since.version} commits since the link was last recorded")
     why: str | None = None
     brought: dict[str, LinkRecord] = {}
     own: LinkRecord | None = None

@@ -1,4 +1,4 @@
-"""What of a source is missing in a target, told from the two logs alone, and the append of such rows.
+"""What of a source is missing in a target, told from the two logs alone. DataFrames in, DataFrames out; nothing is written.
 
 Bootstrap, repair and backfill are all this; who may append it, and what is recorded, is the link's business
 (geo.replication.topic_link).
@@ -10,14 +10,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.errors import RetryableError
 from geo.log.frames import rows_frame
 from geo.log.message_id import LedgerId
-from geo.log.ownership import Ownership
-from geo.log.table import Table
 from geo.replication.gaps import STEP_ROWS, Extent, Gap, gaps, steps
 from geo.replication.routing_column import routing_column
 from geo.replication.rule import Rule
@@ -133,15 +131,6 @@ def lost_ranges(source_ends: Mapping[LedgerId, int], target_ends: Mapping[Ledger
         for ledger, end in sorted(target_ends.items())
         if end > source_ends.get(ledger, -1)
     ]
-
-
-def append_in_order(ownership: Ownership, target: Table, rows: DataFrame, record: str) -> int:
-    """Append rows of the target's shape in one commit with its record, sorted by id within the files of each date. Returns how many;
-    without a row there is no commit. Raises as `Ownership.append`."""
-    seen = Observation()
-    counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
-    ownership.append(target, counted.sortWithinPartitions("publish_date", *ID), record)
-    return int(seen.get["rows"])
 
 
 def in_target_shape(rows: DataFrame, columns: Collection[str]) -> DataFrame:

@@ -20,7 +20,8 @@ from geo.log.ownership import claim, origin_runner, refuse_producers, release
 from geo.log.table import Table
 from geo.log.tables import ClusterTables, open_log, user_columns
 from geo.log.topics import create_topic, grow, registered_topics
-from geo.replication.missing_rows import append_in_order, in_target_shape, missing_in_steps
+from geo.replication.missing_rows import in_target_shape, missing_in_steps
+from geo.replication.ordered_append import append_in_order
 from schemas import TOPIC_LOG
 
 

@@ -17,8 +17,7 @@ from geo.config_tree import Start
 from geo.log.message_id import LedgerId
 from geo.log.table import Table
 from geo.replication import missing_rows
-from geo.replication.gaps import gaps
-from geo.replication.missing_rows import beyond, extents, ledger_begins, ledger_ends
+from geo.replication.missing_rows import beyond, ledger_begins, ledger_ends
 from geo.replication.rule import Rule
 
 Floors = Mapping[str, int]
@@ -46,8 +45,7 @@ class BothLogs:
         if not self.target.exists():
             return there.count()
         here = self.target.read().where(self._wanted(floors))
-        found = gaps(extents(there), extents(here))
-        return missing_rows.missing(there, here, found).count() if found else 0
+        return sum(rows.count() for rows in missing_rows.missing_in_steps(there, here))
 
     def floors(self, begin: Start | datetime, version: int) -> dict[str, int] | None:
         """The first entry wanted of each ledger of the source at `version`, for a link that begins there; None: all."""

@@ -29,6 +29,7 @@ from geo.replication import missing_rows
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
 from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, standing, start
 from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState, State
+from geo.replication.ordered_append import append_in_order
 from geo.replication.reconcile import BothLogs, now_us
 from geo.replication.routing_column import verdict_column
 from geo.replication.rule import Rule, Verdict
@@ -365,7 +366,7 @@ class TopicLink:
             self._ownership.token,
             reconciling=reconciling,
         )
-        self.replicated += missing_rows.append_in_order(self._ownership, self._target_log, rows, record.encode())
+        self.replicated += append_in_order(self._ownership, self._target_log, rows, record.encode())
 
     # -- its row -----------------------------------------------------------------------------------------------------
 

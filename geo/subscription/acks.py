@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import reduce
 from hashlib import sha256
 from operator import or_
@@ -30,7 +30,7 @@ from geo.subscription.message_set import Ledger
 from geo.subscription.record import decode, encode, key_of, split
 from geo.subscription.rows import beyond
 from geo.subscription.state import State
-from geo.times import in_us
+from geo.times import in_us, utc
 from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
@@ -90,9 +90,8 @@ def received(record: Mapping[str, object]) -> Received:
     """A row of an `__acks` log as the fold takes it."""
     payload, time = record["payload"], record["publish_time"]
     assert isinstance(time, datetime)
-    time = time if time.tzinfo else time.astimezone(timezone.utc)
     body = bytes(payload) if isinstance(payload, (bytes, bytearray)) else None
-    return Received(str(record["origin"]), _text(record["key"]), body, in_us(time))
+    return Received(str(record["origin"]), _text(record["key"]), body, in_us(utc(time)))
 
 
 def parse_ends(folded: Mapping[str, int]) -> dict[Ledger, int]:

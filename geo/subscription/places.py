@@ -12,7 +12,7 @@ from geo.errors import UsageError
 from geo.log.message_id import MessageId
 from geo.subscription.message_set import Ledger, MessageSet
 from geo.subscription.state import Base
-from geo.times import utc
+from geo.times import in_us, utc
 
 Place = Start | datetime | MessageId
 """Where a subscription is to begin: earliest, latest, a time, or a message, which is then the first one of its ledger."""
@@ -40,7 +40,7 @@ def base_at(place: Place, rows: DataFrame) -> Base:
     if place == "latest":
         return _first_at(rows, F.lit(False))
     if isinstance(place, datetime):
-        return Base(time_us=round(place.timestamp() * 1_000_000))
+        return Base(time_us=in_us(utc(place)))
     assert isinstance(place, MessageId)
     mine = (F.col("origin") == place.origin) & (F.col("ledger_id") == place.ledger_id)
     found = rows.where(mine & (F.col("entry_id") == place.entry_id) & F.col("marker").isNull()).select("publish_time").first()

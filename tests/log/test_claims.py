@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,18 +41,25 @@ def _take(generation: int, dead: str = "", in_flight: str = "") -> Take:
 def test_a_runner_is_taken_unless_its_owner_lives(
     owners: list[Owner], liveness: dict[str, Liveness], take_over: bool, decision: Take | Refuse
 ) -> None:
-    assert decide(owners, ["a", "b"], liveness, [], take_over=take_over) == decision
+    assert decide(owners, ["a", "b"], liveness, {}, take_over=take_over) == decision
+
+
+def test_an_owner_that_only_its_fence_tells_of_may_have_something_in_flight() -> None:
+    """The table of owners was lost, or an older copy of it was put back."""
+    assert decide([], ["a", "b"], {}, {"a": [3], "b": []}) == _take(4, in_flight="a")
+    assert decide([_owner("a", 2, released=True)], ["a", "b"], {}, {"a": [1, 3]}) == _take(4, in_flight="a")
+    assert decide([_owner("a", 3, released=True)], ["a", "b"], {}, {"a": [1, 3]}) == _take(4)
 
 
 @given(
     st.lists(
         st.tuples(st.sampled_from("abcd"), st.integers(1, 50), st.booleans(), st.booleans(), st.sampled_from(list(Liveness)))
     ),
-    st.lists(st.integers(0, 60)),
+    st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(0, 60))),
     st.booleans(),
 )
 def test_no_generation_is_given_out_twice_and_nobody_who_lives_is_replaced_unasked(
-    rows: list[tuple[str, int, bool, bool, Liveness]], fences: list[int], take_over: bool
+    rows: list[tuple[str, int, bool, bool, Liveness]], fences: dict[str, list[int]], take_over: bool
 ) -> None:
     newest = {runner: (generation, released, in_flight, lives) for runner, generation, released, in_flight, lives in rows}
     owners = [_owner(runner, g, f"h-{runner}", released=r, in_flight=i) for runner, (g, r, i, _) in newest.items()]
@@ -63,10 +72,11 @@ def test_no_generation_is_given_out_twice_and_nobody_who_lives_is_replaced_unask
         assert held[decision.owner.runner] is LIVES
         return
     assert take_over or LIVES not in held.values()
-    assert decision.generation > max([0, *fences, *(owner.generation for owner in owners)])
+    assert decision.generation > max([0, *chain(*fences.values()), *(owner.generation for owner in owners)])
     assert decision.dead == {f"h-{runner}" for runner, lives in held.items() if lives is DEAD}
     inherited = {owner.runner for owner in owners if owner.runner in wanted and owner.in_flight}
-    assert decision.in_flight == inherited | {runner for runner, lives in held.items() if lives is not DEAD}
+    unknown = {runner for runner, found in fences.items() if max([0, *found]) > newest.get(runner, (0,))[0]}
+    assert decision.in_flight == inherited | unknown | {runner for runner, lives in held.items() if lives is not DEAD}
 
 
 def test_a_fence_is_named_by_its_claim_and_foreign_files_are_older_than_any() -> None:

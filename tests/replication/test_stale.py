@@ -222,6 +222,28 @@ def test_nobody_owns_anything_on_a_host_whose_clock_is_not_the_storages(linked: 
     release([ownership])
 
 
+@pytest.mark.parametrize("minutes", [10, -10])
+def test_a_claim_that_is_refused_for_its_clock_leaves_the_runner_to_whoever_has_it(
+    linked: World, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    link = _link(linked)
+    ownership, wrong = _started(linked, link), datetime.now(timezone.utc) + timedelta(minutes=minutes)
+    monkeypatch.setattr(ownership_module, "_now", lambda: wrong)
+    with pytest.raises(UnsafeError, match="ahead of" if minutes > 0 else "behind"):
+        claim(link.target, [link.runners], take_over=True)
+    monkeypatch.undo()
+    assert ownership.still_owns()
+    with pytest.raises(AlreadyOwnedError):
+        claim(link.target, [link.runners])
+    linked.write("us", 20, 25)
+    link.run_turns(lambda: False)
+    assert link.replicated == 5
+    release([ownership])
+    linked.replicate("eu")
+    linked.replicate("us")
+    linked.assert_clean()
+
+
 def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World) -> None:
     tables, link = linked.tables("eu"), _link(linked)
     elsewhere = replace(tables.me, host="another-host")

@@ -1,0 +1,19 @@
+"""The append of a link, a reconcile and a rebuild."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from geo.log.ownership import Ownership
+from geo.log.table import Table
+from geo.replication.missing_rows import ID
+
+
+def append_in_order(ownership: Ownership, target: Table, rows: DataFrame, record: str) -> int:
+    """Append rows of the target's shape in one commit with its record, sorted by id within the files of each date. Returns how many;
+    without a row there is no commit. Raises as `Ownership.append`."""
+    seen = Observation()
+    counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+    ownership.append(target, counted.sortWithinPartitions("publish_date", *ID), record)
+    return int(seen.get["rows"])
