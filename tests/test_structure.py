@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 FORBIDDEN = {"pyspark", "delta", "pyarrow", "time", "datetime", "random", "secrets", "os", "socket", "subprocess", "pathlib"}
 EXCUSED = {
     ("geo/config_yaml.py", "os"): "path arithmetic: relative paths are relative to the configuration file",
-    ("geo/log/commits.py", "datetime"): "the time of a commit as text; no clock is read",
     ("geo/times.py", "datetime"): "times as numbers; no clock is read",
     ("geo/output.py", "datetime"): "times are rendered; no clock is read",
     ("geo/config_tree.py", "os"): "Secret.reveal, which alone reads",

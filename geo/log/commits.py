@@ -10,11 +10,11 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from enum import Enum
 from typing import Any, TypeVar
 
 from geo.errors import SchemaError
+from geo.times import from_us, utc
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ def of_info(version: int, info: Mapping[str, Any], commit_id: str) -> Commit:
         _texts(info.get("operationParameters")),
         _counts(info.get("operationMetrics")),
         info.get("userMetadata"),
-        f"{datetime.fromtimestamp(millis / 1000, timezone.utc):%Y-%m-%d %H:%M:%S}",
+        f"{from_us(millis * 1000):%Y-%m-%d %H:%M:%S}",
         info.get("userName"),
     )
 
@@ -173,7 +173,7 @@ def of_file(version: int, lines: Iterable[str]) -> Commit:
 def of_history(row: Mapping[str, Any]) -> Commit:
     """A commit from a row of DESCRIBE HISTORY, of a log that cannot be read by name. There its timestamp names it: such tables have
     in-commit timestamps, which grow with each commit and are part of it."""
-    came = row["timestamp"].astimezone(timezone.utc)  # it is collected without a zone, in that of this process
+    came = utc(row["timestamp"])
     return Commit(
         row["version"],
         f"at:{came.isoformat()}",

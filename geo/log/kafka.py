@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from geo.errors import RetryableError, SourceChangedError, UsageError
-from geo.times import EPOCH
+from geo.times import from_us
 
 log = logging.getLogger(__name__)
 
@@ -299,7 +298,7 @@ def _block(records: Iterable[Any]) -> pa.RecordBatch:
         columns[2].append(key)
         columns[3].append(record.value)
         columns[4].append(list(properties.items()))
-        columns[5].append(None if record.timestamp < 0 else EPOCH + timedelta(milliseconds=record.timestamp))
+        columns[5].append(None if record.timestamp < 0 else from_us(record.timestamp * 1000))
     return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW)
 
 

@@ -118,7 +118,9 @@ class Ownership:
         return all(self._tables.files.exists(path) for path in self._fences)
 
     def refuse_if_replaced(self) -> None:
-        """Raises FencedError if another runner took over: its newer fence is there."""
+        """Raises FencedError if another runner took over: its newer fence is there, and the own one is not."""
+        if self.still_owns():
+            return
         names = (name for runner in self.runners for name in self._tables.files.names(_fences_of(self._tables, runner)))
         if any(fence_generation(name) > self.generation for name in names):
             raise FencedError(

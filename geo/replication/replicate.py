@@ -287,7 +287,7 @@ class Replicator:
         work = slot.work
         if slot.ownership is None:
             work.look_for_source(slot.recorded)
-            if slot.previous is not None and not slot.previous.still_owns():
+            if slot.previous is not None:
                 slot.previous.refuse_if_replaced()
             slot.previous = None
             self._claim([slot], take_over=False)

@@ -44,7 +44,6 @@ ADMIN = "subscriptions"
 RECORD_INTERVAL_S = 60.0
 """How often the end of its ledger is recorded: a second in which nothing is flushed. A start after a crash reads the commits since."""
 
-
 RECORD = ("origin", "key", "payload", "publish_time")
 """Columns of an `__acks` log that `received` reads."""
 

@@ -21,7 +21,7 @@ from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, wait_for
 from geo.log.ownership import Runner, claim, release
 from geo.log.process import Process, this_process
 from geo.log.tables import ClusterTables
-from geo.times import EPOCH, utc
+from geo.times import EPOCH, in_us, utc
 from schemas import LINKS, OWNERS, PROCESSES
 
 NOW = datetime.now(timezone.utc)
@@ -65,7 +65,7 @@ def _filled(tables: ClusterTables, files: int) -> None:
 
 def _sign_of_life(tables: ClusterTables, process: Process, age_s: float) -> None:
     at = datetime.now(timezone.utc) - timedelta(seconds=age_s)
-    row = {"process": process.name, "holder": process.encode(), "renewed_at": at, "sequence": int(at.timestamp() * 1e6)}
+    row = {"process": process.name, "holder": process.encode(), "renewed_at": at, "sequence": in_us(at)}
     tables.journal(PROCESSES).append([row])
 
 
