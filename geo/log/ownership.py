@@ -229,10 +229,12 @@ def claim(
 
 
 def _given_back(claimed: dict[str, Any], before: Row | None) -> dict[str, Any]:
-    """The row by which a claim that fenced nobody leaves a runner to whoever had it: that one may live, and has its fence."""
+    """The row by which a claim that fenced nobody leaves a runner to whoever had it: that one may live, and has its fence. What the
+    claim found in flight stays in flight: its generation is above the fences by which the next one would find it."""
     if before is None:
         return {**claimed, **_RELEASED}
-    return {**before.asDict(), "since": utc(before["since"]), "generation": claimed["generation"], "sequence": 1}
+    theirs = {"token": before["token"], "holder": before["holder"], "state": before["state"], "since": utc(before["since"])}
+    return {**claimed, **theirs, "sequence": 1}
 
 
 def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, version: int) -> None:

@@ -244,6 +244,27 @@ def test_a_claim_that_is_refused_for_its_clock_leaves_the_runner_to_whoever_has_
     linked.assert_clean()
 
 
+def test_a_claim_that_is_refused_for_its_clock_forgets_nothing_that_may_be_in_flight(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older copy of the table of owners was put back, in which the runner is released; only its fence tells of the owner since."""
+    link = _link(linked)
+    release([_started(linked, link)])
+    log = Path(f"{linked.config.cluster('eu').root}/system/owners")
+    older = shutil.copytree(log, linked.folder / "older")
+    _started(linked, link).abandon()
+    shutil.rmtree(log)
+    older.rename(log)
+    ahead = datetime.now(timezone.utc) + timedelta(minutes=10)
+    monkeypatch.setattr(ownership_module, "_now", lambda: ahead)
+    with pytest.raises(UnsafeError):
+        claim(linked.tables("eu"), [link.runners])
+    monkeypatch.undo()
+    (ownership,) = claim(linked.tables("eu"), [link.runners])
+    assert ownership.in_flight
+    release([ownership])
+
+
 def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World) -> None:
     tables, link = linked.tables("eu"), _link(linked)
     elsewhere = replace(tables.me, host="another-host")
