@@ -1,13 +1,11 @@
 """The errors a caller can meet. One base; the type says whose fault it is and whether trying again helps.
 
-Only exception classes live here, and how one is told in a line. A message says what happened, on which topic, cluster or position, the stored and the
-given value, and what the operator should do. `exit_code` is what the command line ends with: 1 failure, 2 usage or
-configuration, 3 refused as unsafe.
+Only exception classes live here. A message says what happened, on which topic, cluster or position, the stored and the given value,
+and what the operator should do. `exit_code` is what the command line ends with: 1 failure, 2 usage or configuration, 3 refused as
+unsafe.
 """
 
 from __future__ import annotations
-
-import re
 
 
 class GeoError(Exception):
@@ -34,6 +32,12 @@ class InvalidNameError(UsageError):
     """A topic, cluster or producer name outside the grammar."""
 
 
+class SetupError(GeoError):
+    """This machine or session is not ready to run: no Java, a missing or wrong jar, a session without Delta."""
+
+    exit_code = 2
+
+
 class UnsafeError(GeoError):
     """Refused because going on could lose, double or skip messages. Nothing was written."""
 
@@ -48,6 +52,10 @@ class FencedError(UnsafeError):
     """This runner was replaced: another one took its link or producer over. It must stop and not come back."""
 
 
+class WrongClockError(UnsafeError):
+    """This host's clock is not the storage's. It passes once the clock is set."""
+
+
 class SchemaError(UnsafeError):
     """A table's schema is newer than this program, is not ours, or would change in a way that is not additive."""
 
@@ -58,18 +66,3 @@ class SourceChangedError(UnsafeError):
 
 class RetryableError(GeoError):
     """A fault that may pass by itself: the caller may try again, nothing was lost."""
-
-
-_RAISED = re.compile(r"^geo\.errors\.(\w+): (.+)$", re.MULTILINE)
-
-
-def raised_inside(error: BaseException) -> GeoError | None:
-    """The error of this package that a data source raised in a process of Spark's, told from the trace that Spark passes on."""
-    found = _RAISED.search(str(error))
-    kind = globals().get(found[1]) if found else None
-    return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, GeoError) else None
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says without the traces that Spark's carry after it; its type if it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -18,15 +18,9 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from geo.errors import GeoError
+from geo.errors import GeoError, SetupError
 
 RESOLVE_TIMEOUT_S = 600  # 10 MB: ten minutes is a link of 17 kB/s, beyond that something hangs
-
-
-class SetupError(GeoError):
-    """This machine or session is not ready to run: no Java, a missing or wrong jar, a session without Delta."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True)

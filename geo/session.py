@@ -20,7 +20,8 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from geo.jars import SetupError, ensure_jars
+from geo.errors import SetupError
+from geo.jars import ensure_jars
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -48,6 +49,9 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     # Default false: a commit whose answer was lost on the way from an object store meets its own file, takes it for another
     # writer's, and lands a second time.
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+    # Default 0: rows are sorted by a table's partition columns before they are written, here by publish_date, which most appends
+    # have one of. So many dates are written side by side instead; more are sorted as before.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
     # Spark's own pattern does not cover Azure account keys, SAS tokens and JAAS lines: they would show in the UI.
     "spark.redaction.regex": (
         r"(?i)secret|passw(or)?d|token|credential|access[.]?key|account[.]key|azure[.]sas|[?&]sig=|sasl[.]jaas"
@@ -139,6 +143,12 @@ def require_delta(spark: SparkSession) -> None:
 
     Reads settings only: no job, no table. Databricks has Delta built in and does not show it in these settings.
     """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise SetupError(
+            "this is a Spark Connect session, and delta-geo needs a classic one: a batch of a stream is published and replicated by the "
+            "driver, which over Connect is another process that knows nothing of this one. Run it with spark-submit, as a job on a "
+            "dedicated (single user) cluster, or in a notebook attached to one; not on serverless or a shared cluster."
+        )
     findings = []
     if "DATABRICKS_RUNTIME_VERSION" not in os.environ:
         extensions = spark.conf.get("spark.sql.extensions", None) or ""

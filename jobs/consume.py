@@ -1,8 +1,13 @@
-"""spark-submit entry point of `geo consume`: ./spark-submit.sh jobs/consume.py ARGUMENTS (see `geo consume --help`)."""
+"""spark-submit and wheel entry point of `geo consume`: ./spark-submit.sh jobs/consume.py ARGUMENTS (see `geo consume --help`)."""
 
 import sys
 
-from geo.cli import main
+from geo.cli.main import main as geo
+
+
+def main() -> int:
+    return geo(["consume", *sys.argv[1:]])
+
 
 if __name__ == "__main__":
-    sys.exit(main(["consume", *sys.argv[1:]]))
+    sys.exit(main())

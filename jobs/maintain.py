@@ -1,8 +1,13 @@
-"""spark-submit entry point of `geo maintain`: ./spark-submit.sh jobs/maintain.py ARGUMENTS (see `geo maintain --help`)."""
+"""spark-submit and wheel entry point of `geo maintain`: ./spark-submit.sh jobs/maintain.py ARGUMENTS (see `geo maintain --help`)."""
 
 import sys
 
-from geo.cli import main
+from geo.cli.main import main as geo
+
+
+def main() -> int:
+    return geo(["maintain", *sys.argv[1:]])
+
 
 if __name__ == "__main__":
-    sys.exit(main(["maintain", *sys.argv[1:]]))
+    sys.exit(main())

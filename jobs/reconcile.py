@@ -1,8 +1,13 @@
-"""spark-submit entry point of `geo reconcile`: ./spark-submit.sh jobs/reconcile.py ARGUMENTS (see `geo reconcile --help`)."""
+"""spark-submit and wheel entry point of `geo reconcile`: ./spark-submit.sh jobs/reconcile.py ARGUMENTS (see `geo reconcile --help`)."""
 
 import sys
 
-from geo.cli import main
+from geo.cli.main import main as geo
+
+
+def main() -> int:
+    return geo(["reconcile", *sys.argv[1:]])
+
 
 if __name__ == "__main__":
-    sys.exit(main(["reconcile", *sys.argv[1:]]))
+    sys.exit(main())

@@ -1,8 +1,13 @@
-"""spark-submit entry point of `geo replicate`: ./spark-submit.sh jobs/replicate.py ARGUMENTS (see `geo replicate --help`)."""
+"""spark-submit and wheel entry point of `geo replicate`: ./spark-submit.sh jobs/replicate.py ARGUMENTS (see `geo replicate --help`)."""
 
 import sys
 
-from geo.cli import main
+from geo.cli.main import main as geo
+
+
+def main() -> int:
+    return geo(["replicate", *sys.argv[1:]])
+
 
 if __name__ == "__main__":
-    sys.exit(main(["replicate", *sys.argv[1:]]))
+    sys.exit(main())

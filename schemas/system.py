@@ -150,7 +150,7 @@ CURSORS = TableSchema(
         Column("acknowledged", "BIGINT", "how many messages are acknowledged in this epoch", nullable=False),
         Column("mark_delete", "MAP<STRING, BIGINT>", "`origin:ledger` to the entry up to which all are acknowledged"),
         Column("ranges", "BIGINT", "how many ranges of entries the acknowledged messages are", nullable=False),
-        Column("state", "BINARY", "all of it, as records of __acks have it (geo.subscription.record)", nullable=False),
+        Column("state", "BINARY", "all of it, as records of __acks have it (geo.subscription.acks.record)", nullable=False),
         Column("folded", "MAP<STRING, BIGINT>", "`origin:ledger` of __acks to the last record that is in it", nullable=False),
         Column("refused", "MAP<STRING, BIGINT>", "records that changed nothing, by reason", nullable=False),
         Column("compacted_at", "TIMESTAMP", "when this cluster last published all of it in compact records; NULL: never"),

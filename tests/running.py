@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from geo.log.names import Topic
-from geo.replication import replicate
-from geo.replication.link_state import State
-from geo.replication.replicate import LinkReport, Replicator
+from geo.names import Topic
+from geo.replication import link_work
+from geo.replication.replicator import LinkReport, Replicator
+from geo.streams import supervisor
+from geo.streams.life import State
 from tests.world import World
 
 _LIMIT_S = 120.0
@@ -46,9 +47,9 @@ class Running:
 def running(world: World, target: str) -> Iterator[Running]:
     # Intervals only: so that nobody waits ten seconds for nothing.
     with (
-        mock.patch.object(replicate, "DISCOVERY_INTERVAL_S", 0.5),
-        mock.patch.object(replicate, "FLUSH_INTERVAL_S", 0.5),
-        mock.patch.object(replicate, "LOOK_INTERVAL_S", 0.5),
+        mock.patch.object(supervisor, "DISCOVERY_INTERVAL_S", 0.5),
+        mock.patch.object(supervisor, "RECORD_INTERVAL_S", 0.5),
+        mock.patch.object(link_work, "LOOK_INTERVAL_S", 0.5),
     ):
         links = Running(world, target)
         try:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from geo.config import load
-from geo.log.names import Topic
+from geo.names import Topic
 from tests.processes import GeoProcess
 from tests.world import SHAPES, config_text
 
@@ -93,16 +93,16 @@ class Soak:
 
     def check(self) -> bool:
         """Whether verify is clean and every line is there once in its own region."""
-        from geo.log.tables import ClusterTables
-        from geo.ops.verify import verify
+        from geo.ops.verify.verify import verify
         from geo.session import session
+        from geo.tables.cluster import connect
 
         spark, config = session("delta-geo soak"), self.config
         report = verify(spark, config)
         print("\n".join(report.lines()))
         clean = report.clean
         for cluster, written in self.lines.items():
-            own = ClusterTables(spark, config.cluster(cluster)).log(Topic.parse(TOPIC)).read().where(f"origin = '{cluster}'")
+            own = connect(spark, config.cluster(cluster)).log(Topic.parse(TOPIC)).read().where(f"origin = '{cluster}'")
             found, distinct = own.count(), own.select("key").distinct().count()
             print(f"{cluster}: {written:,} lines written, {found:,} messages of {distinct:,} keys in the log")
             clean = clean and written == found == distinct

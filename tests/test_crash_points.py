@@ -19,9 +19,9 @@ LINK_POINTS = [point for point in CrashPoint if point.value.startswith(("claim-"
 REPAIR_POINTS = [CrashPoint.ERASE_UPDATED, CrashPoint.REBUILD_APPENDED]
 """Met in tests/replication/test_repair.py."""
 CONSUME_POINTS = [point for point in CrashPoint if point.value.startswith(("consume-", "acks-"))]
-"""Met in tests/subscription/test_consumer.py."""
+"""Met in tests/subscription/consumer/test_consumer.py."""
 FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
-"""Met in tests/subscription/test_folding.py."""
+"""Met in tests/subscription/acks/test_fold_query.py."""
 
 
 def test_every_point_is_exercised() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from geo import jars
-from geo.jars import Jar, SetupError, ensure_jars, locked_jars, main, parse_lock
+from geo.errors import SetupError
+from geo.jars import Jar, ensure_jars, locked_jars, main, parse_lock
 
 GOOD = {"one": b"the first jar", "two": b"the second jar"}
 LOCK = tuple(Jar("org.example", name, "1.0", hashlib.sha256(data).hexdigest()) for name, data in GOOD.items())

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint
 from geo.log.publish import publish_json_lines
-from geo.replication.link_state import State
-from geo.replication.replicate import LinkReport
+from geo.replication.replicator import LinkReport
+from geo.streams.life import State
 from tests.processes import GeoProcess, geo
 from tests.world import TOPIC, World
 
@@ -104,7 +104,7 @@ def test_a_runner_stopped_inside_its_commit_is_waited_for_on_a_local_disk(linked
 
 def _until_owned_by_another(stale: GeoProcess, world: World, generation: int) -> None:
     """The taker has raised the generation: from here it needs the table's lock, which the stopped runner holds."""
-    from geo.log.ownership import owned_now
+    from geo.tables.ownership import owned_now
 
     stale.until(lambda: any(row["generation"] > generation for row in owned_now(world.tables("eu"))))
 

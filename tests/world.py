@@ -11,18 +11,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config import load
-from geo.config_tree import Config
-from geo.log.names import Topic
+from geo.config.model import Config
 from geo.log.publish import publish
 from geo.log.publisher import Published
-from geo.log.table import Table
-from geo.log.tables import ClusterTables
 from geo.log.topics import create_topic
-from geo.ops.verify import verify
-from geo.ops.verify_result import VerifyReport
+from geo.names import Topic
+from geo.ops.verify.report import VerifyReport
+from geo.ops.verify.verify import verify
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.replication.replicate import LinkReport, Replicator
+from geo.replication.replicator import LinkReport, Replicator
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.table import Table
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 
@@ -78,7 +78,7 @@ class World:
         self.config: Config = load(self.path)
 
     def tables(self, cluster: str) -> ClusterTables:
-        return ClusterTables(self.spark, self.config.cluster(cluster))
+        return connect(self.spark, self.config.cluster(cluster))
 
     def log(self, cluster: str, topic: Topic = TOPIC) -> Table:
         return self.tables(cluster).log(topic)
@@ -150,7 +150,7 @@ class World:
                 and key[2] >= floors.get(f"{key[0]}:{key[1]}", 0)
             }
             there = {key: row for key, row in target.items() if key[0] in link.origins}
-            assert there == due, f"{link.link_name}: {len(due)} messages due, {len(there)} there"
+            assert there == due, f"{link.name}: {len(due)} messages due, {len(there)} there"
 
     def _messages(self, cluster: str) -> dict[tuple[str, int, int], dict[str, Any]]:
         if not self.log(cluster).exists():

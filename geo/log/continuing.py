@@ -1,6 +1,6 @@
 """What a producer may go on from: its record, the commits made since, and what the logs hold (L3). Pure: no Spark, clock or I/O.
 
-The record names a commit of the log up to which it is exact. `tell` reads the commits above
+The record names a commit of the log up to which it is exact. `tail_of` reads the commits above
 it, `fold` adds the producer's own batches among them, `continued` says which of its ledgers may go on.
 """
 
@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from geo.errors import UnsafeError
-from geo.log.clock import CLOCK_TOLERANCE_US
-from geo.log.commits import Commit, Kind
-from geo.log.history import CommitName, Gone, parted, with_gaps
 from geo.log.ledgers import REBUILD_KEY, Batch, Ledger, LedgerKey, Progress
+from geo.tables.clock import CLOCK_TOLERANCE_US
+from geo.tables.commits import Commit, Kind
+from geo.tables.history import CommitName, Gone, parted, with_gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the commits of a log above a known one tell."""
+class Tail:
+    """What the commits of a log above a known one say of a producer."""
 
     own: tuple[Own, ...] = ()
     """The producer's own commits, oldest first."""
@@ -43,15 +43,15 @@ class Told:
         return frozenset(name for own in self.own if own.version > last for name in own.batch.sources)
 
 
-def tell(
+def tail_of(
     known: CommitName, table_id: str, newest: int, at_known: Commit | None, first: int, commits: Iterable[Commit], producer: str
-) -> Told:
-    """What `commits`, those of the versions `first` to `newest` that are there, tell a producer that knows the log up to `known`.
+) -> Tail:
+    """What `commits`, those of the versions `first` to `newest` that are there, say of a producer that knows the log up to `known`.
 
     `table_id` is the log's now, `at_known` the commit that is now at `known.version`; None: it is not there.
     """
     if (other := parted(known, table_id, newest, at_known)) is not None:
-        return Told(broken=f"the log {other.how}")
+        return Tail(broken=f"the log {other.how}")
     own, gone, broken = [], [], None
     for commit in with_gaps(commits, first, newest):
         if isinstance(commit, Gone):
@@ -64,14 +64,14 @@ def tell(
         batch = Batch.decode(commit.user_metadata)
         if batch is not None and batch.producer == producer:
             own.append(Own(commit.version, commit.commit_id, batch))
-    return Told(tuple(own), (gone[0], gone[-1]) if gone else None, broken)
+    return Tail(tuple(own), (gone[0], gone[-1]) if gone else None, broken)
 
 
-def fold(progress: Progress, told: Told) -> tuple[Progress, set[LedgerKey]]:
+def fold(progress: Progress, tail: Tail) -> tuple[Progress, set[LedgerKey]]:
     """The progress with the producer's own commits, and the keys that they changed. Raises UnsafeError if they do not follow on."""
     changed: set[LedgerKey] = set()
-    for own in told.own:
-        progress = progress.after(own.batch, bridged=told.missing is not None)
+    for own in tail.own:
+        progress = progress.after(own.batch, bridged=tail.missing is not None)
         changed |= {span.key for span in own.batch.spans}
     return progress, changed
 
@@ -80,7 +80,7 @@ def continued(
     progress: Progress,
     ends: Mapping[int, int],
     peers: Mapping[str, Mapping[int, int] | None],
-    told: Told,
+    tail: Tail,
     *,
     complete: bool = True,
     oldest_us: int | None = None,
@@ -88,14 +88,14 @@ def continued(
 ) -> tuple[Progress, dict[LedgerKey, str]]:
     """The progress a producer may go on with, and by key why a ledger is given up.
 
-    `progress` has what `told` tells. `ends` and `peers` are ledger → last entry, in the own log and in each peer; None for a
+    `progress` has what `tail` says. `ends` and `peers` are ledger → last entry, in the own log and in each peer; None for a
     peer that cannot be read. `complete`: what is known of the producer is all, for it stopped cleanly or is this process; so
     missing commits are none of its own. `oldest_us`: begin of the oldest date of which the log still has messages. `now_us`: a
     clock that is right.
 
     A ledger that is given up stays as it is; its key gets a new one with the next batch. The sources' ends are kept: what was
     published is not published again. Raises UnsafeError if the own log holds more of a ledger than any commit of its producer
-    explains, or if commits are missing so that the end of a source cannot be told.
+    explains, or if commits are missing so that the end of a source cannot be known.
 
     A ledger is compared with every peer before it goes on after a start, or given up where that cannot be; but one that was opened
     while a peer was away goes on as long as that peer has not been read at a start, since otherwise each start would open
@@ -108,15 +108,15 @@ def continued(
     away = {name for name, held in peers.items() if held is None}
     for key, ledger in progress.ledgers.items():
         found = ends.get(ledger.ledger_id, -1)
-        if told.missing is not None and not complete and key.source not in told.certain:
-            _refuse_unknown(key, ledger, found, told, oldest_us)
-        if found > ledger.end and told.missing is None and told.broken is None:
+        if tail.missing is not None and not complete and key.source not in tail.certain:
+            _refuse_unknown(key, ledger, found, tail, oldest_us)
+        if found > ledger.end and tail.missing is None and tail.broken is None:
             raise UnsafeError(
                 f"ledger {ledger.ledger_id} (source {key.source!r}): the log holds entries up to {found}, the producer's record "
                 f"and commits explain {ledger.end}. Another writer used this ledger. "
                 "Publish under a new producer name, and run `geo verify`."
             )
-        reason = told.broken or _difference(ledger, found, peers, away, now_us)
+        reason = tail.broken or _difference(ledger, found, peers, away, now_us)
         if reason is not None:
             reasons[key] = f"ledger {ledger.ledger_id} is closed at entry {ledger.end}: {reason}"
         else:
@@ -124,17 +124,17 @@ def continued(
     return replace(progress, ledgers=kept), reasons
 
 
-def _refuse_unknown(key: LedgerKey, ledger: Ledger, found: int, told: Told, oldest_us: int | None) -> None:
+def _refuse_unknown(key: LedgerKey, ledger: Ledger, found: int, tail: Tail, oldest_us: int | None) -> None:
     """Raises UnsafeError unless it is sure that no missing commit published to this ledger."""
-    assert told.missing is not None
+    assert tail.missing is not None
     # Dates expire from the oldest on, so what came after a message that is there is there too.
     expired = ledger.end < 0 and (oldest_us is None or oldest_us > ledger.time_us)
-    if found == ledger.end and not expired and told.broken is None:
+    if found == ledger.end and not expired and tail.broken is None:
         return
     raise UnsafeError(
         f"ledger {ledger.ledger_id} (source {key.source!r}): the producer did not stop cleanly, its record and commits explain "
-        f"entries up to {ledger.end}, the log holds them up to {found}, and the log's commits {told.missing[0]} to "
-        f"{told.missing[1]} were cleaned up since. How far its source was published cannot be told, so nothing is. Put those files "
+        f"entries up to {ledger.end}, the log holds them up to {found}, and the log's commits {tail.missing[0]} to "
+        f"{tail.missing[1]} were cleaned up since. How far its source was published cannot be known, so nothing is published. Put those files "
         "of `_delta_log` back from a copy and start again, or find out from the newest messages of this producer where its source "
         "goes on, and publish from there under a new producer name."
     )

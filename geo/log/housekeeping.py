@@ -15,14 +15,15 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta, timezone
 from functools import partial
 
-from geo.errors import first_line
-from geo.log.cut import KEEP
-from geo.log.journal import Journal
+from geo.config.model import Config
 from geo.log.log_cutter import LogCutter
-from geo.log.names import Topic
-from geo.log.process import Process
-from geo.log.tables import ClusterTables
 from geo.log.topics import registered_topics
+from geo.names import Topic
+from geo.tables.cluster import ClusterTables
+from geo.tables.cut import KEEP
+from geo.tables.journal import Journal
+from geo.tables.process import Process
+from geo.text import first_line
 from geo.times import in_us, utc
 from schemas import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, TOPICS, TableSchema
 
@@ -59,6 +60,17 @@ _tidied_at: dict[str, float] = {}
 """By the place of a cluster's tables: the thread that tidies up after the last run there, and when that was."""
 
 
+def open_for_writing(tables: ClusterTables, config: Config) -> ClusterTables:
+    """`tables`, once it is sure that this process may write them; kept small from its first claim on. `config` says who reads them.
+
+    To be called before anything of the cluster is read: nothing is touched. Raises UnsafeError if several writers could lose commits
+    there (geo.tables.storage).
+    """
+    tables.refuse_unsafe_storage()
+    tables.keep_house = partial(Housekeeper, config=config)
+    return tables
+
+
 def rows_kept(schema: TableSchema, now: datetime) -> str:
     """Which of the newest rows of a system table are worth keeping, as SQL."""
     if schema is not PROCESSES:
@@ -74,13 +86,16 @@ def is_keeper(me: str, alive: Collection[str]) -> bool:
 class Housekeeper:
     """The thread of a process that keeps one cluster small, when it is its turn."""
 
-    def __init__(self, tables: ClusterTables) -> None:
-        self.tables, self._stop = tables, threading.Event()
+    def __init__(self, tables: ClusterTables, config: Config) -> None:
+        self.tables, self._config, self._stop = tables, config, threading.Event()
         self._full_at, self._vacuumed_at = -math.inf, time.monotonic()
         threading.Thread(target=self._run, name=f"geo-house-{tables.cluster.name}", daemon=True).start()
 
     def stop(self) -> None:
         self._stop.set()
+
+    def tidy(self, tables: ClusterTables) -> None:
+        after_last_run(tables, self._config)
 
     def _run(self) -> None:
         while not self._stop.wait(ROUND_S):
@@ -95,7 +110,7 @@ class Housekeeper:
         if full:
             self._full_at = time.monotonic()
             topics = (registered.topic for registered in registered_topics(self.tables))
-            cut_topic_logs(self.tables, topics, 2 * KEEP if keeper else 2 * KEEP * NEGLECTED)
+            cut_topic_logs(self.tables, self._config, topics, 2 * KEEP if keeper else 2 * KEEP * NEGLECTED)
         if keeper and time.monotonic() - self._vacuumed_at >= VACUUM_S:
             self._vacuumed_at = time.monotonic()
             for schema in JOURNALS:
@@ -114,11 +129,9 @@ def _keep_journal(journal: Journal, schema: TableSchema, files: int) -> None:
         log.info("%s: %d superseded rows and %d commits removed", journal, gone, journal.cut())
 
 
-def cut_topic_logs(tables: ClusterTables, topics: Iterable[Topic], least: int) -> None:
-    """Cut the logs that have more than `least` commits. Nothing is done without the configuration, which says who reads them."""
-    if tables.config is None:
-        return
-    cutter = LogCutter(tables, tables.config)
+def cut_topic_logs(tables: ClusterTables, config: Config, topics: Iterable[Topic], least: int) -> None:
+    """Cut the logs that have more than `least` commits. `config` says who reads them."""
+    cutter = LogCutter(tables, config)
     for topic in topics:
         _try(str(topic), tables, partial(_cut_topic_log, cutter, topic, least))
 
@@ -130,7 +143,7 @@ def _cut_topic_log(cutter: LogCutter, topic: Topic, least: int) -> None:
         log.info("%s: %d commits removed from its log, %d stay%s", topic, done.commits, done.kept, held)
 
 
-def after_last_run(tables: ClusterTables) -> None:
+def after_last_run(tables: ClusterTables, config: Config) -> None:
     """Nothing is owned here any more: tidy up in a thread of its own what nobody else keeps small, and let the end of this process
     wait for that a while. At most once in FULL_ROUND_S."""
     now = time.monotonic()
@@ -140,7 +153,7 @@ def after_last_run(tables: ClusterTables) -> None:
 
     def tidy() -> None:
         keep_journals(tables, FILES_OF_SHORT_RUNS)
-        cut_topic_logs(tables, sorted(tables.topics_used), 2 * KEEP)
+        cut_topic_logs(tables, config, sorted(tables.topics_used), 2 * KEEP)
 
     thread = threading.Thread(target=_try, args=("its tables", tables, tidy), name=f"geo-tidy-{tables.cluster.name}", daemon=True)
     try:

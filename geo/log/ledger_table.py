@@ -10,16 +10,16 @@ from datetime import date, datetime, timedelta, timezone
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from geo.config_tree import Config
+from geo.config.model import Config
 from geo.errors import SourceChangedError
-from geo.log.commits import ERASED, EXPIRED
-from geo.log.continuing import Told, continued, fold, tell
-from geo.log.history import CommitName
+from geo.log.continuing import Tail, continued, fold, tail_of
 from geo.log.ledgers import REBUILD_KEY, RECORD_KEY, Batch, Ledger, LedgerKey, Progress, SourceEnd
-from geo.log.names import Topic
 from geo.log.peers import ledger_ends, peer_ends
-from geo.log.table import Seen, Table
-from geo.log.tables import ClusterTables
+from geo.names import Topic
+from geo.tables.cluster import ClusterTables
+from geo.tables.commits import ERASED, EXPIRED
+from geo.tables.history import CommitName
+from geo.tables.table import Seen, Table
 from geo.times import EPOCH, from_us, in_us, utc
 from schemas import LEDGERS
 
@@ -33,7 +33,7 @@ class LedgerTable:
     """The rows of one producer and topic in `system/ledgers`: one per ledger key counts, the newest by (generation, sequence).
 
     The newest of all names a commit of the log, the producer's own last one (`known`), and all rows together are exact up to it.
-    What the producer committed after that is told by the commits themselves (`Batch`). So it does not matter how old a row is
+    What the producer committed after that the commits themselves say (`Batch`). So it does not matter how old a row is
     that a stale or an interrupted publisher leaves: it claims nothing of commits that it does not know.
     """
 
@@ -61,28 +61,28 @@ class LedgerTable:
         """
         rows = self._journal.newest(topic=str(self._topic), producer=self._producer)
         rows.sort(key=LEDGERS.place)
-        recorded, told = _progress(rows), Told()
+        recorded, tail = _progress(rows), Tail()
         if rows:
             last = rows[-1]
             # A table of owners that was lost begins at 1 again; what is written now must count all the same.
             self._generation, self._sequence = max(self._generation, last["generation"]), last["sequence"]
             self.checkpoint_id, self.complete = last["checkpoint_id"], last["complete"]
             self.known = CommitName(last["table_id"], last["table_version"], last["table_commit"])
-            told = self._tell(seen, self.known.version + 1)
-        found, changed = fold(recorded, told)
+            tail = self._tail(seen, self.known.version + 1)
+        found, changed = fold(recorded, tail)
         ends, peers = self._all_ends(found)
         self.away = tuple(sorted(name for name, held in peers.items() if held is None))
         progress, reasons = continued(
-            found, ends, peers, told, complete=self.complete, oldest_us=self._oldest_us(told), now_us=now_us
+            found, ends, peers, tail, complete=self.complete, oldest_us=self._oldest_us(tail), now_us=now_us
         )
         for reason in reasons.values():
             log.warning("producer %s of %s: %s. New messages go to a new ledger.", self._producer, self._topic, reason)
-        if not rows or told.broken is not None or told.missing is not None:
+        if not rows or tail.broken is not None or tail.missing is not None:
             # Nothing of this producer is in flight and all of it is accounted for, so its record may begin here.
             newest = self._log.commit_at(seen.version)
             self.known = CommitName(seen.table_id, seen.version, newest.commit_id if newest else None)
-        elif told.own:
-            self.known = CommitName(seen.table_id, told.own[-1].version, told.own[-1].commit_id)
+        elif tail.own:
+            self.known = CommitName(seen.table_id, tail.own[-1].version, tail.own[-1].commit_id)
         self._looked = seen.version
         changed |= {key for key, ledger in progress.ledgers.items() if ledger.uncompared != found.ledgers[key].uncompared}
         if reasons:
@@ -103,8 +103,8 @@ class LedgerTable:
     def _own_ends(self, ids: Collection[int], since: date | None = None) -> dict[int, int]:
         return ledger_ends(self._log, self._tables.cluster.name, ids, since)
 
-    def _oldest_us(self, told: Told) -> int | None:
-        if told.missing is None or self.complete:
+    def _oldest_us(self, tail: Tail) -> int | None:
+        if tail.missing is None or self.complete:
             return None
         oldest = self._log.read().agg(F.min("publish_date")).collect()[0][0]
         return None if oldest is None else (oldest - EPOCH.date()) // timedelta(microseconds=1)
@@ -121,34 +121,34 @@ class LedgerTable:
         seen = self._log.look()
         if seen is None:
             raise self._changed("the log is gone")
-        told = self._tell(seen, self._looked + 1)
-        if told.broken is not None:
-            raise self._changed(told.broken)
-        mine = [own for own in told.own if own.batch == appended]
-        if others := [own.version for own in told.own if not progress.holds(own.batch)]:
+        tail = self._tail(seen, self._looked + 1)
+        if tail.broken is not None:
+            raise self._changed(tail.broken)
+        mine = [own for own in tail.own if own.batch == appended]
+        if others := [own.version for own in tail.own if not progress.holds(own.batch)]:
             raise self._changed(f"version {others[0]} was published as this producer, and not by this process as far as it knows")
-        if appended is not None and not mine and told.missing is None:
+        if appended is not None and not mine and tail.missing is None:
             raise self._changed(
                 f"what this producer committed last is in none of the log's versions {self._looked + 1} to {seen.version}"
             )
-        if told.missing is not None:
-            # What this process has published it knows; whether something happened to the log meanwhile the ends tell.
+        if tail.missing is not None:
+            # What this process has published it knows; whether something happened to the log meanwhile the ends say.
             ends = self._own_ends([ledger.ledger_id for ledger in progress.ledgers.values()])
-            _, reasons = continued(progress, ends, {}, told)
+            _, reasons = continued(progress, ends, {}, tail)
             if reasons:
                 raise self._changed("; ".join(reasons.values()))
-            self.known = CommitName(seen.table_id, told.missing[1], None) if appended is not None else self.known
+            self.known = CommitName(seen.table_id, tail.missing[1], None) if appended is not None else self.known
         if mine:
             self.known = CommitName(seen.table_id, mine[-1].version, mine[-1].commit_id)
         self._looked = seen.version
         return seen.version
 
-    def _tell(self, seen: Seen, first: int) -> Told:
+    def _tail(self, seen: Seen, first: int) -> Tail:
         known, latest = self.known, seen.version
         same = seen.table_id == known.table_id and latest >= known.version
         at_known = self._log.commit_at(known.version) if same else None
         commits = self._log.commits(first, latest, _RECORDS) if same else ()
-        return tell(known, seen.table_id, latest, at_known, first, commits, self._producer)
+        return tail_of(known, seen.table_id, latest, at_known, first, commits, self._producer)
 
     def _changed(self, what: str) -> SourceChangedError:
         return SourceChangedError(
@@ -167,7 +167,7 @@ class LedgerTable:
         complete: bool = False,
     ) -> None:
         """Record the ledgers `keys` of `progress`, exact up to `known`. `complete`: the producer's commits are all up to there, and
-        before it makes another one it records that they are not (so a stop that was clean can be told from one that was not)."""
+        before it makes another one it records that they are not (so a stop that was clean is known from one that was not)."""
         self._sequence += 1
         now = datetime.now(timezone.utc)
         rows = []
@@ -214,7 +214,7 @@ class LedgerTable:
 
 
 def _progress(rows: list[Row]) -> Progress:
-    """The progress that the rows of a producer, oldest first, tell of."""
+    """The progress that the rows of a producer, oldest first, record."""
     ledgers: dict[LedgerKey, Ledger] = {}
     sources: dict[str, SourceEnd] = {}
     for row in rows:

@@ -13,16 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from geo.config_tree import Config
+from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.errors import SourceChangedError, UnsafeError, first_line
-from geo.log.clock import Stamp, jumped, refuse_wrong
+from geo.errors import SourceChangedError, UnsafeError
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
-from geo.log.names import Topic
-from geo.log.ownership import Ownership, claim, producer_runner, release
-from geo.log.table import Table
-from geo.log.tables import ClusterTables
+from geo.names import Topic
+from geo.tables.clock import Stamp, jumped, refuse_wrong
+from geo.tables.cluster import ClusterTables
+from geo.tables.ownership import Ownership, claim, producer_runner, release
+from geo.tables.table import Table
+from geo.text import first_line
 from geo.times import in_us
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,9 @@ class LedgerWriter:
     def close(self, *, clean: bool = True) -> None:
         """Record the ends and give the ownership back; after an error (`clean=False`), or if it is not known of an append whether it
         landed, leave both to the next start. The second time it does nothing. Raises SourceChangedError as `record`."""
+        if not clean:
+            self.abandon()
+            return
         with self._mutex:
             if not self._is_open:
                 return
@@ -103,7 +107,7 @@ class LedgerWriter:
             if self._later is not None:
                 self._later.cancel()
             try:
-                if clean and not self._unsure:
+                if not self._unsure:
                     if self._changed or self._began or not self.ledgers.complete:
                         self._look()
                         self._record(complete=True)
@@ -111,6 +115,17 @@ class LedgerWriter:
                     release([self._ownership])
             finally:
                 self._ownership.abandon()
+
+    def abandon(self) -> None:
+        """As `close(clean=False)`, and waits for no append that is under way."""
+        self._is_open = False
+        if self._later is not None:
+            self._later.cancel()
+        self._ownership.abandon()
+
+    def refuse_if_replaced(self) -> None:
+        """Raises FencedError if another process took the producer over."""
+        self._ownership.refuse_if_replaced()
 
     def record(self) -> None:
         """Look at the log, and record the ends of the ledgers that changed (step 3).

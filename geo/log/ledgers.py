@@ -2,11 +2,11 @@
 
 A producer's `Progress` in one topic is what it has published: per source partition an end, per ledger an end. A batch is
 planned against it (`plan`), committed as one Delta commit that carries the batch's record (`Batch.encode`), and folded
-into it (`Progress.after`). Because rows and record are one commit, progress can always be told from the log alone:
+into it (`Progress.after`). Because rows and record are one commit, progress can always be derived from the log alone:
 the newest recorded progress plus the batches committed since.
 
 - L1 entry ids of a ledger are contiguous from 0, publish_time never decreases.
-- L2 one writer at a time (geo.log.ownership).
+- L2 one writer at a time (geo.tables.ownership).
 - L3 an id is never used for other data and no hole is left (geo.log.continuing).
 - L4 ledgers grow with producers, source partitions and distinct `replicate_to`, not with restarts or batches.
 - L5 all entries of a ledger have the same `replicate_to`.
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geo.errors import UnsafeError
-from geo.log.commits import read_record
+from geo.tables.commits import read_record
 
 RECORD_VERSION = 2
 RECORD_KEY = "geo.publish"

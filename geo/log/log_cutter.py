@@ -15,17 +15,18 @@ from pathlib import Path
 
 from pyspark.sql import Row
 
-from geo.config_tree import Config
-from geo.errors import RetryableError, first_line
-from geo.log.checkpoints import last_planned_batch, planned_end
-from geo.log.cut import HOLDS_S, KEEP, Cut, Reader, cut_below
-from geo.log.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
-from geo.log.files import local_path
+from geo.config.model import Config
+from geo.errors import RetryableError
+from geo.faults import FAULTS
 from geo.log.ledgers import Batch
-from geo.log.names import Topic
-from geo.log.table import Table
-from geo.log.tables import ClusterTables
-from geo.streams import FAULTS
+from geo.names import Topic
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
+from geo.tables.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
+from geo.tables.files import local_path
+from geo.tables.spark_checkpoint import last_planned_batch, planned_end
+from geo.tables.table import Table
+from geo.text import first_line
 from geo.times import utc
 from schemas import LEDGERS, LINKS
 
@@ -62,10 +63,11 @@ class LogCutter:
         if len(found.commits) <= max(least, KEEP):
             return LogCut(0, len(found.commits))
         a_day_old = committed_before(folder, found.commits, time.time() - HOLDS_S)
+        keep = max(KEEP, found.newest - committed_before(folder, found.commits, time.time() - KEEP_S))
         readers = [*self._outbound(topic), *self._inbound(topic), *self._fold(topic, table)]
-        cut = cut_below(found.newest, found.checkpoints, readers, keep=KEEP, a_day_old=a_day_old)
+        cut = cut_below(found.newest, found.checkpoints, readers, keep=keep, a_day_old=a_day_old)
         if producers := list(self._producers(topic, folder, found.commits[0], cut.below)):
-            cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], keep=KEEP, a_day_old=a_day_old)
+            cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], keep=keep, a_day_old=a_day_old)
         return _cut(folder, found, cut, dry_run=dry_run)
 
     def _outbound(self, topic: Topic) -> Iterator[Reader]:
@@ -75,9 +77,9 @@ class LogCutter:
                 continue
             rows = self._links_of(link.target)
             if rows is None:
-                yield Reader(f"link {link.link_name}, whose target cannot be read", None)
+                yield Reader(f"link {link.name}, whose target cannot be read", None)
             elif (row := rows.get(str(topic))) is not None:
-                yield self._link(f"link {link.link_name}", row, row["source_version"])
+                yield self._link(f"link {link.name}", row, row["source_version"])
 
     def _inbound(self, topic: Topic) -> Iterator[Reader]:
         """The links that write this log: a start looks at what came since their last row."""
@@ -92,7 +94,7 @@ class LogCutter:
         """The rows of the links from here to `target`, by topic; None if it cannot be read."""
         if target not in self._read:
             try:
-                there = ClusterTables(self._tables.spark, self._config.cluster(target))
+                there = connect(self._tables.spark, self._config.cluster(target))
                 root = local_path(there.location) if there.location is not None else None
                 if root is not None and not root.exists():
                     raise RetryableError(f"{root} is not there")
@@ -107,7 +109,7 @@ class LogCutter:
         return self._tables.journal(LINKS).newest()
 
     def _fold(self, topic: Topic, table: Table) -> Iterator[Reader]:
-        """The folding query goes on from its streaming checkpoint (geo.subscription.folding)."""
+        """The folding query goes on from its streaming checkpoint (geo.subscription.acks.fold_query)."""
         if topic != topic.acks:
             return
         place = self._tables.checkpoint("fold", topic.path, table.table_id())

@@ -1,7 +1,8 @@
 """Which rows of a batch are new, how many there are of each ledger, and the entries they get in offset order.
 
-Two ways to the same entries: `OnSpark` for any number of rows, and `OnDriver` for a few rows of a bytes topic, where the
-shuffles of the former are most of the time (a batch of 200 rows 0.9 s instead of 0.5 s). A test holds them equal.
+`OnDriver` does it for a few rows of a bytes topic, where Spark's jobs are most of the time (a batch of 200 rows 0.9 s instead of
+0.5 s), `OnSpark` for any number: without a shuffle or a sort where each Spark partition has rows in order, as one range of a Kafka
+partition, one part of a file, or a sorted DataFrame. A test holds them equal.
 
 Spark may compute a DataFrame again, though it was cached, and get other rows (a lost executor; a source that changed
 meanwhile). So what is written is held against what was counted in the very plan that writes it, which fails if they differ.
@@ -9,35 +10,40 @@ meanwhile). So what is written is held against what was counted in the very plan
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from geo.errors import UsageError
-from geo.log.few import fetched
-from geo.log.frames import rows_frame
-from geo.log.identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
-from geo.log.intake import ERROR
+from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
-from geo.log.tables import user_columns
+from geo.log.runs import BEGINS, FALLS, NEXT, OTHER_ROWS, Run, numbered, step
+from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
+from geo.log.topic_log import user_columns
+from geo.tables.small_batch import fetch_if_small
 from geo.times import from_us
 
 _TEXT = "_geo_offset_text"
+_IDS = "_geo_ids"
 _REPEATED = "GEO_REPEATED_ORDER"
-_OTHER_ROWS = "GEO_OTHER_ROWS"
-_HEAD, _SPAN, _NUMBER = "_geo_head", "_geo_span", "_geo_row"
-_IS_LAST, _IS_REPEATED = "_geo_is_last", "_geo_is_repeated"
+_IS_NEW = f"{ERROR} IS NULL AND NOT {PUBLISHED}"
+_ORDER = (SOURCE, "replicate_to", OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of a batch that are alike: `last` is the greatest offset of those of the source that are published, or are not, and
-    `hash` the XOR of their hashes."""
+    """Rows of a batch with the same ledger key, and the same answers to whether they are bad and whether they are published.
+
+    `last` is the greatest offset of all rows of their source that give the second answer as they do. `hash` is the XOR of their hashes.
+    """
 
     key: LedgerKey
     bad: bool
@@ -56,82 +62,197 @@ class Writer:
     columns: StructType
 
 
-def numbering(tagged: DataFrame, identity: Identity, writer: Writer) -> OnSpark | OnDriver:
-    """`tagged` has the log's columns, SOURCE, OFFSET, HASH, ERROR and PUBLISHED, and is cached."""
-    collated = any(kind.simpleString().startswith("string collate") for kind in identity.types)
-    if not user_columns(writer.columns) and not collated:
+def numbering(
+    tagged: DataFrame, identity: Identity, writer: Writer, held: list[DataFrame], *, may_be_few: bool
+) -> OnSpark | OnDriver:
+    """`tagged` has the log's columns, SOURCE, OFFSET, HASH, ERROR and PUBLISHED, and is persisted. `may_be_few`: it is worth a look
+    whether they are."""
+    if may_be_few and not user_columns(writer.columns):
         taken = (SOURCE, OFFSET, HASH, ERROR, PUBLISHED, "replicate_to", "event_time", "key", "payload", "properties")
-        head = fetched(tagged.select(*taken, identity.as_text(F.col(OFFSET)).alias(_TEXT)))
+        head = fetch_if_small(tagged.select(*taken, identity.as_text(F.col(OFFSET)).alias(_TEXT)))
         if head is not None:
             with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
                 return OnDriver(tagged, head, identity, writer)
-    return OnSpark(tagged, identity, writer)
+    return OnSpark(tagged, identity, writer, held)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one Spark partition that are alike; where it does not matter in which one they are, of all of them."""
+
+    partition: int
+    place: int
+    """Of its first row, among all rows."""
+    key: LedgerKey
+    bad: bool
+    published: bool
+    rows: int
+    first: tuple[Any, ...]
+    """Their least offset."""
+    last: tuple[Any, ...]
+    last_text: tuple[str, ...]
+    hash: int
+    is_run: bool
+    """They follow each other there, and rise if offsets are unique."""
+    falls: bool
+    """One of them has an offset that is not above that of the row before."""
+
+    @property
+    def is_new(self) -> bool:
+        """They are to be written."""
+        return not self.bad and not self.published
 
 
 class OnSpark:
-    """By aggregates and windows."""
+    """In the Spark partitions in which the rows come, if they come in order there; if not, after a sort into ranges.
 
-    def __init__(self, tagged: DataFrame, identity: Identity, writer: Writer) -> None:
-        self._tagged, self._identity, self._writer = tagged, identity, writer
+    `held` are the DataFrames that are to be unpersisted afterwards.
+    """
+
+    def __init__(self, tagged: DataFrame, identity: Identity, writer: Writer, held: list[DataFrame]) -> None:
+        self._tagged, self._identity, self._writer, self._held = tagged, identity, writer, held
+        self._parts: list[Part] = []
 
     def groups(self) -> list[Group]:
-        identity = self._identity
-        found = (
-            self._tagged.groupBy(SOURCE, "replicate_to", F.col(ERROR).isNotNull().alias("bad"), PUBLISHED)
-            .agg(F.count("*").alias("rows"), F.max(OFFSET).alias("last"), F.bit_xor(HASH).alias("hash"))
-            .withColumn("last", identity.as_text(F.max("last").over(Window.partitionBy(SOURCE, PUBLISHED))))
-            .collect()
-        )
-        return [
-            Group(LedgerKey.of(r[SOURCE], r["replicate_to"]), r["bad"], r[PUBLISHED], r["rows"], tuple(r["last"]), r["hash"])
-            for r in found
-        ]
+        self._parts = self._count(self._tagged, by_partition=not self._identity.is_scattered)
+        return _merged((Group(p.key, p.bad, p.published, p.rows, p.last_text, p.hash), _ordered(p.last)) for p in self._parts)
 
     def entries(self, batch: Batch) -> DataFrame:
-        """The new rows as they stand in the log. Evaluating it raises an error for which `is_repeated` if two are one, and one for
-        which `is_other_rows` unless they are, ledger by ledger, as many as `batch` says and none beyond its sources' ends."""
-        good = self._tagged.where(F.col(ERROR).isNull() & ~F.col(PUBLISHED))
-        spans = rows_frame(
-            good.sparkSession,
-            {SOURCE: "STRING", "replicate_to": "ARRAY<STRING>", "id": "BIGINT", "first": "BIGINT", "last": "BIGINT", "end": "STRING"},
-            [
-                {SOURCE: s.key.source, "replicate_to": s.key.listed, "id": s.ledger_id, "first": s.first, "last": s.last,
-                 "end": batch.sources[s.key.source].offset}
-                for s in batch.spans
-            ],
-        )  # fmt: skip
-        # Each ledger is headed by a row that says what is planned (its offset is NULL, which comes first); it is there also if the
-        # ledger's rows are not.
-        heads = spans.select(SOURCE, "replicate_to", F.struct("id", "first", "last", "end").alias(_HEAD))
-        order = Window.partitionBy(SOURCE, "replicate_to").orderBy(OFFSET)
-        numbered = good.unionByName(heads, allowMissingColumns=True).withColumns(
-            {
-                _SPAN: F.first(_HEAD).over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow)),
-                _NUMBER: F.row_number().over(order),
-                _IS_LAST: F.lead(F.lit(1)).over(order).isNull(),
-                _IS_REPEATED: (F.col(OFFSET) == F.lag(OFFSET).over(order)) if self._identity.unique else F.lit(False),
-            }
-        )
-        span = F.col(_SPAN)
-        entry = span["first"] + F.col(_NUMBER) - 2
-        ends_elsewhere = (entry != span["last"]) | (F.col(OFFSET) > self._identity.decoded(span["end"]))
-        # All in one condition: a head is checked like the other rows before it is left out.
-        kept = numbered.where(
-            F.when(span.isNull() | (F.col(_IS_LAST) & ends_elsewhere), F.raise_error(F.lit(_OTHER_ROWS)).cast("boolean"))
-            .when(F.col(_IS_REPEATED), F.raise_error(F.lit(_REPEATED)).cast("boolean"))
-            .otherwise(F.col(_HEAD).isNull())
-        )
+        """The new rows as they stand in the log. This, or evaluating what it returns, raises an error for which `is_repeated` if two rows
+        are one, and one for which `is_other_rows` unless they are, ledger by ledger, those that were counted: as many, with the same
+        last offsets."""
+        rows = self._tagged.where(_IS_NEW)
+        runs = None if self._identity.is_scattered else runs_of(self._counted_again(), batch, unique=self._identity.unique)
+        if runs is None:
+            rows = rows.repartitionByRange(*_ORDER).sortWithinPartitions(*_ORDER).persist()
+            self._held.append(rows)
+            parts = self._count(rows)
+            if any(part.falls for part in parts):
+                raise UsageError(_REPEATED)
+            if _planned(parts) != _planned(self._parts):
+                raise UsageError(OTHER_ROWS)
+            runs = runs_of(parts, batch, unique=self._identity.unique)
+            assert runs is not None, "they are sorted"
         publish_time = F.timestamp_micros(F.lit(batch.publish_time_us))
         filled = {
             "origin": F.lit(self._writer.cluster),
-            "ledger_id": span["id"],
-            "entry_id": entry,
+            "ledger_id": F.col(_IDS)["ledger_id"],
+            "entry_id": F.col(_IDS)["entry_id"],
             "publish_time": publish_time,
             "producer": F.lit(self._writer.producer),
             "marker": F.lit(None).cast("string"),
             "publish_date": F.to_date(publish_time),
         }
-        return kept.select(*(filled.get(c, F.col(c)).alias(c) for c in self._writer.columns.names))
+        with_ids = rows.withColumn(_IDS, numbered(F.col(OFFSET), runs))
+        return with_ids.select(*(filled.get(c, F.col(c)).alias(c) for c in self._writer.columns.names))
+
+    def _counted_again(self) -> list[Part]:
+        """The parts, counted anew if Spark was told meanwhile to forget what it has cached: then the rows may lie elsewhere."""
+        if self._tagged.storageLevel != StorageLevel.NONE:
+            return self._parts
+        parts = self._count(self._tagged.persist())
+        if _planned(parts) != _planned(self._parts):
+            raise UsageError(OTHER_ROWS)
+        return parts
+
+    def _count(self, rows: DataFrame, *, by_partition: bool = True) -> list[Part]:
+        # A hash passes over NULL, so it does not tell it from an empty array by itself.
+        key = F.when(F.expr(_IS_NEW), F.xxhash64(SOURCE, F.col("replicate_to").isNull(), "replicate_to"))
+        found = (
+            rows.select(
+                SOURCE,
+                "replicate_to",
+                F.col(ERROR).isNotNull().alias("bad"),
+                PUBLISHED,
+                OFFSET,
+                HASH,
+                (F.spark_partition_id() if by_partition else F.lit(-1)).alias("partition"),
+                F.monotonically_increasing_id().alias("place"),
+                (step(key, F.col(OFFSET), unique=self._identity.unique) if by_partition else F.lit(NEXT)).alias("step"),
+            )
+            .groupBy("partition", SOURCE, "replicate_to", "bad", PUBLISHED)
+            .agg(
+                F.min("place").alias("place"),
+                F.count("*").alias("rows"),
+                F.min(OFFSET).alias("first"),
+                F.max(OFFSET).alias("last"),
+                self._identity.as_text(F.max(OFFSET)).alias("last_text"),
+                F.bit_xor(HASH).alias("hash"),
+                F.count_if(F.col("step") == BEGINS).alias("begins"),
+                F.bool_or(F.col("step") == FALLS).alias("falls"),
+            )
+        )
+        return [
+            Part(
+                r["partition"],
+                r["place"],
+                LedgerKey.of(r[SOURCE], r["replicate_to"]),
+                r["bad"],
+                r[PUBLISHED],
+                r["rows"],
+                tuple(r["first"].values()),
+                tuple(r["last"].values()),
+                tuple(r["last_text"].values()),
+                r["hash"],
+                r["begins"] == 1 and not r["falls"],
+                r["falls"],
+            )
+            for r in found.toArrow().to_pylist()
+        ]
+
+
+def _merged(groups: Iterable[tuple[Group, tuple[Any, ...]]]) -> list[Group]:
+    """Groups of a few rows each, with the offsets of their last ones by which to sort, as groups of all."""
+    counts: dict[tuple[LedgerKey, bool, bool], tuple[int, int]] = {}
+    last: dict[tuple[str, bool], tuple[tuple[Any, ...], tuple[str, ...]]] = {}
+    for group, offset in groups:
+        kind = (group.key, group.bad, group.published)
+        rows, found = counts.get(kind, (0, 0))
+        counts[kind] = rows + group.rows, found ^ group.hash
+        side = (group.key.source, group.published)
+        if side not in last or offset > last[side][0]:
+            last[side] = offset, group.last
+    return [
+        Group(key, bad, published, rows, last[key.source, published][1], found)
+        for (key, bad, published), (rows, found) in counts.items()
+    ]
+
+
+def _planned(parts: Iterable[Part]) -> dict[LedgerKey, tuple[int, int, tuple[Any, ...]]]:
+    """What of them is written: how many rows of each ledger, their hash and their last offset."""
+    found: dict[LedgerKey, tuple[int, int, tuple[Any, ...]]] = {}
+    for part in parts:
+        if part.is_new:
+            rows, hashed, last = found.get(part.key, (0, 0, part.last))
+            found[part.key] = rows + part.rows, hashed ^ part.hash, max(last, part.last, key=_ordered)
+    return found
+
+
+def runs_of(parts: Iterable[Part], batch: Batch, *, unique: bool) -> dict[int, list[Run]] | None:
+    """The entries of the new rows, Spark partition by Spark partition. None unless the rows of each ledger come in runs of which each
+    lies above the one before. Pure."""
+    new = [part for part in parts if part.is_new]
+    if not all(part.is_run for part in new):
+        return None
+    spans = {span.key: span for span in batch.spans}
+    found: dict[int, list[tuple[int, Run]]] = {}
+    by_key: dict[LedgerKey, list[Part]] = {}
+    for part in new:
+        by_key.setdefault(part.key, []).append(part)
+    for key, own in by_key.items():
+        own.sort(key=lambda part: _ordered(part.first) if unique else (part.partition,))
+        if unique and any(_ordered(before.last) >= _ordered(after.first) for before, after in pairwise(own)):
+            return None
+        entry = spans[key].first
+        for part in own:
+            found.setdefault(part.partition, []).append((part.place, Run(part.rows, spans[key].ledger_id, entry, part.last)))
+            entry += part.rows
+    return {partition: [run for _, run in sorted(runs, key=lambda one: one[0])] for partition, runs in found.items()}
+
+
+def _ordered(offset: Sequence[Any]) -> tuple[Any, ...]:
+    """An offset by which to sort: NULL comes first, as Spark orders it."""
+    return tuple((part is not None, part) for part in offset)
 
 
 class OnDriver:
@@ -139,31 +260,21 @@ class OnDriver:
 
     def __init__(self, tagged: DataFrame, head: pa.Table, identity: Identity, writer: Writer) -> None:
         self._spark, self._head, self._identity, self._writer = tagged.sparkSession, head, identity, writer
-        told = head.select([SOURCE, OFFSET, HASH, ERROR, PUBLISHED, "replicate_to", _TEXT]).to_pylist()
-        self._keys = [LedgerKey.of(row[SOURCE], row["replicate_to"]) for row in told]
-        # NULL comes first, as Spark orders it.
-        self._offsets = [tuple((part is not None, part) for part in row[OFFSET].values()) for row in told]
-        self._told = told
+        listed = head.select([SOURCE, OFFSET, HASH, ERROR, PUBLISHED, "replicate_to", _TEXT]).to_pylist()
+        self._keys = [LedgerKey.of(row[SOURCE], row["replicate_to"]) for row in listed]
+        self._offsets = [_ordered(row[OFFSET].values()) for row in listed]
+        self._rows = listed
 
     def groups(self) -> list[Group]:
-        counts: dict[tuple[LedgerKey, bool, bool], tuple[int, int]] = {}
-        last: dict[tuple[str, bool], int] = {}
-        for at, row in enumerate(self._told):
-            kind = (self._keys[at], row[ERROR] is not None, row[PUBLISHED])
-            rows, found = counts.get(kind, (0, 0))
-            counts[kind] = rows + 1, found ^ row[HASH]
-            side = (row[SOURCE], row[PUBLISHED])
-            if side not in last or self._offsets[at] > self._offsets[last[side]]:
-                last[side] = at
-        return [
-            Group(key, bad, published, rows, tuple(self._told[last[key.source, published]][_TEXT].values()), found)
-            for (key, bad, published), (rows, found) in counts.items()
-        ]
+        return _merged(
+            (Group(key, row[ERROR] is not None, row[PUBLISHED], 1, tuple(row[_TEXT].values()), row[HASH]), offset)
+            for key, row, offset in zip(self._keys, self._rows, self._offsets, strict=True)
+        )
 
     def entries(self, batch: Batch) -> DataFrame:
         """The new rows as they stand in the log. Raises an error for which `is_repeated` if two are one."""
         spans = {span.key: span for span in batch.spans}
-        new = [at for at, row in enumerate(self._told) if row[ERROR] is None and not row[PUBLISHED]]
+        new = [at for at, row in enumerate(self._rows) if row[ERROR] is None and not row[PUBLISHED]]
         new.sort(key=lambda at: (spans[self._keys[at]].ledger_id, self._offsets[at]))
         ids: list[int] = []
         entry_ids: list[int] = []
@@ -175,15 +286,15 @@ class OnDriver:
             ids.append(span.ledger_id)
             entry_ids.append(entry_ids[-1] + 1 if same else span.first)
         rows, count = self._head.take(new), len(new)
-        published = from_us(batch.publish_time_us)
+        time = from_us(batch.publish_time_us)
         filled = {
             "origin": _repeat(self._writer.cluster, count, pa.string()),
             "ledger_id": pa.array(ids, pa.int64()),
             "entry_id": pa.array(entry_ids, pa.int64()),
-            "publish_time": _repeat(published, count, pa.timestamp("us", "UTC")),
+            "publish_time": _repeat(time, count, pa.timestamp("us", "UTC")),
             "producer": _repeat(self._writer.producer, count, pa.string()),
             "marker": pa.nulls(count, pa.string()),
-            "publish_date": _repeat(published.date(), count, pa.date32()),
+            "publish_date": _repeat(time.date(), count, pa.date32()),
         }
         names = self._writer.columns.names
         table = pa.table({name: filled[name] if name in filled else rows[name] for name in names})
@@ -197,7 +308,7 @@ def is_repeated(error: Exception) -> bool:
 
 def is_other_rows(error: Exception) -> bool:
     """Whether it says that the rows to be written are not those that were counted."""
-    return _OTHER_ROWS in str(error)
+    return OTHER_ROWS in str(error)
 
 
 def _repeat(value: Any, count: int, kind: pa.DataType) -> pa.Array:

@@ -7,17 +7,17 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from datetime import date
-from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from geo.config_tree import Cluster, Config
-from geo.errors import first_line
-from geo.log.files import local_path
-from geo.log.names import Topic
-from geo.log.table import Table
-from geo.log.tables import ClusterTables
-from geo.streams import FAULTS
+from geo.config.model import Cluster, Config
+from geo.faults import FAULTS
+from geo.log.topic_log import ledger_ranges
+from geo.names import Topic
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.files import check_folder
+from geo.tables.table import Table
+from geo.text import first_line
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date
     rows = log_table.read().where(F.col("origin") == origin).where(f"ledger_id IN ({', '.join(map(str, ids))})")
     if since is not None:
         rows = rows.where(F.col("publish_date") >= F.lit(since))
-    return {row["ledger_id"]: row["end"] for row in rows.groupBy("ledger_id").agg(F.max("entry_id").alias("end")).collect()}
+    return {ledger.ledger_id: last for ledger, (_, last) in ledger_ranges(rows).items()}
 
 
 def peer_ends(
@@ -45,8 +45,9 @@ def peer_ends(
 
     def ask(peer: Cluster) -> None:
         try:
-            there = ClusterTables(tables.spark, peer).log(topic)
-            _check_folder(there)
+            there = connect(tables.spark, peer).log(topic)
+            if there.by_path:
+                check_folder(there.name)
             found[peer.name] = ledger_ends(there, tables.cluster.name, ids, since) if there.exists() else {}
         except FAULTS as error:
             log.warning("%s: cluster %s cannot be read, its copy is not compared: %s", topic, peer.name, first_line(error))
@@ -61,13 +62,3 @@ def peer_ends(
         if thread.is_alive():
             log.warning("%s: a cluster has not answered for %.0f s (%s), its copy is not compared", topic, WAIT_S, thread.name)
     return dict(found)
-
-
-def _check_folder(log_table: Table) -> None:
-    """Raises OSError if the place of the log's files, or one above it, is no folder. One that is missing was never made."""
-    local = local_path(log_table.name) if log_table.by_path else None
-    if local is None:
-        return
-    nearest = next((place for place in (local, *local.parents) if place.exists()), Path("/"))
-    if not nearest.is_dir():
-        raise NotADirectoryError(f"{nearest} is not a folder")

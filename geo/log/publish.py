@@ -7,23 +7,22 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 
-from pyarrow import fs
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from geo.config_tree import Config, Secret
-from geo.errors import UnsafeError, UsageError, raised_inside
-from geo.log import jsonl, kafka
-from geo.log.checkpoints import checkpoint_id, last_planned_batch
-from geo.log.identity import Identity, by_batch, by_columns, by_id, by_order
+from geo.config.model import Config
+from geo.config.secret import Secret
+from geo.errors import UnsafeError, UsageError
 from geo.log.ledgers import SourceEnd
-from geo.log.names import Topic
 from geo.log.publisher import Published, Publisher
-from geo.log.tables import ClusterTables
+from geo.log.source_identity import Identity, by_batch, by_columns, by_id, by_order
+from geo.log.sources import jsonl, kafka
+from geo.names import Topic
 from geo.session import require_delta
-from geo.streams import stop_between_batches
-from geo.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.query import BatchQuery
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.tables.cluster import connect
+from geo.tables.spark_checkpoint import checkpoint_id, last_planned_batch
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +50,8 @@ def publish(
     A batch DataFrame needs an identity, because a repeated call must know what it has published: `order_by`, columns
     that order the rows without ties (then only rows after the last published one are added; `partition_by` gives one
     ledger per value, numbered in parallel), or `publish_id`, a name under which all rows are published in one commit,
-    once. A stream has its checkpoint, kept under the producer's name.
+    once. A stream has its checkpoint, kept under the producer's name. A row that cannot be published refuses the whole of a batch
+    DataFrame; of a stream it goes to a file below `<checkpoints>/rejects/<topic>/<producer>`, and the others are published.
 
     Returns what was published, or for a streaming `df` a running PublishStream.
     Raises UsageError (columns, rows, no identity; nothing was published), SourceChangedError, AlreadyOwnedError, FencedError.
@@ -60,7 +60,7 @@ def publish(
     require_delta(spark)
     topic = _of_users(topic)
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-    publisher = Publisher(ClusterTables(spark, config.cluster(cluster)), config, topic, producer)
+    publisher = Publisher(connect(spark, config.cluster(cluster)), config, topic, producer)
     if df.isStreaming:
         if order or partition_by or publish_id:
             raise UsageError("a stream is identified by its checkpoint: leave order_by, partition_by and publish_id out.")
@@ -119,12 +119,13 @@ def publish_json_lines(
     require_delta(spark)
     spark.dataSource.register(jsonl.JsonLinesSource)
     topic = _of_users(topic)
-    tables = ClusterTables(spark, config.cluster(cluster))
+    tables = connect(spark, config.cluster(cluster))
     publisher = Publisher(tables, config, topic, producer)
     frame = spark.readStream.format(jsonl.FORMAT).option("path", path).option("batchBytes", batch_bytes).load()
-    folder = rejects or tables.checkpoint("rejects", topic.path, producer)
     identity = by_columns("_geo_file", "_geo_line")
-    return PublishStream(publisher, lambda _: frame, trigger, identity=identity, rejects=folder, take_over=take_over)
+    return PublishStream(
+        publisher, lambda _: frame, trigger, identity=identity, rejects=rejects, reject_keys=("file", "line"), take_over=take_over
+    )
 
 
 def publish_kafka(
@@ -157,7 +158,7 @@ def publish_kafka(
         log.warning("Kafka records are checked in Python, which reads 7 MB/s a core instead of 30. %s.", kafka.NATIVE_PARTS)
     spark.dataSource.register(kafka.KafkaSource)
     topic = _of_users(topic)
-    tables = ClusterTables(spark, config.cluster(cluster))
+    tables = connect(spark, config.cluster(cluster))
     configured = config.kafka.get(bootstrap_servers, {})
     revealed = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
     settings = {"bootstrap_servers": bootstrap_servers, **revealed}
@@ -178,11 +179,10 @@ def publish_kafka(
         }
         return spark.readStream.format(kafka.FORMAT).options(**options).load()
 
-    folder = rejects or tables.checkpoint("rejects", topic.path, producer)
     identity = by_columns(kafka.SOURCE, kafka.OFFSET, mark=topic_id)
     publisher = Publisher(tables, config, topic, producer)
     return PublishStream(
-        publisher, frame, trigger, identity=identity, rejects=folder, reject_keys=("partition", "offset"), take_over=take_over
+        publisher, frame, trigger, identity=identity, rejects=rejects, reject_keys=("partition", "offset"), take_over=take_over
     )
 
 
@@ -200,14 +200,12 @@ class PublishStream:
         *,
         identity: Identity | None = None,
         rejects: str | None = None,
-        reject_keys: tuple[str, str] = ("file", "line"),
+        reject_keys: tuple[str, str] = ("stream", "batch"),
         take_over: bool = False,
     ) -> None:
         options = parse_trigger(trigger)
-        self._publisher, self._identity, self._rejects, self._reject_keys = publisher, identity, rejects, reject_keys
-        self._failure: Exception | None = None
-        self._in_batch = False
-        """A batch is under way, or failed, or was stopped: what became of it only the next start can tell."""
+        self._publisher, self._identity, self._reject_keys = publisher, identity, reject_keys
+        self._rejects = rejects or publisher.tables.checkpoint("rejects", publisher.topic.path, publisher.producer)
         self.rejects_file: str | None = None
         publisher.open(frame({}), take_over=take_over)
         self.resumed_from = publisher.sources
@@ -216,15 +214,21 @@ class PublishStream:
             self._checkpoint = publisher.tables.checkpoint("publish", publisher.topic.path, publisher.producer)
             rows = frame(self.resumed_from)
             self._check_checkpoint(rows.sparkSession)
-            writer = rows.writeStream.queryName(
-                f"geo publish {publisher.topic} in {publisher.tables.cluster.name} by {publisher.producer}"
-            )
-            self.query: StreamingQuery = (
-                writer.foreachBatch(self._on_batch).option("checkpointLocation", self._checkpoint).trigger(**options).start()
-            )
+            name = f"geo publish {publisher.topic} in {publisher.tables.cluster.name} by {publisher.producer}"
+            self._name = name
+            self.running = BatchQuery(rows, name, self._on_batch, checkpoint=self._checkpoint, trigger=options)
+            """The query and what became of it."""
         except BaseException:
             publisher.close(clean=False)
             raise
+
+    def __str__(self) -> str:
+        return self._name
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's own handle."""
+        return self.running.query
 
     @property
     def published(self) -> Published:
@@ -237,55 +241,57 @@ class PublishStream:
         Raises what ended it, as it was raised in the batch. A query that somebody else stopped in the middle of a batch ends
         without an error, and like after one the next start finds out what became of the batch.
         """
-        waited = 0.0
-        while timeout_s is None or waited < timeout_s:
-            step = 1.0 if timeout_s is None else min(1.0, timeout_s - waited)
-            try:
-                ended = self.query.awaitTermination(step)  # type: ignore[arg-type]
-            except StreamingQueryException as error:
-                self._publisher.close(clean=False)
-                raise self._failure or raised_inside(error) or error from None
-            if ended:
-                if self._in_batch:
-                    log.warning("%s: the stream was stopped in the middle of a batch", self._publisher.topic)
-                self._publisher.close(clean=not self._in_batch)
-                return True
-            waited += step
-        return False
+        if not self.running.wait(timeout_s):
+            return False
+        if (error := self.running.error) is not None:
+            self._publisher.close(clean=False)
+            raise error
+        self.close()
+        return True
+
+    def close(self, *, clean: bool = True) -> None:
+        """Give the producer back, once the query has ended. Unless that is `clean`, the next start finds out what became of the last
+        batch."""
+        if clean and self.running.in_batch:
+            log.warning("%s: the stream was stopped in the middle of a batch", self._publisher.topic)
+        self._publisher.close(clean=clean and not self.running.in_batch)
+
+    def abandon(self) -> None:
+        """As `close(clean=False)`, and waits for nobody."""
+        self._publisher.abandon()
+
+    def refuse_if_replaced(self) -> None:
+        """Raises FencedError if another process took the producer over."""
+        self._publisher.refuse_if_replaced()
 
     def stop(self) -> None:
         """Let the running batch end, then stop."""
-        stop_between_batches(self.query)
+        self.running.stop()
         self.await_termination()
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        self._in_batch = True
-        try:
-            if self._identity is None and self._publisher.ledgers.checkpoint_id is None:
-                self._publisher.ledgers.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
-            identity = self._identity or by_batch(batch_id)
-            self._publisher.publish(
-                rows, identity, None if self._rejects is None else lambda bad: self._write_rejects(bad, batch_id)
-            )
-        except Exception as error:
-            self._failure = error
-            raise
-        self._in_batch = False
+        if self._identity is None and self._publisher.ledgers.checkpoint_id is None:
+            self._publisher.ledgers.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
+        identity = self._identity or by_batch(batch_id)
+        self._publisher.publish(rows, identity, lambda bad: self._write_rejects(bad, batch_id))
 
     def _write_rejects(self, bad: list[Row], batch_id: int) -> None:
         """A file per batch, so that a replay writes the same file again and no reject is told twice."""
-        assert self._rejects is not None
         source, offset = self._reject_keys
         lines = [
-            json.dumps({source: row["source"], offset: int(row["offset"][0]), "reason": row["reason"]}, ensure_ascii=False)
-            for row in sorted(bad, key=lambda row: (row["source"], int(row["offset"][0])))
+            json.dumps(
+                {source: row["source"], offset: int(row["offset"][0]), **self._told_apart(row), "reason": row["reason"]},
+                ensure_ascii=False,
+            )
+            for row in sorted(bad, key=lambda row: (row["source"], int(row["offset"][0]), row["key"] or ""))
         ]
-        system, folder = _writable(self._rejects)
-        name = f"{folder}/batch-{batch_id:06d}.jsonl"
-        with system.open_output_stream(name) as stream:
-            stream.write(("\n".join(lines) + "\n").encode())
         self.rejects_file = f"{self._rejects}/batch-{batch_id:06d}.jsonl"
-        log.warning("%s: %d lines were rejected, see %s", self._publisher.topic, len(bad), self.rejects_file)
+        self._publisher.tables.files.replace(self.rejects_file, lines)
+        log.warning("%s: %d rows were rejected, see %s", self._publisher.topic, len(bad), self.rejects_file)
+
+    def _told_apart(self, row: Row) -> dict[str, str | None]:
+        """What tells the rows of one batch apart where their source does not number them: the beginning of the key."""
+        return {"key": row["key"] and row["key"][:200]} if self._identity is None else {}
 
     def _check_checkpoint(self, spark: SparkSession) -> None:
         """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it:
@@ -302,12 +308,6 @@ class PublishStream:
         ):
             raise UnsafeError(
                 f"producer {self._publisher.producer} of {self._publisher.topic} has published batch {last} of a checkpoint that is "
-                f"no longer at {self._checkpoint}, or only an older copy of it is. What was published cannot be told from what is new; "
+                f"no longer at {self._checkpoint}, or only an older copy of it is. Nobody can tell what was published from what is new; "
                 "nothing was published. Put the checkpoint back, or publish under a new producer name and accept repeats."
             )
-
-
-def _writable(folder: str) -> tuple[fs.FileSystem, str]:
-    system, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
-    system.create_dir(path, recursive=True)
-    return system, path

@@ -13,24 +13,26 @@ from functools import partial, reduce
 from operator import xor
 from typing import cast
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from geo.config_tree import Config
+from geo.config.model import Config
 from geo.errors import SourceChangedError, UnsafeError, UsageError
-from geo.log.frames import rows_frame
-from geo.log.identity import OFFSET, PUBLISHED, SOURCE, Identity
-from geo.log.intake import ERROR, check_columns, new_topic_columns, prepared, row_error
+from geo.faults import SPARK_ERRORS
+from geo.log.admission import ERROR, check_columns, new_topic_columns, prepared, row_error
+from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledger_writer import RECORD_INTERVAL_S, LedgerWriter
 from geo.log.ledgers import Batch, Counted, LedgerKey, SourceEnd
-from geo.log.names import Topic, check_producer
 from geo.log.numbering import Group, OnDriver, OnSpark, Writer, is_other_rows, is_repeated, numbering
-from geo.log.tables import ClusterTables
+from geo.log.source_identity import OFFSET, PUBLISHED, SOURCE, Identity
 from geo.log.topics import create_topic, partitions, replication_clusters
+from geo.names import Topic, check_producer
+from geo.now import now_us
+from geo.tables.arrow_rows import rows_frame
+from geo.tables.cluster import ClusterTables
+from geo.tables.small_batch import FEW
 from geo.times import from_us
 from schemas import TOPIC_LOG
 
@@ -67,8 +69,10 @@ class Publisher:
     ) -> None:
         self.tables, self.config, self.topic, self.producer = tables, config, topic, check_producer(producer)
         self.total = Published()
-        self._clock = clock or _now_us
+        self._clock = clock or now_us
         self._routes_read_at = -math.inf
+        self._may_be_few = True
+        """The last batch had few rows."""
 
     # -- start and stop ------------------------------------------------------------------------------------------
 
@@ -78,7 +82,7 @@ class Publisher:
         `frame` has the columns that will be published, `dropped` those of them that only give the order.
         Raises UsageError for columns the topic cannot take, AlreadyOwnedError, UnsafeError.
         """
-        self.tables.open_for_writing(self.config)
+        open_for_writing(self.tables, self.config)
         own = new_topic_columns(frame, dropped)
         log_table = self.tables.log(self.topic)
         found = log_table.find(TOPIC_LOG)
@@ -95,6 +99,14 @@ class Publisher:
     def close(self, *, clean: bool = True) -> None:
         """As `LedgerWriter.close`."""
         self._writer.close(clean=clean)
+
+    def abandon(self) -> None:
+        """As `LedgerWriter.abandon`."""
+        self._writer.abandon()
+
+    def refuse_if_replaced(self) -> None:
+        """As `LedgerWriter.refuse_if_replaced`."""
+        self._writer.refuse_if_replaced()
 
     def record(self) -> None:
         """As `LedgerWriter.record`."""
@@ -118,7 +130,7 @@ class Publisher:
         """Publish the rows that are not yet published, in one commit.
 
         `rows` may bring a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected` as
-        (source, offset, reason); without it one bad row refuses the whole batch.
+        (source, offset, reason, key); without it one bad row refuses the whole batch.
         Raises UsageError for bad rows; SourceChangedError if the rows below the end are not those that were published, or the log is
         not what it was; UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
         """
@@ -127,21 +139,24 @@ class Publisher:
         own = row_error(self.tables.cluster.name, self._routes)
         error = F.coalesce(F.col(ERROR), own) if ERROR in rows.columns else own
         ready = prepared(rows, self.columns, self.tables.cluster.name).withColumn(ERROR, error)
-        tagged = identity.published(self.tables.spark, identity.tag(ready, self.columns), self.sources).persist()
+        tagged = identity.mark_published(self.tables.spark, identity.tag(ready, self.columns), self.sources).persist()
+        held, writer = [tagged], Writer(self.tables.cluster.name, self.producer, self.columns)
         try:
-            numbered = numbering(tagged, identity, Writer(self.tables.cluster.name, self.producer, self.columns))
+            numbered = numbering(tagged, identity, writer, held, may_be_few=self._may_be_few)
             groups = numbered.groups()
             self._check_below(groups, identity)
             fresh = [g for g in groups if not g.published]
             rejected = sum(g.rows for g in fresh if g.bad)
             if rejected:
                 self._reject(tagged, identity, rejected, on_rejected)
+            self._may_be_few = sum(g.rows for g in groups) <= FEW
             result = Published(sum(g.rows for g in fresh if not g.bad), rejected, sum(g.rows for g in groups if g.published))
             if result.rows:
                 self._commit(numbered, identity, fresh)
                 result += Published(commits=1)
         finally:
-            tagged.unpersist()
+            for rows in held:
+                rows.unpersist()
         self.total += result
         self.record_if_due()
         return result
@@ -158,9 +173,9 @@ class Publisher:
         self.total += Published(rows=len(rows), commits=1)
 
     def _entries(self, rows: Sequence[Mapping[str, object]], batch: Batch) -> DataFrame:
-        span, published = batch.spans[0], from_us(batch.publish_time_us)
+        span, time_ = batch.spans[0], from_us(batch.publish_time_us)
         same = {"origin": self.tables.cluster.name, "ledger_id": span.ledger_id, "producer": self.producer,
-                "publish_time": published, "publish_date": published.date()}  # fmt: skip
+                "publish_time": time_, "publish_date": time_.date()}  # fmt: skip
         numbered = [{**row, **same, "entry_id": span.first + at} for at, row in enumerate(rows)]
         return rows_frame(self.tables.spark, TOPIC_LOG.types, numbered).coalesce(1)
 
@@ -168,7 +183,7 @@ class Publisher:
         counted = [Counted(g.key, g.rows, g.hash) for g in fresh if not g.bad]
         try:
             self._writer.append(counted, {g.key.source: identity.encode(g.last) for g in fresh}, numbered.entries)
-        except (PySparkException, Py4JError, UsageError) as error:
+        except (*SPARK_ERRORS, UsageError) as error:
             if is_repeated(error):
                 raise UsageError(
                     f"{self.topic}: two rows have the same order columns, so their order, and with it their identity, is open. "
@@ -183,7 +198,7 @@ class Publisher:
             raise
 
     def _read_routes(self) -> None:
-        """By which clusters a message gets to each other one, by the policy as it is in this cluster's registry now."""
+        """Derive the hubs on the way to every other cluster, under this cluster's current topic policy."""
         cluster = self.tables.cluster.name
         local = {cluster: replication_clusters(self.tables, self.topic)}
         others = [name for name in self.config.clusters if name != cluster]
@@ -209,14 +224,10 @@ class Publisher:
 
     def _reject(self, tagged: DataFrame, identity: Identity, count: int, on_rejected: Callable[[list[Row]], None] | None) -> None:
         bad = tagged.where(F.col(ERROR).isNotNull() & ~F.col(PUBLISHED)).select(
-            F.col(SOURCE).alias("source"), identity.as_text(F.col(OFFSET)).alias("offset"), F.col(ERROR).alias("reason")
+            F.col(SOURCE).alias("source"), identity.as_text(F.col(OFFSET)).alias("offset"), F.col(ERROR).alias("reason"), "key"
         )
         if on_rejected is not None:
             on_rejected(bad.orderBy("source").collect())
             return
         examples = [f"- row {', '.join(map(str, row['offset']))}: {row['reason']}" for row in bad.limit(3).collect()]
         raise UsageError(f"{self.topic}: nothing was published, {count} rows cannot be:\n" + "\n".join(examples))
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

@@ -13,12 +13,13 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql.types import StructField, StructType
 
-from geo.config_tree import Config
+from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import SchemaError, UsageError
-from geo.log.names import Topic
-from geo.log.table import Table
-from geo.log.tables import ClusterTables, open_log, user_columns
+from geo.log.topic_log import open_log, user_columns
+from geo.names import Topic
+from geo.tables.cluster import ClusterTables
+from geo.tables.table import Table
 from geo.times import utc
 from schemas import TOPIC_LOG, TOPICS
 

@@ -1,1 +1,1 @@
-"""Operating a mesh: verify what the clusters hold, and check an installation."""
+"""Operating a mesh: verify what the clusters hold, maintain and erase, and check an installation."""

@@ -14,16 +14,18 @@ from typing import Literal
 
 from pyspark.sql import SparkSession
 
-from geo.config_tree import Config
-from geo.errors import GeoError, first_line
-from geo.log.ownership import owned_now
-from geo.log.process import Process
-from geo.log.tables import ClusterTables, open_log
+from geo.config.model import Config
+from geo.errors import GeoError
+from geo.faults import FAULTS
+from geo.log.topic_log import open_log
 from geo.log.topics import registered_topics
-from geo.replication.link_state import State
 from geo.replication.link_table import read_links
 from geo.session import SPARK_DEFAULTS, require_delta
-from geo.streams import FAULTS
+from geo.streams.life import State
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.ownership import owned_now
+from geo.tables.process import Process
+from geo.text import first_line
 from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
 from schemas.topic_log import retention_days
 
@@ -37,7 +39,7 @@ _MATTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Symptom:
     """One result. `fix` is empty where there is nothing to do."""
 
     level: Level
@@ -46,26 +48,26 @@ class Finding:
     fix: str = ""
 
 
-def examine(spark: SparkSession, config: Config) -> list[Finding]:
+def examine(spark: SparkSession, config: Config) -> list[Symptom]:
     """All findings, the good ones too, so that one sees what was looked at."""
     findings = [*_versions(spark), *_session(spark)]
     for name, cluster in config.clusters.items():
         try:
-            tables = ClusterTables(spark, cluster)
+            tables = connect(spark, cluster)
             for part in (_storage(tables), _tables(tables), _owners(tables), _links(tables, config)):
                 findings.extend(part)  # also what it found before it failed
         except FAULTS as error:
             what = first_line(error)
             findings.append(
-                Finding("error", f"cluster {name}", f"cannot be read: {what}", "check the path, the credentials, spark_conf")
+                Symptom("error", f"cluster {name}", f"cannot be read: {what}", "check the path, the credentials, spark_conf")
             )
     return findings
 
 
-def _versions(spark: SparkSession) -> Iterator[Finding]:
+def _versions(spark: SparkSession) -> Iterator[Symptom]:
     java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").collect()[0][0]
     level: Level = "ok" if int(java.split(".")[0]) >= 17 else "error"
-    yield Finding(
+    yield Symptom(
         level, "versions", f"Python {platform.python_version()}, Java {java}", "" if level == "ok" else "use Java 17 or newer"
     )
     try:
@@ -81,69 +83,69 @@ def _versions(spark: SparkSession) -> Iterator[Finding]:
             found = "of the cluster (no Python package)"
         wanted = pinned.get(package)
         if wanted and found != wanted:
-            yield Finding("warn", "versions", f"{package} {found}; tested with {wanted}", f"pip install {package}=={wanted}")
+            yield Symptom("warn", "versions", f"{package} {found}; tested with {wanted}", f"pip install {package}=={wanted}")
         else:
-            yield Finding("ok", "versions", f"{package} {found}")
+            yield Symptom("ok", "versions", f"{package} {found}")
 
 
-def _session(spark: SparkSession) -> Iterator[Finding]:
+def _session(spark: SparkSession) -> Iterator[Symptom]:
     try:
         require_delta(spark)
     except GeoError as error:
-        yield Finding("error", "session", str(error), "start with ./spark-submit.sh, or with conf/spark-defaults.conf")
+        yield Symptom("error", "session", str(error), "start with ./spark-submit.sh, or with conf/spark-defaults.conf")
     else:
-        yield Finding("ok", "session", "Delta's extension and catalog are active, times are UTC")
+        yield Symptom("ok", "session", "Delta's extension and catalog are active, times are UTC")
     for key, without in _MATTERS.items():
         wanted = SPARK_DEFAULTS[key]
         if spark.conf.get(key, "") != wanted:
-            yield Finding("warn", "session", f"{key} is not set: {without}", f"--conf {key}={wanted}")
+            yield Symptom("warn", "session", f"{key} is not set: {without}", f"--conf {key}={wanted}")
 
 
-def _storage(tables: ClusterTables) -> Iterator[Finding]:
+def _storage(tables: ClusterTables) -> Iterator[Symptom]:
     cluster = tables.cluster
     where, place = f"cluster {cluster.name}", tables.location or tables.place
     if (why := tables.why_unsafe()) is not None:
         # Another site may write it, with other settings.
-        yield Finding(
+        yield Symptom(
             "warn", where, why, "if it is written from here, one of the ways that it names; from here it is only read now"
         )
     elif (folder := tables.lock_folder) is not None:
-        yield Finding("ok", where, f"{place} is a local disk: commits of all processes of this host are serialised by file locks")
+        yield Symptom("ok", where, f"{place} is a local disk: commits of all processes of this host are serialised by file locks")
         yield from _locks(where, folder)
     elif cluster.single_driver:
-        yield Finding("ok", where, f"{place}: one driver at a time writes it, says its configuration (single_driver)")
+        yield Symptom("ok", where, f"{place}: one driver at a time writes it, says its configuration (single_driver)")
     elif tables.location is None:
-        yield Finding("ok", where, f"{place}: the catalog keeps the tables' places, and with them their commits, to itself")
+        yield Symptom("ok", where, f"{place}: the catalog keeps the tables' places, and with them their commits, to itself")
     else:
-        yield Finding("ok", where, f"{place}: commits are put-if-absent by the storage")
+        yield Symptom("ok", where, f"{place}: commits are put-if-absent by the storage")
 
 
-def _locks(where: str, folder: Path) -> Iterator[Finding]:
+def _locks(where: str, folder: Path) -> Iterator[Symptom]:
     for lock in sorted(folder.rglob("*.lock")):
         holder = Process.decode(lock.read_text(errors="replace"))
         if holder is None or not holder.is_here:
             continue
         if not holder.lives:
             what, fix = f"{holder} died while it committed", "none needed: the next commit waits for its JVM to end"
-            yield Finding("warn", where, f"{lock}: {what}", fix)
+            yield Symptom("warn", where, f"{lock}: {what}", fix)
         elif stopped := " ".join(map(str, holder.stopped)):
             what = f"{holder} is stopped in the middle of a commit; every other commit to that table waits for it"
-            yield Finding("warn", where, f"{lock}: {what}", f"kill -CONT {stopped}, or kill -KILL {stopped}")
+            yield Symptom("warn", where, f"{lock}: {what}", f"kill -CONT {stopped}, or kill -KILL {stopped}")
 
 
-def _tables(tables: ClusterTables) -> Iterator[Finding]:
+def _tables(tables: ClusterTables) -> Iterator[Symptom]:
     where = f"cluster {tables.cluster.name}"
     for schema in (TOPICS, LEDGERS, OWNERS, LINKS):
         try:
             tables.journal(schema).exists()
         except GeoError as error:
-            yield Finding("error", where, str(error), "move that table away, or upgrade delta-geo")
+            yield Symptom("error", where, str(error), "move that table away, or upgrade delta-geo")
     topics = registered_topics(tables)
     for topic in (registered.topic for registered in topics):
         try:
             table, _ = open_log(tables, topic)
         except FAULTS as error:
-            yield Finding("error", where, first_line(error), "restore the table, or remove its row from system/topics")
+            yield Symptom("error", where, first_line(error), "restore the table, or remove its row from system/topics")
             continue
         properties = table.properties()
         for key, wanted in TOPIC_LOG.properties.items():
@@ -151,27 +153,27 @@ def _tables(tables: ClusterTables) -> Iterator[Finding]:
             if have == wanted or (retention_days(have) or 0) > (retention_days(wanted) or 10**9):
                 continue
             alter = f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{key}' = '{wanted}')"
-            yield Finding("warn", f"{where}, {topic}", f"{key} is {have!r}, this program creates topics with {wanted!r}", alter)
-    yield Finding("ok", where, f"{len(topics)} topics, their tables are delta-geo's")
+            yield Symptom("warn", f"{where}, {topic}", f"{key} is {have!r}, this program creates topics with {wanted!r}", alter)
+    yield Symptom("ok", where, f"{len(topics)} topics, their tables are delta-geo's")
 
 
-def _owners(tables: ClusterTables) -> Iterator[Finding]:
+def _owners(tables: ClusterTables) -> Iterator[Symptom]:
     for row in owned_now(tables):
         holder = Process.decode(row["holder"])
         if holder is not None and holder.is_here and not holder.lives:
-            yield Finding(
+            yield Symptom(
                 "warn", row["runner"], f"{holder} did not stop cleanly", "start it again: the next start fences and heals"
             )
         else:
-            yield Finding("ok", row["runner"], f"owned by {holder} since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
+            yield Symptom("ok", row["runner"], f"owned by {holder} since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def _links(tables: ClusterTables, config: Config) -> Iterator[Finding]:
+def _links(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
     for (source, topic), state in sorted(read_links(tables).items()):
         where = f"link {source}->{tables.cluster.name}, {topic}"
         if state.state is State.FAILED:
-            yield Finding("error", where, state.reason or "FAILED", "the verb named in the reason")
+            yield Symptom("error", where, state.reason or "FAILED", "the verb named in the reason")
         elif state.state is State.DELAYED:
-            yield Finding("warn", where, state.reason or "DELAYED", "it is tried again by itself; look at the reason if it lasts")
+            yield Symptom("warn", where, state.reason or "DELAYED", "it is tried again by itself; look at the reason if it lasts")
         if source not in config.clusters:
-            yield Finding("warn", where, f"cluster {source} is no longer in the configuration", "none, if that was meant")
+            yield Symptom("warn", where, f"cluster {source} is no longer in the configuration", "none, if that was meant")

@@ -17,19 +17,22 @@ from datetime import date, datetime, timedelta, timezone
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from geo.config_tree import Config, Link, TopicPolicy
-from geo.errors import UnsafeError, UsageError, first_line
-from geo.log.clock import Stamp, refuse_wrong
-from geo.log.commits import EXPIRED
-from geo.log.heartbeat import renew
-from geo.log.housekeeping import JOURNALS, rows_kept
+from geo.config.model import Config, Link, TopicPolicy
+from geo.errors import UnsafeError, UsageError
+from geo.faults import FAULTS
+from geo.ids import LedgerId
+from geo.log.housekeeping import JOURNALS, open_for_writing, rows_kept
 from geo.log.log_cutter import LogCut, LogCutter
-from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.log.table import Table
-from geo.log.tables import ClusterTables, open_log
+from geo.log.topic_log import is_message, open_log
 from geo.log.topics import registered_topics, replication_clusters
-from geo.streams import FAULTS
-from geo.subscription.record import RefusedRecordError, parse_key
+from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.subscription.acks.record import RefusedRecordError, parse_key
+from geo.tables.clock import Stamp, refuse_wrong
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.commits import EXPIRED
+from geo.tables.heartbeat import renew
+from geo.tables.table import Table
+from geo.text import first_line
 from geo.times import in_us, utc
 from schemas import CURSORS, LINKS, PROCESSES
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
@@ -100,7 +103,7 @@ def maintain(
     clock is not the storage's.
     """
     check_topic_glob(topics)
-    tables = ClusterTables(spark, config.cluster(cluster)).open_for_writing(config)
+    tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
     found = [r.topic for r in registered_topics(tables) if topic_glob_matches(topics, r.topic)]
     if not found:
         raise UsageError(f"{cluster} has no topic that matches {topics}.")
@@ -165,13 +168,13 @@ def _maintain_log(
 
 
 def _files_by_day(table: Table) -> dict[date, int]:
-    """How many files each date has, told from their names alone."""
+    """How many files each date has, derived from their names alone."""
     found = (_OF_A_DATE.search(name) for name in table.read().inputFiles())
     return Counter(date.fromisoformat(of[1]) for of in found if of)
 
 
 def _footers(table: Table, days: Collection[date]) -> dict[date, DateFiles]:
-    """Rows, files and bytes of these dates, told from the files' footers, each of which is opened."""
+    """Rows, files and bytes of these dates, derived from the files' footers, each of which is opened."""
     if not days:
         return {}
     rows = table.read().where(F.col("publish_date").isin(list(days)))
@@ -194,24 +197,22 @@ def _held(
 ) -> Held | None:
     """Which of the dates `due` the link has not read to the end; None if it has."""
     try:
-        target = ClusterTables(tables.spark, config.cluster(link.target))
+        target = connect(tables.spark, config.cluster(link.target))
         states = target.journal(LINKS).newest(source=link.source, topic=str(topic))
     except FAULTS as error:
-        return Held(link.link_name, tuple(due), f"{link.target} cannot be read: {first_line(error)}", silent=True)
+        return Held(link.name, tuple(due), f"{link.target} cannot be read: {first_line(error)}", silent=True)
     if not states:
-        return Held(link.link_name, tuple(due), "it has never run", silent=True)
+        return Held(link.name, tuple(due), "it has never run", silent=True)
     (state,) = states
     last = utc(state["updated_at"])
     silent = now - last > GRACE
     when = f"last heard of at {last:%Y-%m-%d %H:%M:%S} UTC, {state['state']}"
     if state["source_version"] is None:
-        return Held(link.link_name, tuple(due), f"it has read nothing yet, {when}", silent)
+        return Held(link.name, tuple(due), f"it has read nothing yet, {when}", silent)
     if state["source_table_id"] != table.table_id():
-        return Held(link.link_name, tuple(due), f"it has read another table, {when}", silent)
+        return Held(link.name, tuple(due), f"it has read another table, {when}", silent)
     behind = _unread(table, state["source_version"], link, due)
-    return (
-        Held(link.link_name, behind, f"it has read up to version {state['source_version']}, {when}", silent) if behind else None
-    )
+    return Held(link.name, behind, f"it has read up to version {state['source_version']}, {when}", silent) if behind else None
 
 
 def _unfolded(tables: ClusterTables, acks: Topic, table: Table, due: Sequence[date]) -> Held | None:
@@ -226,9 +227,9 @@ def _unfolded(tables: ClusterTables, acks: Topic, table: Table, due: Sequence[da
         cursor = cursors.get(row["key"])
         if cursor is None or cursor["compacted_at"] is None or utc(cursor["compacted_at"]).date() <= row["publish_date"]:
             return True
-        return bool(cursor["folded"].get(f"{row['origin']}:{row['ledger_id']}", -1) < row["end"])
+        return bool(cursor["folded"].get(str(LedgerId(row["origin"], row["ledger_id"])), -1) < row["end"])
 
-    rows = table.read().where(F.col("publish_date").isin(list(due)) & F.col("marker").isNull())
+    rows = table.read().where(F.col("publish_date").isin(list(due)) & is_message())
     ends = rows.groupBy("publish_date", "key", "origin", "ledger_id").agg(F.max("entry_id").alias("end")).collect()
     days = tuple(sorted({row["publish_date"] for row in ends if needed(row)}))
     return (

@@ -1,11 +1,11 @@
-"""Which entries a target lacks, told from one line per ledger of both logs, and the steps in which they are brought. Pure."""
+"""Which entries a target lacks, derived from one line per ledger of both logs, and the steps in which they are brought. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from geo.log.message_id import LedgerId
+from geo.ids import LedgerId
 
 STEP_ROWS = 1_000_000
 """Entries in a step of a reconcile: some seconds' work, and one commit."""

@@ -6,14 +6,16 @@ what must be as it was for the cursor to hold.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from geo.log.commits import Commit, Kind
-from geo.log.history import CommitName, Gone, parted, with_gaps
-from geo.replication.link_state import LinkRecord, LinkState, State
+from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
+from geo.streams.life import State
+from geo.tables.commits import Commit, Kind
+from geo.tables.history import CommitName, Gone, parted, with_gaps
 
 LOOK_LIMIT = 20_000
 """Commits of the target above the recorded one that a start looks at; above it compares. A day of a commit each four seconds."""
@@ -24,13 +26,15 @@ class TargetSeen:
     """The commits of the target above a cursor in it, looked at.
 
     `why`: what there is because of which the target may lack what it had; None if nothing. `brought`: the newest record of a link
-    that brought each origin. `own`: the newest complete record of the link that looks.
+    that brought each origin. `own`: the newest complete record of the link that looks. `by_token`: how many commits of a link each
+    ownership made, by its token.
     """
 
     newest: CommitName
     why: str | None = None
     brought: Mapping[str, LinkRecord] = field(default_factory=dict)
     own: LinkRecord | None = None
+    by_token: Mapping[str, int] = field(default_factory=dict)
 
 
 def look_at_target(link: str, since: CommitName, table_id: str, newest: int, commits: Iterable[Commit]) -> TargetSeen:
@@ -49,6 +53,7 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
     why: str | None = None
     brought: dict[str, LinkRecord] = {}
     own: LinkRecord | None = None
+    by_token: Counter[str] = Counter()
     for commit in with_gaps(chain([] if first is None else [first], commits), since.version, newest):
         if isinstance(commit, Gone):
             why = why or f"{commit} of the target are gone"
@@ -61,7 +66,8 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
         if (record := LinkRecord.decode(commit.user_metadata)) is not None:
             brought |= dict.fromkeys(record.origins, record)
             own = record if record.link == link and not record.reconciling else own
-    return TargetSeen(here, why, brought, own)
+            by_token[record.token] += 1
+    return TargetSeen(here, why, brought, own, by_token)
 
 
 def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:

@@ -5,25 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
-from geo.log.commits import read_record
-from geo.log.history import CommitName
+from geo.streams.life import State
+from geo.tables.commits import read_record
+from geo.tables.history import CommitName
 
 RECORD_KEY = "geo.link"
 RECORD_VERSION = 1
-
-
-class State(str, Enum):
-    """Kafka's fetcher states, per link and topic."""
-
-    RUNNING = "RUNNING"
-    STOPPED = "STOPPED"
-    DELAYED = "DELAYED"
-    """A transient fault: tried again by itself."""
-    FAILED = "FAILED"
-    """Needs a person; the reason names range and verb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +74,3 @@ class LinkState:
     floors: Mapping[str, int] | None
     expired: int
     sequence: int
-
-
-def backoff_s(attempt: int) -> float:
-    """Pause before try number `attempt` (from 1) of a delayed link: 1 s doubling to 60 s, as Pulsar's replicator reads."""
-    return min(60.0, 2.0 ** min(attempt - 1, 6))

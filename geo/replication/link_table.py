@@ -7,9 +7,10 @@ from datetime import datetime, timezone
 
 from pyspark.sql import Row
 
-from geo.log.history import CommitName
-from geo.log.tables import ClusterTables
-from geo.replication.link_state import LinkState, State
+from geo.replication.link_state import LinkState
+from geo.streams.life import State
+from geo.tables.cluster import ClusterTables
+from geo.tables.history import CommitName
 from schemas import LINKS
 
 

@@ -1,4 +1,4 @@
-"""What of a source is missing in a target, told from the two logs alone. DataFrames in, DataFrames out; nothing is written.
+"""What of a source is missing in a target, derived from the two logs alone. DataFrames in, DataFrames out; nothing is written.
 
 Bootstrap, repair and backfill are all this; who may append it, and what is recorded, is the link's business
 (geo.replication.topic_link).
@@ -6,6 +6,7 @@ Bootstrap, repair and backfill are all this; who may append it, and what is reco
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -14,13 +15,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.errors import RetryableError
-from geo.log.frames import rows_frame
-from geo.log.message_id import LedgerId
+from geo.ids import LedgerId
+from geo.log.topic_log import ID, is_message, is_of, ledger_ranges
 from geo.replication.gaps import STEP_ROWS, Extent, Gap, gaps, steps
-from geo.replication.routing_column import routing_column
 from geo.replication.rule import Rule
-
-ID = ("origin", "ledger_id", "entry_id")
+from geo.replication.rule_columns import routing_column
+from geo.tables.arrow_rows import rows_frame
 
 FEW_GAPS = 20
 """Up to so many gaps are a condition by which Delta skips files; more are a join."""
@@ -31,14 +31,15 @@ def wanted(rule: Rule, floors: Mapping[str, int] | None, now_us: int) -> Column:
     crosses = routing_column(rule, now_us)
     if not floors:
         return crosses
-    floor = F.create_map(*(F.lit(part) for item in sorted(floors.items()) for part in item))
+    # One literal however many ledgers there are; Spark reads it once.
+    floor = F.from_json(F.lit(json.dumps(dict(floors))), "map<string, bigint>")
     ledger = F.concat_ws(":", "origin", F.col("ledger_id").cast("string"))
     return crosses & (F.col("entry_id") >= F.coalesce(floor[ledger], F.lit(0)))
 
 
 def messages_wanted(rule: Rule, floors: Mapping[str, int] | None, now_us: int) -> Column:
     """As `wanted`, without markers, whose time is over. Of a replica it says the same as of the row it is a copy of."""
-    return F.col("marker").isNull() & wanted(rule, floors, now_us)
+    return is_message() & wanted(rule, floors, now_us)
 
 
 def extents(rows: DataFrame) -> dict[LedgerId, Extent]:
@@ -81,12 +82,7 @@ def within(rows: DataFrame, found: Sequence[Gap]) -> DataFrame:
         return rows.where(
             reduce(
                 or_,
-                (
-                    (F.col("origin") == gap.ledger.origin)
-                    & (F.col("ledger_id") == gap.ledger.ledger_id)
-                    & F.col("entry_id").between(gap.first, gap.last)
-                    for gap in found
-                ),
+                (is_of(gap.ledger) & F.col("entry_id").between(gap.first, gap.last) for gap in found),
             )
         )
     listed = [
@@ -102,7 +98,7 @@ def without_present(rows: DataFrame, target: DataFrame) -> DataFrame:
     return rows.join(target.select(*ID), list(ID), "left_anti").select(*rows.columns)
 
 
-def beyond(rows: DataFrame, ends: Mapping[LedgerId, int]) -> DataFrame:
+def after_ends(rows: DataFrame, ends: Mapping[LedgerId, int]) -> DataFrame:
     """`rows` whose entry is after its ledger's end. Columns as `rows`."""
     if not ends:
         return rows
@@ -114,14 +110,12 @@ def beyond(rows: DataFrame, ends: Mapping[LedgerId, int]) -> DataFrame:
 
 def ledger_ends(rows: DataFrame, origins: Collection[str]) -> dict[LedgerId, int]:
     """Ledger → last entry, of the given origins."""
-    found = rows.where(F.col("origin").isin(*origins)).groupBy("origin", "ledger_id").agg(F.max("entry_id").alias("end"))
-    return {LedgerId(row["origin"], row["ledger_id"]): row["end"] for row in found.collect()}
+    return {ledger: last for ledger, (_, last) in ledger_ranges(rows.where(F.col("origin").isin(*origins))).items()}
 
 
 def ledger_begins(rows: DataFrame, origins: Collection[str]) -> dict[LedgerId, int]:
     """Ledger → first entry, of the given origins."""
-    found = rows.where(F.col("origin").isin(*origins)).groupBy("origin", "ledger_id").agg(F.min("entry_id").alias("first"))
-    return {LedgerId(row["origin"], row["ledger_id"]): row["first"] for row in found.collect()}
+    return {ledger: first for ledger, (first, _) in ledger_ranges(rows.where(F.col("origin").isin(*origins))).items()}
 
 
 def lost_ranges(source_ends: Mapping[LedgerId, int], target_ends: Mapping[LedgerId, int]) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from geo.log.ownership import Ownership
-from geo.log.table import Table
-from geo.replication.missing_rows import ID
+from geo.log.topic_log import ID
+from geo.tables.ownership import Ownership
+from geo.tables.table import Table
 
 
 def append_in_order(ownership: Ownership, target: Table, rows: DataFrame, record: str) -> int:

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from geo.config_tree import Config
+from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import UsageError
+from geo.log.housekeeping import open_for_writing
 from geo.log.ledgers import REBUILD_RECORD
-from geo.log.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.log.ownership import claim, origin_runner, refuse_producers, release
-from geo.log.table import Table
-from geo.log.tables import ClusterTables, open_log, user_columns
+from geo.log.topic_log import is_message, open_log, user_columns
 from geo.log.topics import create_topic, grow, registered_topics
+from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.replication.missing_rows import in_target_shape, missing_in_steps
 from geo.replication.ordered_append import append_in_order
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.ownership import claim, origin_runner, refuse_producers, release
+from geo.tables.table import Table
 from schemas import TOPIC_LOG
 
 
@@ -45,8 +47,8 @@ def rebuild(
     check_topic_glob(topics)
     if cluster == peer:
         raise UsageError("a cluster is rebuilt from another one.")
-    own, other = ClusterTables(spark, config.cluster(cluster)), ClusterTables(spark, config.cluster(peer))
-    own.open_for_writing(config)
+    own, other = connect(spark, config.cluster(cluster)), connect(spark, config.cluster(peer))
+    open_for_writing(own, config)
     found = [r for r in registered_topics(other) if topic_glob_matches(topics, r.topic)]
     if not found:
         raise UsageError(f"{peer} has no topic that matches {topics}.")
@@ -58,7 +60,7 @@ def rebuild(
 def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, dry_run: bool) -> int:
     source, columns = open_log(other, topic)
     target = own.log(topic)
-    mine = (F.col("origin") == cluster) & F.col("marker").isNull()
+    mine = (F.col("origin") == cluster) & is_message()
     theirs = source.read(source.latest_version()).where(mine)
     if dry_run:
         return theirs.count() if target.find(TOPIC_LOG) is None else sum(rows.count() for rows in _missing(theirs, target, mine))

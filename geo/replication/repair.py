@@ -7,17 +7,18 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from geo.config_tree import Config, Start
+from geo.config.model import Config, Start
 from geo.crash import CrashPoint
 from geo.errors import UsageError
-from geo.log.names import ALL_TOPICS, topic_glob_matches
-from geo.log.ownership import claim, release
-from geo.log.tables import ClusterTables
+from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
+from geo.names import ALL_TOPICS, topic_glob_matches
 from geo.replication.link_table import read_links
-from geo.replication.replicate import replicates
+from geo.replication.replicator import replicates
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
+from geo.tables.cluster import connect
+from geo.tables.ownership import claim, release
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +51,20 @@ def reconcile_links(
     """
     require_delta(spark)
     link = config.link(source, target)
-    tables = {name: ClusterTables(spark, config.cluster(name)) for name in (source, target)}
-    tables[target].open_for_writing(config)
+    tables = {name: connect(spark, config.cluster(name)) for name in (source, target)}
+    open_for_writing(tables[target], config)
     matching = [one for one in registered_topics(tables[source]) if topic_glob_matches(topics, one.topic)]
     found = [one.topic for one in matching if replicates(config, link, one)]
     if not found:
         names = ", ".join(str(one.topic) for one in matching)
-        why = f"{link.link_name} does not carry {names}" if matching else f"{source} has no such topic"
+        why = f"{link.name} does not carry {names}" if matching else f"{source} has no such topic"
         raise UsageError(f"no topic that matches {topics} to reconcile: {why}.")
     done = []
     for topic in found:
         work = TopicLink(tables[target], tables[source], config, link, topic)
         if dry_run:
             missing, version = work.preview(read_links(tables[target]).get((source, str(topic))), start)
-            done.append(Reconciled(link.link_name, str(topic), missing, 0, version))
+            done.append(Reconciled(link.name, str(topic), missing, 0, version))
             continue
         (ownership,) = claim(tables[target], [work.runners], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
         try:
@@ -73,5 +74,5 @@ def reconcile_links(
         finally:
             ownership.abandon()
         assert work.cursor is not None
-        done.append(Reconciled(link.link_name, str(topic), work.replicated, work.replicated, work.cursor.version))
+        done.append(Reconciled(link.name, str(topic), work.replicated, work.replicated, work.cursor.version))
     return done

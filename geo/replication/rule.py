@@ -1,6 +1,6 @@
 """The routing rule: which rows of a source's topic log cross a link to its target.
 
-Pure, and the definition; `routing_column.py` is the same rule for Spark, and a test holds the two equal.
+Pure, and the definition; `rule_columns.py` is the same rule for Spark, and a test holds the two equal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from geo.errors import UsageError
-from geo.log.names import check_cluster, show
+from geo.names import check_cluster
+from geo.text import show
 
 # Markers that other clusters must see. SNAPSHOT is a note of a cluster to itself, and a kind this program does not know
 # is one whose meaning in another cluster it cannot vouch for (PIP-33; Pulsar's Markers).

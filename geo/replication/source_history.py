@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from geo.log.commits import Commit, Kind
-from geo.log.history import CommitName, Gone, parted, with_gaps
 from geo.log.ledgers import REBUILD_KEY, Batch
 from geo.replication.link_state import LinkRecord
+from geo.tables.commits import Commit, Kind
+from geo.tables.history import CommitName, Gone, parted, with_gaps
 
 LOOK_BACK = 8
 """Commits below the cursor that are looked at too, to recognise a commit that landed twice: its writer did not hear that it had
@@ -43,7 +43,7 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Compare:
     """Why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some commits
-    could not be looked at, so what they removed can only be told from the rows."""
+    could not be looked at, so what they removed can only be derived from the rows."""
 
     why: str
     unseen: bool = False

@@ -1,7 +1,7 @@
 """One topic of one link: the thin layer that reads facts, asks what they mean, and appends.
 
 The decisions are elsewhere and pure: which rows cross (rule), what the source's commits mean (source_history), where the link stands and
-what a start does (link_start), what may be missing (gaps), who may write (geo.log.claims).
+what a start does (link_start), what may be missing (gaps), who may write (geo.tables.claims).
 """
 
 from __future__ import annotations
@@ -13,27 +13,30 @@ from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
 
-from geo.config_tree import Config, Link, Start
+from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
-from geo.log.checkpoints import forget, planned_end
-from geo.log.commits import ERASED, EXPIRED, Commit
-from geo.log.history import CommitName
-from geo.log.names import Topic
-from geo.log.ownership import Ownership, Runner, origin_runner
-from geo.log.tables import ClusterTables, open_log, user_columns
+from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, grow
+from geo.names import Topic
+from geo.now import now_us
 from geo.replication import missing_rows
+from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
 from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, standing, start
-from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState, State
+from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState
 from geo.replication.ordered_append import append_in_order
-from geo.replication.reconcile import BothLogs, now_us
-from geo.replication.routing_column import verdict_column
 from geo.replication.rule import Rule, Verdict
+from geo.replication.rule_columns import verdict_column
 from geo.replication.source_history import LOOK_BACK, Compare, Fault, brings, judge, published_after
+from geo.streams.life import State
+from geo.streams.query import BatchQuery
+from geo.tables.cluster import ClusterTables
+from geo.tables.commits import ERASED, EXPIRED, Commit
+from geo.tables.history import CommitName
+from geo.tables.ownership import Ownership, Runner, origin_runner
+from geo.tables.spark_checkpoint import forget, planned_end
 from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
@@ -70,16 +73,17 @@ class TopicLink:
     def __init__(self, target: ClusterTables, source: ClusterTables, config: Config, link: Link, topic: Topic) -> None:
         self.target, self.source, self.link, self.topic = target, source, link, topic
         self.rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
-        self.query: StreamingQuery | None = None
-        self.failure: Exception | None = None
+        self.query: BatchQuery | None = None
         self.replicated = 0
         self.row = LinkRow(target, link.source, topic, self.rule.origins)
         self.cursor: CommitName | None = None
         self._target_seen: CommitName | None = None
+        self._appended = self._found = 0
+        """Commits that this ownership made in the target, and those of them that a look has found there."""
         self._checkpoint = ""
 
     def __str__(self) -> str:
-        return f"{self.link.link_name} {self.topic}"
+        return f"{self.link.name} {self.topic}"
 
     @property
     def runners(self) -> list[Runner]:
@@ -114,6 +118,7 @@ class TopicLink:
         Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError, RetryableError.
         """
         self._ownership, self.query, self.cursor = ownership, None, None
+        self._appended = self._found = 0
         self.row.begin(recorded, ownership.generation)
         ownership.refuse_if_lost()
         self.look_for_source(recorded)
@@ -124,7 +129,7 @@ class TopicLink:
         self._columns = grow(self._target_log, target, user_columns(columns), str(self))
 
         looked = self._look_at_target(recorded.target) if recorded is not None and recorded.target is not None else None
-        stands = standing(recorded, looked, self.link.link_name, self.rule.origins)
+        stands = standing(recorded, looked, self.link.name, self.rule.origins)
         judged = self._judge(stands.cursor) if stands.cursor is not None else None
         decision = start(recorded, stands, judged, accept_source=accept_source, failed_before=failed_before)
         if isinstance(decision, Fault):
@@ -159,7 +164,7 @@ class TopicLink:
         if seen is None:
             raise RetryableError(f"{self}: the target's log {self._target_log} is not there.")
         commits = self._target_log.commits(since.version, seen.version, only=_LOOKED_FOR)
-        return look_at_target(self.link.link_name, since, seen.table_id, seen.version, commits)
+        return look_at_target(self.link.name, since, seen.table_id, seen.version, commits)
 
     def _refusal(self, fault: Fault, stands: Standing | None = None) -> SourceChangedError:
         """The error of a fault, with the messages that are no longer in the source."""
@@ -208,11 +213,16 @@ class TopicLink:
         return CommitName.of(seen.table_id, newest)
 
     def _still_there(self, since: CommitName) -> CommitName:
-        """The target's newest commit. Raises RetryableError if anything since `since` took messages away or brought some of our origins
-        by another link."""
+        """The target's newest commit. Raises RetryableError if anything since `since`, up to where the last look came, took messages away
+        or brought some of our origins by another link, and if what was appended by now is not there."""
+        appended = self._appended
         looked = self._look_at_target(since)
+        self._found += looked.by_token.get(self._ownership.token, 0)
+        if looked.why is None and self._found < appended:
+            # An older copy was put back of which all that is there is as it was.
+            raise RetryableError(f"{self}: the target lacks what was appended to it; comparing both logs.")
         own = frozenset(name for name, record in looked.brought.items() if record.token == self._ownership.token)
-        if (why := lacks(looked, self.link.link_name, self.rule.origins - own)) is not None:
+        if (why := lacks(looked, self.link.name, self.rule.origins - own)) is not None:
             raise RetryableError(f"{self}: {why}; comparing both logs.")
         return looked.newest
 
@@ -293,10 +303,8 @@ class TopicLink:
             "ignoreDeletes": "true",
             "maxFilesPerTrigger": _NEVER_SPLIT,
         }
-        writer = self._source_log.read_stream(options).writeStream.queryName(f"geo replicate {self}")
-        writer = writer.foreachBatch(self._on_batch).option("checkpointLocation", self._checkpoint)
-        self.failure = None
-        self.query = writer.trigger(**trigger).start()
+        rows = self._source_log.read_stream(options)
+        self.query = BatchQuery(rows, f"geo replicate {self}", self._on_batch, checkpoint=self._checkpoint, trigger=trigger)
 
     def stream_ended(self) -> None:
         """The query is over: no start goes on from its checkpoint."""
@@ -305,17 +313,13 @@ class TopicLink:
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         assert self.cursor is not None
-        try:
-            last = planned_end(self.target.spark, self._checkpoint, batch_id)
-            commits = list(self._source_log.commits(self.cursor.version + 1, last))
-            self._look(commits, last)
-            if any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
-                self._bring(rows, commits)
-            elif commits:
-                self._move_to(commits[-1])
-        except Exception as error:
-            self.failure = error
-            raise
+        last = planned_end(self.target.spark, self._checkpoint, batch_id)
+        commits = list(self._source_log.commits(self.cursor.version + 1, last))
+        self._look(commits, last)
+        if any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
+            self._bring(rows, commits)
+        elif commits:
+            self._move_to(commits[-1])
 
     def _look(self, commits: Sequence[Commit], last: int) -> None:
         """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended. Raises as
@@ -358,7 +362,7 @@ class TopicLink:
     def _append(self, rows: DataFrame, cursor: CommitName, *, reconciling: bool = False) -> None:
         """One commit with its record; none if there is no row."""
         record = LinkRecord(
-            self.link.link_name,
+            self.link.name,
             tuple(sorted(self.rule.origins)),
             str(self.topic),
             cursor,
@@ -366,7 +370,9 @@ class TopicLink:
             self._ownership.token,
             reconciling=reconciling,
         )
-        self.replicated += append_in_order(self._ownership, self._target_log, rows, record.encode())
+        count = append_in_order(self._ownership, self._target_log, rows, record.encode())
+        self.replicated += count
+        self._appended += count > 0
 
     # -- its row -----------------------------------------------------------------------------------------------------
 

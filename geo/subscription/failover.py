@@ -10,19 +10,24 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from geo.config_tree import Config
-from geo.errors import GeoError, UsageError, first_line
-from geo.log.names import Topic, check_subscription
-from geo.log.tables import ClusterTables, open_log
-from geo.subscription.acks import MOVED, publish_once, read_known, running_consumer
-from geo.subscription.message_set import MessageSet
-from geo.subscription.places import before_base, in_log
-from geo.subscription.record import key_of
-from geo.subscription.state import State
+from geo.config.model import Config
+from geo.errors import UsageError
+from geo.faults import FAULTS
+from geo.log.housekeeping import open_for_writing
+from geo.log.topic_log import open_log
+from geo.names import Topic, check_subscription
+from geo.subscription.acks.ack_publisher import MOVED, publish_once, running_consumer
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.message_set_frames import messages_in
+from geo.subscription.acks.record import key_of
+from geo.subscription.acks.start_position import before_base
+from geo.tables.cluster import ClusterTables, connect
+from geo.text import first_line
 from geo.times import utc
 
 WAIT_S = 30.0
@@ -41,7 +46,7 @@ class Failover:
     target: str
     source_unreadable: str | None
     consumer: str
-    """In the source: `stopped`, `running`, `killed` (it ended without a word), or `unknown` (the source cannot be read)."""
+    """In the source: `stopped`, `running`, `killed` (it did not shut down cleanly), or `unknown` (the source cannot be read)."""
     brought: int
     """Messages acknowledged in the source of which the target did not know."""
     acknowledged: int
@@ -77,8 +82,8 @@ def failover(
     if source == target:
         raise UsageError(f"--from and --to are both {source}.")
     key = key_of(topic, subscription)
-    here, there = (ClusterTables(spark, config.cluster(name)) for name in (target, source))
-    here.open_for_writing(config)
+    here, there = (connect(spark, config.cluster(name)) for name in (target, source))
+    open_for_writing(here, config)
     consumer, unreadable, theirs = "unknown", None, None
     try:
         if not there.log(topic.acks).exists() and not there.log(topic).exists():
@@ -86,21 +91,21 @@ def failover(
         else:
             consumer = _stopped(there, topic, subscription, 0 if dry_run else wait_s)
             theirs = read_known(there, config, topic, subscription).states.get(key)
-    except (GeoError, PySparkException) as error:
+    except FAULTS as error:
         unreadable = first_line(error)
     ours = read_known(here, config, topic, subscription).states.get(key)
     state = ours | theirs if ours and theirs else ours or theirs
     if state is None or state.deleted:
         raise UsageError(f"neither {source} nor {target} knows a subscription {subscription} of {topic}.")
     rows = open_log(here, topic)[0].read()
-    left = in_log(rows) - state.acked - before_base(state.base, rows)
+    left = messages_in(rows) - state.acked - before_base(state.base, rows)
     again = left & state.redelivered[0] if state.redelivered else MessageSet()
     sure = consumer == "stopped"
     if not dry_run:
         publish_once(here, config, topic, subscription, state, {MOVED: f"{source}->{target}"})
     return Failover(
         str(topic), subscription, source, target, unreadable, consumer,
-        ((theirs or State()).acked - (ours or State()).acked).size, state.acked.size, left.size,
+        ((theirs or AckState()).acked - (ours or AckState()).acked).size, state.acked.size, left.size,
         again.size, _shown(again), again.size if sure else left.size, _last_record(here, there, topic, key, unreadable), not dry_run,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [throughput|latency|age|start|day|kafka|acks|subscription] [--quick]`: a link beside the plain Delta-to-Delta
+"""`python -m tests.benchmarks [throughput|latency|age|start|starts|day|publish|kafka|acks|subscription] [--quick]`: a link beside the plain Delta-to-Delta
 stream a user would write, a Kafka topic into another region beside MirrorMaker 2, and subscriptions beside what is wanted.
 
 Two that are compared are run in turn in one process on the same data; the ratios are printed, the seconds are this machine's.
@@ -20,10 +20,11 @@ from geo.session import session
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
 from tests.benchmarks.kafka import KafkaBench
-from tests.benchmarks.starts import start_after
+from tests.benchmarks.publishing import PublishBench
+from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench
 
-_WHICH = ("throughput", "latency", "age", "start", "day", "kafka", "acks", "subscription")
+_WHICH = ("throughput", "latency", "age", "start", "starts", "day", "publish", "kafka", "acks", "subscription")
 
 _BATCHES = 25
 """Measured at each age; the first five are not counted."""
@@ -118,6 +119,19 @@ def kafka(spark: SparkSession, folder: Path, records: int, seconds: float) -> No
         bench.close()
 
 
+def publish(bench: PublishBench, rounds: int) -> None:
+    """Rows of 1 KB into a log, and by Spark alone into a table: a DataFrame sorted and not, and JSON lines."""
+    mb = bench.rows * 1024 / 1e6
+    for what, found in bench.measured(rounds):
+        for number, (plain, ours) in enumerate(found):
+            print(
+                f"  round {number + 1}: plain {plain:6.2f} s {mb / plain:5.0f} MB/s   published {ours:6.2f} s {mb / ours:5.0f} MB/s",
+                flush=True,
+            )
+        ratio = statistics.median(plain / ours for plain, ours in found)
+        print(f"{what}, {bench.rows:,} x 1 KB: {ratio:.2f} x a plain read and append (wanted: at least 0.7)", flush=True)
+
+
 def acks(bench: SubscriptionBench, batches: int) -> None:
     """One topic, ten messages a commit, two regions: from an acknowledgement in one to its effect in the other."""
     for pace_s, found in bench.effects(batches, _PACES_S).items():
@@ -165,6 +179,9 @@ def main() -> None:
             if which == "kafka":
                 kafka(spark, Path(folder) / which, 400_000 // part, 60.0 / part)
                 continue
+            if which == "publish":
+                publish(PublishBench(spark, Path(folder) / which, 500_000 // part), 3 if part == 1 else 2)
+                continue
             if which in ("acks", "subscription"):
                 subscriptions = SubscriptionBench(spark, Path(folder) / which)
                 if which == "acks":
@@ -179,6 +196,12 @@ def main() -> None:
                 latency(bench, 100 // part, 3 if part == 1 else 1)
             elif which == "day":
                 day(bench, 100, FLUSHES_OF_A_DAY // part, _BATCHES)
+            elif which == "starts":
+                bench.warm_up()
+                for line in one_start(bench, "one", 5_000 // part):
+                    print(line, flush=True)
+                for line in many_starts(bench, 100 // part):
+                    print(line, flush=True)
             elif which == "start":
                 bench.warm_up()
                 print("\n".join(start_after(bench, "start", 20_000 // part)))

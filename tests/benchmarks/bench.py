@@ -19,13 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from geo.log.names import Topic
-from geo.log.ownership import claim, release
 from geo.log.topics import create_topic
-from geo.replication.link_state import State
+from geo.names import Topic
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
-from geo.streams import stop_between_batches
+from geo.streams.life import State
+from geo.tables.ownership import claim, release
 from tests.world import World
 
 _TRIGGER = {"processingTime": "100 milliseconds"}
@@ -111,11 +110,11 @@ class Bench:
         assert link.has_news()
         link.start_stream(_TRIGGER)
         assert link.query is not None
-        return link.query
+        return link.query.query
 
     def stop(self, link: TopicLink) -> None:
         if link.query is not None:
-            stop_between_batches(link.query)
+            link.query.stop()
             link.stream_ended()
         link.flush(State.STOPPED)
         release([self._ownership])

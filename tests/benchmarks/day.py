@@ -16,15 +16,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import unquote
 
-from geo.log.delta_log import newest_version, read_folder
-from geo.log.heartbeat import renew
-from geo.log.history import CommitName
-from geo.log.housekeeping import FULL_ROUND_S, Housekeeper
-from geo.log.table import Table
-from geo.log.tables import ClusterTables
+from geo.log import log_cutter
+from geo.log.housekeeping import FULL_ROUND_S, Housekeeper, open_for_writing
 from geo.replication.link_table import append_links, read_links
+from geo.tables.cluster import ClusterTables
+from geo.tables.delta_log import newest_version, read_folder
+from geo.tables.heartbeat import renew
+from geo.tables.history import CommitName
+from geo.tables.table import Table
 from schemas import LEDGERS, LINKS, PROCESSES
 from tests.benchmarks.bench import Bench, grown
 
@@ -59,7 +61,7 @@ class Day:
 
     def __init__(self, bench: Bench, name: str) -> None:
         self._bench, self._name, self._topic = bench, name, bench.topic(name)
-        self._us, self._eu = (bench.world.tables(c).open_for_writing(bench.world.config) for c in ("us", "eu"))
+        self._us, self._eu = (open_for_writing(bench.world.tables(c), bench.world.config) for c in ("us", "eu"))
         self._entry = 1_000_000
         bench.log(name)
         bench.small_commit(bench.log(name))
@@ -115,7 +117,7 @@ class Day:
     def keep_house(self) -> None:
         """A round of the process whose turn it is, in each cluster."""
         for tables in (self._us, self._eu):
-            house = Housekeeper(tables)
+            house = Housekeeper(tables, self._bench.world.config)
             house.stop()
             house.round()
 
@@ -171,6 +173,11 @@ class Day:
 def day(bench: Bench, young: int, commits: int, batches: int) -> None:
     """Print a day of `commits` flushes, or the part of it that is so many, kept small each ten minutes as a running process does it."""
     bench.warm_up()
+    with mock.patch.object(log_cutter, "KEEP_S", 0.0):  # the commits of ten minutes come within a second here
+        _day(bench, young, commits, batches)
+
+
+def _day(bench: Bench, young: int, commits: int, batches: int) -> None:
     a_day = Day(bench, "day")
     a_day.grow(young)
     first = a_day.costs_ms(batches)

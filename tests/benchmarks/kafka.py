@@ -19,9 +19,9 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from pyspark.sql import SparkSession
 
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
-from geo.log.names import Topic
 from geo.log.publish import publish_kafka
-from geo.replication.replicate import Replicator
+from geo.names import Topic
+from geo.replication.replicator import Replicator
 from tests.benchmarks.bench import commits
 from tests.kafka_broker import Broker
 from tests.world import World

@@ -6,11 +6,16 @@ import os
 import re
 import resource
 import shutil
+import statistics
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from geo.errors import GeoError
+from geo.replication.replicator import LinkReport, Replicator
+from geo.streams.life import State
 from tests.benchmarks.bench import Bench, grown
 
 
@@ -78,3 +83,80 @@ def _heap_mb() -> float:
     subprocess.run(["jcmd", children[0], "GC.run"], capture_output=True, check=False)
     told = subprocess.run(["jcmd", children[0], "GC.heap_info"], capture_output=True, text=True, check=False).stdout
     return sum(int(used) for used in re.findall(r"total \d+K, used (\d+)K", told)) / 1024
+
+
+def one_start(bench: Bench, name: str, commits: int) -> list[str]:
+    """The start of one link in a warm process, also once both logs have many commits."""
+    log = bench.log(name)
+    bench.small_commit(log)
+    bench.stop(bench.link(name))
+    lines = [f"one link's start: {_median_start_s(bench, name):.2f} s"]
+    bench.age(name, commits)
+    lines.append(
+        f"one link's start at {commits:,} commits of both logs: {_median_start_s(bench, name):.2f} s (wanted: at most 0.6)"
+    )
+    return lines
+
+
+def _median_start_s(bench: Bench, name: str) -> float:
+    found = []
+    for _ in range(7):
+        began = time.monotonic()
+        link = bench.link(name)
+        found.append(time.monotonic() - began)
+        bench.stop(link)
+    return statistics.median(found)
+
+
+def many_starts(bench: Bench, topics: int) -> Iterator[str]:
+    """All links of a cluster with so many topics: the first start, one after it, passes with nothing new, and stops."""
+    for number in range(topics):
+        bench.small_commit(bench.log(f"many{number}"))
+    glob = "persistent://bench/many*/*"
+    yield f"{topics} topics, first start: {_up_s(bench, glob, topics):.1f} s (wanted: at most 180)"
+    yield f"{topics} topics, start again: {_up_s(bench, glob, topics):.1f} s (wanted: at most 45)"
+    passes = []
+    for _ in range(3):
+        began = time.monotonic()
+        reports = Replicator(bench.spark, bench.world.config, "eu", topics=glob).run()
+        passes.append(time.monotonic() - began)
+        assert {report.state for report in reports} == {State.STOPPED}
+    yield f"{topics} topics, a pass with nothing new: {', '.join(f'{one:.1f}' for one in passes)} s (wanted: at most 5)"
+    stops = [_stop_s(bench, glob, after) for after in (0.2, 1.0, 3.0, 10.0)]
+    yield f"{topics} topics, a stop during a start: {', '.join(f'{one:.1f}' for one in stops)} s (wanted: at most 3)"
+
+
+def _up_s(bench: Bench, glob: str, topics: int) -> float:
+    """From the call until every topic runs."""
+    up: set[str] = set()
+    all_up = threading.Event()
+
+    def event(report: LinkReport) -> None:
+        if report.state is State.RUNNING:
+            up.add(report.topic)
+        if len(up) == topics:
+            all_up.set()
+
+    runner = Replicator(bench.spark, bench.world.config, "eu", topics=glob, trigger="1 second", on_event=event)
+    began = time.monotonic()
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    while not all_up.wait(0.1):
+        if not thread.is_alive():
+            raise GeoError("the links ended")
+    took = time.monotonic() - began
+    runner.stop()
+    thread.join()
+    return took
+
+
+def _stop_s(bench: Bench, glob: str, after_s: float) -> float:
+    """How long a stop takes that is asked for so long after a start."""
+    runner = Replicator(bench.spark, bench.world.config, "eu", topics=glob, trigger="1 second")
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    time.sleep(after_s)
+    began = time.monotonic()
+    runner.stop()
+    thread.join()
+    return time.monotonic() - began

@@ -14,19 +14,21 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from geo.log.frames import rows_frame
-from geo.log.names import Topic
+from geo.ids import LedgerId
 from geo.log.publisher import Publisher
 from geo.log.topics import create_topic
-from geo.replication.replicate import DISCOVERY_INTERVAL_S, Replicator
-from geo.subscription.acks import AckPublisher, consumer_name
+from geo.names import Topic
+from geo.replication.replicator import Replicator
+from geo.streams.supervisor import DISCOVERY_INTERVAL_S
+from geo.streams.trigger import AVAILABLE_NOW
+from geo.subscription.acks.ack_publisher import AckPublisher, consumer_name
+from geo.subscription.acks.ack_state import AckState, Base
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.ranges import Ranges, contains
+from geo.subscription.acks.record import decode, encode
 from geo.subscription.consumer import Subscription
-from geo.subscription.dispatcher import Process
-from geo.subscription.message_set import MessageSet
-from geo.subscription.ranges import Ranges, contains
-from geo.subscription.record import decode, encode
-from geo.subscription.state import Base, State
-from geo.trigger import AVAILABLE_NOW
+from geo.subscription.consumer.dispatcher import Listener
+from geo.tables.arrow_rows import rows_frame
 from tests.benchmarks.bench import Bench, commits
 
 NAME = "bench"
@@ -124,9 +126,9 @@ class SubscriptionBench(Bench):
             runner.join(_LIMIT_S)
 
     @contextmanager
-    def _consuming(self, topic: Topic, cluster: str, process: Process) -> Iterator[Subscription]:
+    def _consuming(self, topic: Topic, cluster: str, listener: Listener) -> Iterator[Subscription]:
         consumer = self._subscription(topic, cluster)
-        consumer.start(process)
+        consumer.start(listener)
         try:
             yield consumer
         finally:
@@ -149,11 +151,11 @@ class SubscriptionBench(Bench):
         for number in range(_COMMITS):
             rows = self.rows(number * count // _COMMITS, count // _COMMITS)
             tables.log(topic).append(rows.withColumns({"origin": F.lit("eu"), "payload": payload}))
-        states = [State(base=Base())]
+        states = [AckState(base=Base())]
         for number in range(records):
             here = range(number * holes // records, (number + 1) * holes // records)
             ranges = tuple((at * HOLE_EVERY, (at + 1) * HOLE_EVERY - 2) for at in here)
-            states.append(State(acked=MessageSet({("eu", 1): ranges})))
+            states.append(AckState(acked=MessageSet({LedgerId("eu", 1): ranges})))
         publisher = AckPublisher(tables, self.world.config, topic, consumer_name(topic, NAME))
         for part in _parts(states, _RECORDS_A_CALL):
             publisher.publish((topic, NAME, state) for state in part)
@@ -222,6 +224,6 @@ def _paced(do: Callable[[], None]) -> Iterator[_Pace]:
         thread.join()
 
 
-def _parts(states: Sequence[State], most: int) -> Iterator[Sequence[State]]:
+def _parts(states: Sequence[AckState], most: int) -> Iterator[Sequence[AckState]]:
     for at in range(0, len(states), most):
         yield states[at : at + most]

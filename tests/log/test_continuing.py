@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import UnsafeError
-from geo.log.clock import CLOCK_TOLERANCE_US
-from geo.log.commits import EXPIRED, Commit
-from geo.log.continuing import Own, Told, continued, fold, tell
-from geo.log.history import CommitName
+from geo.log.continuing import Own, Tail, continued, fold, tail_of
 from geo.log.ledgers import REBUILD_RECORD, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, Span, new_keys, plan
+from geo.tables.clock import CLOCK_TOLERANCE_US
+from geo.tables.commits import EXPIRED, Commit
+from geo.tables.history import CommitName
 
 A, B = LedgerKey("a", None), LedgerKey("b", None)
 KNOWN = CommitName("table", 10, "id10")
@@ -32,18 +32,18 @@ def _batch(first: int, last: int, producer: str = "p", key: LedgerKey = A) -> Ba
     return Batch(producer, 50, (Span(key, 1, first, last),), {key.source: SourceEnd(f'["{last}"]', last + 1)})
 
 
-def _tell(*commits: Commit, newest: int | None = None, at_known: Commit | None = None, table_id: str = "table") -> Told:
+def _tail(*commits: Commit, newest: int | None = None, at_known: Commit | None = None, table_id: str = "table") -> Tail:
     latest = newest if newest is not None else max((c.version for c in commits), default=10)
-    return tell(KNOWN, table_id, latest, at_known or _commit(10), 11, commits, "p")
+    return tail_of(KNOWN, table_id, latest, at_known or _commit(10), 11, commits, "p")
 
 
-# -- what the commits tell -----------------------------------------------------------------------------------------------
+# -- what the commits say --------------------------------------------------------------------------------------------------
 
 
 def test_own_batches_are_found_among_all_commits() -> None:
     mine, other = _batch(0, 4), _batch(0, 9, producer="q")
-    told = _tell(_commit(11, metadata=other.encode()), _commit(12, metadata=mine.encode()), _commit(13, "OPTIMIZE"))
-    assert told == Told((Own(12, "id12", mine),))
+    tail = _tail(_commit(11, metadata=other.encode()), _commit(12, metadata=mine.encode()), _commit(13, "OPTIMIZE"))
+    assert tail == Tail((Own(12, "id12", mine),))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_own_batches_are_found_among_all_commits() -> None:
     ],
 )
 def test_versions_that_are_not_there_are_named(commits: list[int], newest: int, missing: tuple[int, int] | None) -> None:
-    assert _tell(*map(_commit, commits), newest=newest).missing == missing
+    assert _tail(*map(_commit, commits), newest=newest).missing == missing
 
 
 @pytest.mark.parametrize(
@@ -72,38 +72,38 @@ def test_versions_that_are_not_there_are_named(commits: list[int], newest: int, 
     ],
 )
 def test_commits_after_which_no_ledger_goes_on_are_named(commit: Commit, why: str) -> None:
-    told = _tell(_commit(11, metadata=_batch(0, 4).encode()), commit)
-    assert told.broken is not None
-    assert why in told.broken
-    assert [own.version for own in told.own] == [11], "its source is published that far all the same"
+    tail = _tail(_commit(11, metadata=_batch(0, 4).encode()), commit)
+    assert tail.broken is not None
+    assert why in tail.broken
+    assert [own.version for own in tail.own] == [11], "its source is published that far all the same"
 
 
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS"])
 def test_upkeep_is_no_reason_to_stop(operation: str) -> None:
-    assert _tell(_commit(11, operation)).broken is None
+    assert _tail(_commit(11, operation)).broken is None
     expiry = Commit(11, "id11", "DELETE", {}, {"numRemovedFiles": 4}, f'{{"{EXPIRED}":1}}', "", None)
-    assert _tell(expiry).broken is None
+    assert _tail(expiry).broken is None
 
 
 def test_a_log_is_known_by_its_table_and_by_the_commit_of_the_record() -> None:
-    assert "dropped and created again" in str(_tell(table_id="other").broken)
-    assert "ends at version 7, it was at 10" in str(_tell(newest=7).broken)
-    grown = _tell(_commit(11), at_known=_commit(10, commit_id="another"))
+    assert "dropped and created again" in str(_tail(table_id="other").broken)
+    assert "ends at version 7, it was at 10" in str(_tail(newest=7).broken)
+    grown = _tail(_commit(11), at_known=_commit(10, commit_id="another"))
     assert "has another commit at version 10 than it had (WRITE by somebody at 2026-01-02 03:04:05 UTC)" in str(grown.broken)
     assert grown.own == ()
-    assert _tell(_commit(11), newest=11).broken is None
+    assert _tail(_commit(11), newest=11).broken is None
 
 
 # -- which ledgers go on ---------------------------------------------------------------------------------------------------
 
 
-AS_IT_WAS, NINE = Told(), Ledger(1, 9, 77)
+AS_IT_WAS, NINE = Tail(), Ledger(1, 9, 77)
 
 
 def _continued(
     found: int,
     peers: Mapping[str, int | None] | None = None,
-    told: Told = AS_IT_WAS,
+    tail: Tail = AS_IT_WAS,
     *,
     ledger: Ledger = NINE,
     complete: bool = True,
@@ -112,7 +112,7 @@ def _continued(
 ) -> tuple[Ledger | None, str]:
     progress = Progress({A: ledger}, {"a": SourceEnd("10", 10)})
     held = {name: None if end is None else {1: end} for name, end in (peers or {}).items()}
-    kept, reasons = continued(progress, {1: found}, held, told, complete=complete, oldest_us=oldest_us, now_us=now_us)
+    kept, reasons = continued(progress, {1: found}, held, tail, complete=complete, oldest_us=oldest_us, now_us=now_us)
     assert kept.sources == progress.sources, "what was published is never published again"
     assert kept.ledgers.keys() | reasons.keys() == {A}
     return kept.ledgers.get(A), reasons.get(A, "")
@@ -136,7 +136,7 @@ def test_a_ledger_goes_on_when_log_and_peers_agree() -> None:
 def test_a_ledger_is_given_up_when_an_id_could_be_reused(
     found: int, peers: dict[str, int | None], broken: str | None, why: str
 ) -> None:
-    kept, reason = _continued(found, peers, Told(broken=broken))
+    kept, reason = _continued(found, peers, Tail(broken=broken))
     assert kept is None
     assert reason.startswith("ledger 1 is closed at entry 9: ")
     assert why in reason
@@ -163,17 +163,17 @@ def test_starts_beside_a_peer_that_is_away_open_one_ledger_in_all() -> None:
         progress = progress.opened(batch, ["us"] if opened else []).after(batch)
         ledger = progress.ledgers[A]
         opened.add(ledger.ledger_id)
-        progress, _ = continued(progress, {ledger.ledger_id: ledger.end}, {"us": None}, Told())
+        progress, _ = continued(progress, {ledger.ledger_id: ledger.end}, {"us": None}, Tail())
     assert opened == {1, 2}, "one that had been compared, one for the time of the outage"
 
 
-MISSING = Told(missing=(11, 14))
+MISSING = Tail(missing=(11, 14))
 
 
 def test_missing_commits_are_no_matter_where_the_ends_say_that_none_was_the_producers() -> None:
-    assert _continued(9, told=MISSING, complete=False) == (NINE, "")
+    assert _continued(9, tail=MISSING, complete=False) == (NINE, "")
     empty = Ledger(1, -1, 77)
-    assert _continued(-1, told=MISSING, complete=False, ledger=empty, oldest_us=50) == (empty, "")
+    assert _continued(-1, tail=MISSING, complete=False, ledger=empty, oldest_us=50) == (empty, "")
 
 
 @pytest.mark.parametrize(
@@ -189,22 +189,22 @@ def test_missing_commits_are_no_matter_where_the_ends_say_that_none_was_the_prod
 def test_a_source_whose_end_cannot_be_told_stops_the_producer(
     found: int, ledger: Ledger, oldest_us: int | None, broken: str | None
 ) -> None:
-    told = Told(missing=(11, 14), broken=broken)
+    tail = Tail(missing=(11, 14), broken=broken)
     with pytest.raises(UnsafeError, match=r"commits 11 to 14 were cleaned up .* under a new producer name"):
-        _continued(found, told=told, complete=False, ledger=ledger, oldest_us=oldest_us)
-    kept, reason = _continued(found, told=told, complete=True, ledger=ledger)
+        _continued(found, tail=tail, complete=False, ledger=ledger, oldest_us=oldest_us)
+    kept, reason = _continued(found, tail=tail, complete=True, ledger=ledger)
     assert kept is None or found == ledger.end, "after a clean stop nothing can be among them"
     assert kept or "closed at entry" in reason
 
 
 def test_a_later_batch_tells_the_end_of_a_source_though_earlier_ones_are_missing() -> None:
-    told = Told((Own(15, "id15", _batch(20, 29)),), (11, 14))
-    assert told.certain == {"a"}
-    progress, changed = fold(Progress({A: Ledger(1, 9, 77)}, {"a": SourceEnd("9", 10)}), told)
+    tail = Tail((Own(15, "id15", _batch(20, 29)),), (11, 14))
+    assert tail.certain == {"a"}
+    progress, changed = fold(Progress({A: Ledger(1, 9, 77)}, {"a": SourceEnd("9", 10)}), tail)
     assert (progress.sources["a"], changed) == (SourceEnd('["29"]', 30), {A})
-    assert continued(progress, {1: 29}, {}, told, complete=False)[0].ledgers == {A: Ledger(1, 29, 77)}
-    assert Told((Own(12, "id12", _batch(20, 29)),), (11, 14)).certain == frozenset(), "it came before some that are missing"
-    kept, reasons = continued(progress, {1: 31}, {}, told, complete=False)
+    assert continued(progress, {1: 29}, {}, tail, complete=False)[0].ledgers == {A: Ledger(1, 29, 77)}
+    assert Tail((Own(12, "id12", _batch(20, 29)),), (11, 14)).certain == frozenset(), "it came before some that are missing"
+    kept, reasons = continued(progress, {1: 31}, {}, tail, complete=False)
     assert (kept.ledgers, list(reasons)) == ({}, [A])
 
 
@@ -235,13 +235,13 @@ def test_whatever_is_cleaned_up_a_source_is_never_told_to_end_too_low(
     commits = [
         _commit(number, metadata=batch.encode()) for number, (batch, _) in enumerate(made, 1) if number > max(recorded, cleaned)
     ]
-    told = tell(CommitName("table", recorded, None), "table", len(made), None, recorded + 1, commits, "p")
+    tail = tail_of(CommitName("table", recorded, None), "table", len(made), None, recorded + 1, commits, "p")
     ends = {} if expired else {ledger.ledger_id: ledger.end for ledger in progress.ledgers.values()}
     oldest_us = None if expired else 100
     try:
-        kept, _ = continued(fold(record, told)[0], ends, {}, told, complete=complete, oldest_us=oldest_us)
+        kept, _ = continued(fold(record, tail)[0], ends, {}, tail, complete=complete, oldest_us=oldest_us)
     except UnsafeError:
-        assert told.missing is not None, "with all commits there it is never in doubt"
+        assert tail.missing is not None, "with all commits there it is never in doubt"
         assert not complete
         return
     assert kept.sources == progress.sources
@@ -260,6 +260,6 @@ def test_ledgers_stamped_in_the_future_are_closed_once_the_clock_is_right() -> N
 
 
 def test_a_given_up_ledger_gets_a_new_id_and_starts_at_zero() -> None:
-    progress, _ = continued(Progress({A: Ledger(1, 9)}, {}), {1: 5}, {}, Told())
+    progress, _ = continued(Progress({A: Ledger(1, 9)}, {}), {1: 5}, {}, Tail())
     batch = plan(progress, "p", [Counted(A, 3)], {"a": "13"}, 0, [2])
     assert batch.spans == (Span(A, 2, 0, 2),)

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.config_tree import Cluster, Config
+from geo.config.model import Cluster, Config
 from geo.errors import AlreadyOwnedError
-from geo.log import heartbeat, housekeeping
-from geo.log.heartbeat import keep_alive, last_seen, leave, renew
-from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, wait_for_tidying
-from geo.log.ownership import Runner, claim, release
-from geo.log.process import Process, this_process
-from geo.log.tables import ClusterTables
+from geo.log import housekeeping
+from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, open_for_writing, wait_for_tidying
+from geo.tables import heartbeat
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.heartbeat import keep_alive, last_seen, leave, renew
+from geo.tables.ownership import Runner, claim, release
+from geo.tables.process import Process, this_process
 from geo.times import EPOCH, in_us, utc
 from schemas import LINKS, OWNERS, PROCESSES
 
@@ -36,14 +37,18 @@ def test_it_is_the_turn_of_the_one_with_the_least_name() -> None:
 @pytest.fixture
 def tables(spark: SparkSession, tmp_path: Path) -> Iterator[ClusterTables]:
     cluster = Cluster("eu", root=str(tmp_path / "eu"), owner_timeout_s=30)
-    made = ClusterTables(spark, cluster)
-    made.config = Config("geo.yaml", {"eu": cluster})
+    made = connect(spark, cluster)
+    open_for_writing(made, _config(made))
     yield made
     with heartbeat._lock:
         heart = heartbeat._beating.pop(made.place, None)
     if heart is not None:
         heart.stop()
     wait_for_tidying()
+
+
+def _config(tables: ClusterTables) -> Config:
+    return Config("geo.yaml", {"eu": tables.cluster})
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -83,10 +88,11 @@ def test_as_long_as_something_is_owned_a_process_renews_its_row(tables: ClusterT
     assert before <= first <= datetime.now(timezone.utc)
     leave(tables)
     _until(lambda: last_seen(tables, tables.me) > first)
-    (heart,) = heartbeat._beating.values()
+    heart = heartbeat._beating[tables.place]
     leave(tables)
     assert tables.place not in heartbeat._beating
     assert heart._stop.is_set()
+    assert isinstance(heart.house, Housekeeper)
     assert heart.house._stop.is_set()
     leave(tables)  # one too many is no fault
 
@@ -110,7 +116,7 @@ def test_the_last_sign_of_life_counts(tables: ClusterTables) -> None:
 def test_only_the_one_whose_turn_it_is_keeps_house(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "FILES", 2)
     _filled(tables, 3)
-    house = Housekeeper(tables)
+    house = Housekeeper(tables, _config(tables))
     house.stop()
     house._full_at = time.monotonic()
     before_me = Process("", 1, "1")
@@ -132,7 +138,7 @@ def test_only_the_one_whose_turn_it_is_keeps_house(tables: ClusterTables, monkey
 def test_one_that_is_silent_or_dead_has_no_turn(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "FILES", 2)
     _filled(tables, 3)
-    house = Housekeeper(tables)
+    house = Housekeeper(tables, _config(tables))
     house.stop()
     house._full_at = time.monotonic()
     _sign_of_life(tables, Process("", 1, "1"), 31)

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
-from geo.log import few
-from geo.log.identity import HASH, by_columns, by_order
 from geo.log.publisher import Publisher
+from geo.log.source_identity import HASH, by_columns, by_order
+from geo.tables import small_batch
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -47,7 +47,7 @@ def _rows(spark: SparkSession, path: Path) -> DataFrame:
 
 def test_rows_that_are_other_ones_when_they_are_written_publish_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark loses what it has cached between counting and writing, and the source says something else."""
-    monkeypatch.setattr(few, "FEW", 0)
+    monkeypatch.setattr(small_batch, "FEW", 0)
     source = world.folder / "source.json"
     source.write_text(json.dumps(PLANNED))
     rows = _rows(world.spark, source)

@@ -21,11 +21,11 @@ from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import SourceChangedError, UnsafeError
 from geo.log import ledger_writer
-from geo.log.identity import by_order
 from geo.log.ledger_table import LedgerTable
-from geo.log.ownership import owned_now
 from geo.log.publish import PublishStream, publish
 from geo.log.publisher import Publisher
+from geo.log.source_identity import by_order
+from geo.tables.ownership import owned_now
 from schemas import LEDGERS
 from tests.world import TOPIC, World
 

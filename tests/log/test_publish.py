@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
-from geo.log import few
-from geo.log.names import Topic
 from geo.log.publish import PublishStream, publish, publish_json_lines
 from geo.log.publisher import Published, Publisher
+from geo.names import Topic
+from geo.tables import small_batch
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -104,6 +104,23 @@ def test_a_stream_goes_on_from_its_checkpoint_and_refuses_to_guess_without_it(wo
     assert world.log("eu").read().count() == 9
 
 
+def test_a_row_that_cannot_be_published_stops_no_stream(world: World) -> None:
+    inbox = world.folder / "inbox"
+    bad = "if(number = 2, array('mars'), NULL)"
+    world.rows(0, 5).withColumn("replicate_to", F.expr(bad)).write.parquet(str(inbox))
+    frame = world.spark.readStream.schema("number BIGINT, key STRING, payload BINARY, replicate_to ARRAY<STRING>").parquet(
+        str(inbox)
+    )
+    stream = publish(frame.drop("number"), TOPIC, config=world.config, cluster="eu")
+    assert isinstance(stream, PublishStream)
+    stream.await_termination()
+    assert (stream.published.rows, stream.published.rejected) == (4, 1)
+    assert stream.rejects_file is not None
+    (reject,) = [json.loads(line) for line in Path(stream.rejects_file).read_text().splitlines()]
+    assert (reject["stream"], reject["batch"], reject["key"]) == ("stream", 0, "k2")
+    assert "replicate_to names mars" in reject["reason"]
+
+
 def test_the_driver_and_spark_number_alike(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same batches to two topics: a few rows on the driver, and by Spark as if they were many."""
     aims = "CASE number % 3 WHEN 0 THEN NULL WHEN 1 THEN array('us') ELSE array() END"
@@ -115,7 +132,7 @@ def test_the_driver_and_spark_number_alike(world: World, monkeypatch: pytest.Mon
     ).withColumn("replicate_to", F.expr(aims))  # fmt: skip
     topics = {"few": Topic.parse("persistent://shop/web/few"), "many": Topic.parse("persistent://shop/web/many")}
     for kind, topic in topics.items():
-        monkeypatch.setattr(few, "FEW", 2_000 if kind == "few" else 0)
+        monkeypatch.setattr(small_batch, "FEW", 2_000 if kind == "few" else 0)
         for batch in (rows.where("number < 25"), rows):
             publish(batch, topic, config=world.config, cluster="eu", order_by=["day", "number"], partition_by="gate")
         with pytest.raises(UsageError, match="two rows have the same order columns"):

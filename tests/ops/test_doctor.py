@@ -1,4 +1,4 @@
-"""What the doctor says of storages, locks and the session; the rest of it is in tests/test_cli.py."""
+"""What the doctor says of storages, locks and the session; the rest of it is in tests/cli/test_cli.py."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.config_tree import Cluster, Config
-from geo.log.process import this_process
-from geo.ops.doctor import Finding, examine
+from geo.config.model import Cluster, Config
+from geo.ops.doctor import Symptom, examine
+from geo.tables.process import this_process
 
 
-def _of(findings: list[Finding], where: str) -> list[tuple[str, str]]:
+def _of(findings: list[Symptom], where: str) -> list[tuple[str, str]]:
     return [(finding.level, finding.what) for finding in findings if finding.where == where]
 
 
@@ -52,7 +52,7 @@ def test_a_commit_that_stands_still_is_told_with_how_to_go_on(spark: SparkSessio
     (locks / "owners.lock").write_text(holder.encode())
     config = Config("geo.yaml", {"eu": Cluster("eu", root=str(tmp_path / "eu"))})
 
-    def told() -> list[Finding]:
+    def told() -> list[Symptom]:
         return [finding for finding in examine(spark, config) if "owners.lock" in finding.what]
 
     try:

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
 from geo.log import log_cutter
-from geo.log.commits import Kind
-from geo.log.heartbeat import renew
 from geo.ops.maintain import MARGIN, expired_days, maintain
 from geo.replication.repair import reconcile_links
+from geo.tables.commits import Kind
+from geo.tables.heartbeat import renew
 from schemas import LINKS, PROCESSES
 from tests.running import running
 from tests.world import TOPIC, World
@@ -146,6 +146,7 @@ def test_a_log_is_cut_and_the_links_of_both_directions_go_on(linked: World, monk
     for number in range(9):
         world.write("us", 20 + number, 21 + number)
     monkeypatch.setattr(log_cutter, "KEEP", 3)
+    monkeypatch.setattr(log_cutter, "KEEP_S", 0.0)
     (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
     assert log.log is not None
     assert log.log.held_by is not None

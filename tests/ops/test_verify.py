@@ -26,16 +26,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from geo.config_tree import Cluster, Config, Link, TopicPolicy
+from geo.config.model import Cluster, Config, Link, TopicPolicy
 from geo.errors import UsageError
-from geo.log.names import Topic
-from geo.log.process import this_process
-from geo.log.table import Table
-from geo.log.tables import ClusterTables
-from geo.ops import comparison, verify_columns, verify_result
-from geo.ops import verify as verify_module
-from geo.ops.verify import verify
-from geo.ops.verify_result import Category, ClusterResult, Finding, LinkResult, VerifyReport
+from geo.names import Topic
+from geo.ops.verify import columns as verify_columns
+from geo.ops.verify import comparison
+from geo.ops.verify import report as verify_result
+from geo.ops.verify import verify as verify_module
+from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
+from geo.ops.verify.verify import verify
+from geo.tables.cluster import connect
+from geo.tables.process import this_process
+from geo.tables.table import Table
 from schemas import LINKS, TOPIC_LOG, TOPICS
 
 pytestmark = pytest.mark.spark
@@ -73,7 +75,7 @@ class Mesh:
         clusters = {name: Cluster(name, root=str(root / name)) for name in names}
         self.spark = spark
         self.config = Config("mesh.yaml", clusters, tuple(links), tuple(policies))
-        self.tables = {name: ClusterTables(spark, cluster) for name, cluster in clusters.items()}
+        self.tables = {name: connect(spark, cluster) for name, cluster in clusters.items()}
         self._unregistered: dict[str, set[Topic]] = {name: set() for name in names}
         self._ends: dict[str, list[dict[str, object]]] = {name: [] for name in names}
         self._table_ids: dict[str, str] = {}
@@ -89,7 +91,7 @@ class Mesh:
         if not Path(table.name).exists():
             self._create(table, extra)
             self._unregistered[cluster].add(topic(name))
-        # By way of Arrow, as in geo.log.frames: a list would start a Python worker in every job.
+        # By way of Arrow, as in geo.tables.arrow_rows: a list would start a Python worker in every job.
         envelope = StructType.fromDDL(TOPIC_LOG.ddl)
         assert isinstance(envelope, StructType)
         schema = to_arrow_schema(StructType([*envelope, *extra]), timezone="UTC")
@@ -99,7 +101,7 @@ class Mesh:
             table.append(self.spark.createDataFrame(pa.Table.from_pylist(values, schema)).coalesce(1))
 
     def version(self, cluster: str, name: str) -> int:
-        """Newest version of a log, told without Spark."""
+        """Newest version of a log, found without Spark."""
         return len(list(Path(self.log(cluster, name).name, "_delta_log").glob("*.json"))) - 1
 
     def end(self, source: str, target: str, name: str, **given: object) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from geo.log.commits import ERASED, EXPIRED, Commit
-from geo.log.history import CommitName
 from geo.replication.link_state import LinkRecord
+from geo.tables.commits import ERASED, EXPIRED, Commit
+from geo.tables.history import CommitName
 
 TABLE = "table-1"
 

@@ -12,12 +12,14 @@ from pyspark.sql import SparkSession
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.log.names import Topic
-from geo.log.table import Table
+from geo.names import Topic
 from geo.replication import missing_rows, topic_link
-from geo.replication.link_state import LinkRecord, State
+from geo.replication.link_state import LinkRecord
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
+from geo.streams import supervisor
+from geo.streams.life import State
+from geo.tables.table import Table
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 
@@ -128,6 +130,19 @@ def test_an_older_copy_of_a_target_under_a_running_link_is_filled_again(linked: 
         links.until(lambda: _origin(linked, "eu", "us") == list(range(25)))
     linked.replicate("us")
     linked.assert_clean()
+
+
+def test_a_target_put_back_before_its_link_was_recorded_is_filled_again(linked: World) -> None:
+    """All that the older copy has is as the link left it; only what was appended since is not there."""
+    put_back = _kept(linked.log("eu"), linked.folder / "copy")
+    with running(linked, "eu") as links, mock.patch.object(supervisor, "RECORD_INTERVAL_S", 3600.0):
+        linked.write("us", 20, 25)
+        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        put_back()
+    state, reason = links.last(TOPIC)
+    assert (state, "lacks what was appended" in str(reason)) == (State.DELAYED, True)
+    assert _state(linked, "eu")[0] is State.STOPPED
+    assert _origin(linked, "eu", "us") == list(range(25))
 
 
 # -- what is brought back to a source --------------------------------------------------------------------------------------

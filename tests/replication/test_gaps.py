@@ -1,4 +1,4 @@
-"""What a target lacks, told from a line per ledger; and the steps in which it is brought."""
+"""What a target lacks, derived from a line per ledger; and the steps in which it is brought."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Set
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.log.message_id import LedgerId
+from geo.ids import LedgerId
 from geo.replication.gaps import Extent, Gap, gaps, steps
 
 A, B = LedgerId("us", 1), LedgerId("us", 2)

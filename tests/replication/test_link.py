@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import pytest
 from pyspark.sql import functions as F
 
 from geo.errors import AlreadyOwnedError
-from geo.log.ownership import claim, release
-from geo.ops.verify_result import Category
-from geo.replication.link_state import State
+from geo.ops.verify.report import Category
 from geo.replication.repair import reconcile_links
+from geo.streams.life import State
+from geo.tables.ownership import claim, release
+from tests.running import running
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -59,6 +62,27 @@ def test_a_late_joining_third_cluster_gets_everything(linked: World) -> None:
         assert {report.state for report in reports} == {State.STOPPED}
     linked.assert_clean()
     assert linked.log("ap").read().groupBy("origin").count().count() == 3
+
+
+def _brought(world: World) -> int:
+    return world.log("eu").read().where("origin = 'us'").count()
+
+
+def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: World) -> None:
+    """As a notebook does: `for query in spark.streams.active: query.stop()`, wherever the batch is then."""
+    pauses = random.Random(11)
+    with running(linked, "eu") as links:
+        for number in range(20, 32):
+            links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)  # its turns are over: what comes now, a query brings
+            linked.write("us", number, number + 1)
+            links.until(lambda number=number: linked.spark.streams.active or _brought(linked) > number)  # type: ignore[misc, arg-type]
+            time.sleep(pauses.uniform(0, 0.8))
+            for query in linked.spark.streams.active:
+                query.stop()
+        links.until(lambda: _brought(linked) >= 32)
+    assert State.DELAYED in {report.state for report in links.reports}, "it was stopped in the middle of a batch"
+    linked.replicate("us")
+    linked.assert_clean()
 
 
 def test_start_latest_begins_after_what_was_there(world: World) -> None:

@@ -9,15 +9,16 @@ from typing import cast
 import pytest
 
 from geo.errors import SchemaError
-from geo.log.commits import Commit
-from geo.log.history import CommitName
-from geo.log.names import Topic
-from geo.log.tables import ClusterTables
+from geo.names import Topic
 from geo.replication import link_start
 from geo.replication.link_row import LinkRow
 from geo.replication.link_start import GoOn, Reconcile, Standing, TargetSeen, begins, look_at_target, standing, start
-from geo.replication.link_state import LinkRecord, LinkState, State, backoff_s
+from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
+from geo.streams.life import State
+from geo.tables.cluster import ClusterTables
+from geo.tables.commits import Commit
+from geo.tables.history import CommitName
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
 
 
@@ -208,7 +209,3 @@ def test_other_commits_have_no_record_and_a_newer_one_is_refused() -> None:
         LinkRecord.decode(json.dumps({"geo.link": 2}))
     with pytest.raises(SchemaError, match="is not whole"):
         LinkRecord.decode(json.dumps({"geo.link": 1}))
-
-
-def test_a_delayed_link_waits_twice_as_long_each_time_up_to_a_minute() -> None:
-    assert [backoff_s(attempt) for attempt in (1, 2, 3, 6, 7, 100)] == [1, 2, 4, 32, 60, 60]

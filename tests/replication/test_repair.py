@@ -13,11 +13,11 @@ from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, UsageError
 from geo.log.publisher import Publisher
-from geo.ops.verify_result import Category
-from geo.replication.erase import erase
-from geo.replication.link_state import State
+from geo.ops.erase import erase
+from geo.ops.verify.report import Category
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
+from geo.streams.life import State
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geo.log.commits import Commit
 from geo.log.ledgers import REBUILD_RECORD, Batch
 from geo.replication.source_history import Compare, Fault, brings, judge, published_after
+from geo.tables.commits import Commit
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
 
 US = frozenset({"us"})

@@ -19,14 +19,14 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
-from geo.log import ownership as ownership_module
-from geo.log.claims import fence_name
-from geo.log.names import Topic
-from geo.log.ownership import Ownership, _write_fences, claim, release
-from geo.log.table import Table
-from geo.replication.link_state import State
+from geo.names import Topic
 from geo.replication.link_table import append_links, read_links
 from geo.replication.topic_link import TopicLink
+from geo.streams.life import State
+from geo.tables import ownership as ownership_module
+from geo.tables.claims import fence_name
+from geo.tables.ownership import Ownership, _write_fences, claim, release
+from geo.tables.table import Table
 from schemas import OWNERS, PROCESSES
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World

@@ -9,16 +9,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
-from geo.log.message_id import MessageId
-from geo.log.names import Topic
-from geo.subscription.acks import read_known
+from geo.ids import MessageId
+from geo.log.topic_log import ID
+from geo.names import Topic
+from geo.streams.trigger import AVAILABLE_NOW
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.record import key_of
 from geo.subscription.consumer import Subscription
-from geo.subscription.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
-from geo.subscription.dispatcher import Consumed, Process
-from geo.subscription.record import key_of
-from geo.subscription.rows import ID
-from geo.subscription.state import State
-from geo.trigger import AVAILABLE_NOW
+from geo.subscription.consumer.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
+from geo.subscription.consumer.dispatcher import Consumed, Listener
 from tests.world import TOPIC, World
 
 NAME = "billing"
@@ -32,7 +32,7 @@ LIMIT_S = 60.0
 class Given:
     """The function of a consumer. Notes what it is given; done is what fulfils a condition of SQL, or what `done` returns."""
 
-    def __init__(self, done: str | Process = ALL) -> None:
+    def __init__(self, done: str | Listener = ALL) -> None:
         self.done = done
         self.batches: list[list[MessageId]] = []
         self.counts: dict[MessageId, list[int]] = {}
@@ -79,7 +79,7 @@ def subscription(
 def consume(
     world: World,
     cluster: str,
-    done: str | Process = ALL,
+    done: str | Listener = ALL,
     *,
     trigger: str = AVAILABLE_NOW,
     limit: int | None = None,
@@ -92,7 +92,7 @@ def consume(
     return given
 
 
-def known(world: World, cluster: str, name: str = NAME) -> State:
+def known(world: World, cluster: str, name: str = NAME) -> AckState:
     """What the published records tell a cluster of a subscription."""
     return read_known(world.tables(cluster), world.config, TOPIC, name).states[key_of(TOPIC, name)]
 
@@ -127,7 +127,7 @@ class Running:
 
 
 @contextmanager
-def consuming(world: World, cluster: str, done: str | Process = ALL, **options: Any) -> Iterator[Running]:
+def consuming(world: World, cluster: str, done: str | Listener = ALL, **options: Any) -> Iterator[Running]:
     """A consumer that runs; what ends it early is raised."""
     running = Running(subscription(world, cluster, **options), Given(done))
     try:

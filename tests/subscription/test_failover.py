@@ -11,15 +11,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError, UsageError
-from geo.log.message_id import MessageId
-from geo.log.names import Topic
-from geo.subscription.acks import AckPublisher, read_known, running_consumer
-from geo.subscription.admin import create, delete, list_subscriptions, reset, status
+from geo.ids import LedgerId, MessageId
+from geo.names import Topic
+from geo.subscription.acks.ack_publisher import AckPublisher, running_consumer
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.record import key_of
+from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
 from geo.subscription.failover import Failover, failover
-from geo.subscription.message_set import MessageSet
-from geo.subscription.record import key_of
-from geo.subscription.state import State
+from geo.subscription.status import list_subscriptions, status
 from tests.running import running
 from tests.world import SHAPES, TOPIC, Link, World
 
@@ -48,8 +50,8 @@ def subscription(world: World, cluster: str) -> Subscription:
     return Subscription(world.spark, TOPIC, NAME, config=world.config, cluster=cluster, start="earliest")
 
 
-def state(world: World, cluster: str) -> State:
-    return read_known(world.tables(cluster), world.config, TOPIC, NAME).states.get(key_of(TOPIC, NAME), State())
+def state(world: World, cluster: str) -> AckState:
+    return read_known(world.tables(cluster), world.config, TOPIC, NAME).states.get(key_of(TOPIC, NAME), AckState())
 
 
 def moved(world: World, source: str, target: str, **options: float) -> Failover:
@@ -242,8 +244,8 @@ def test_the_status_says_how_far_each_cluster_is_and_why_one_is_behind(consumed:
 def test_a_record_that_names_more_than_can_exist_is_counted_and_changes_nothing(linked: World) -> None:
     consume(linked, "us", leave=lambda one: True)
     publisher = AckPublisher(linked.tables("eu"), linked.config, TOPIC, "forger")
-    absurd = MessageSet({("us", 1_800_000_000 << 20): ((0, 2**62),)})
-    publisher.publish([(TOPIC, NAME, State(acked=absurd))])
+    absurd = MessageSet({LedgerId("us", 1_800_000_000 << 20): ((0, 2**62),)})
+    publisher.publish([(TOPIC, NAME, AckState(acked=absurd))])
     publisher.close()
     linked.replicate("us")
     assert len(consume(linked, "us")) == 40

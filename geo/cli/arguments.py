@@ -1,0 +1,107 @@
+"""Arguments that several verbs take, and what they are parsed to."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from geo.cli.output import Output
+from geo.errors import UsageError
+from geo.ids import MessageId
+from geo.names import ALL_TOPICS
+from geo.streams.trigger import AVAILABLE_NOW
+
+EPILOG = "exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe"
+
+TOPIC_FORM = "persistent://tenant/namespace/name"
+
+Run = Callable[[argparse.Namespace, Output], int]
+"""What a verb does: gets the parsed arguments, returns the exit code."""
+
+
+class Verbs:
+    """The verbs of `geo`, or of one of its nouns."""
+
+    def __init__(self, parser: argparse.ArgumentParser, title: str = "verbs") -> None:
+        self._parsers = parser.add_subparsers(title=title, metavar="VERB", required=True)
+
+    def mention(self, name: str, does: str) -> None:
+        """A verb that was not chosen: the help lists it, its module is not imported."""
+        self._parsers.add_parser(name, help=does)
+
+    def add(self, name: str, does: str, run: Run, *, config: bool = True) -> argparse.ArgumentParser:
+        """A verb, with the arguments that every verb has."""
+        parser: argparse.ArgumentParser = self._parsers.add_parser(name, help=does, description=does, epilog=EPILOG)
+        parser.set_defaults(verb=run)
+        parser.add_argument(
+            "-o", "--output", choices=("text", "json"), default="text", help="text for people, or JSON with stable keys"
+        )
+        parser.add_argument("-v", "--verbose", action="store_true", help="log more, show where an error came from")
+        if config:
+            parser.add_argument("--config", required=True, metavar="FILE", help="the YAML configuration")
+        return parser
+
+    def add_noun(self, name: str, does: str) -> Verbs:
+        """A noun that has verbs of its own."""
+        return Verbs(self._parsers.add_parser(name, help=does, description=does, epilog=EPILOG))
+
+
+def add_glob(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
+
+
+def add_dry_run(parser: argparse.ArgumentParser, does: str = "count, write nothing") -> None:
+    parser.add_argument("--dry-run", action="store_true", help=does)
+
+
+def add_take_over(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--take-over", action="store_true", help="replace a runner that seems to live; it is fenced and stops")
+
+
+def add_running(parser: argparse.ArgumentParser, default: str = AVAILABLE_NOW, also: str = "or an interval: '1 second'") -> None:
+    """`--trigger` and `--take-over` of what runs on."""
+    parser.add_argument("--trigger", default=default, help=f"default: {default}; {also}")
+    add_take_over(parser)
+
+
+def from_1_to(limit: int, what: str) -> Callable[[str], int]:
+    """The type of an argument that is a number from 1 to `limit`, described by `what`."""
+
+    def parse(text: str) -> int:
+        if not text.isdigit() or not 0 < int(text) <= limit:
+            raise argparse.ArgumentTypeError(what)
+        return int(text)
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    """The type of a number of seconds."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 10**9:
+        raise argparse.ArgumentTypeError("a number of seconds")
+    return found
+
+
+def place(text: str) -> Any:
+    """The type of a place in a topic: as `start`, or a MessageId."""
+    try:
+        return MessageId.parse(text)
+    except UsageError:
+        return start(text)
+
+
+def start(text: str) -> Any:
+    """The type of a beginning: earliest, latest or a datetime."""
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError("earliest, latest or a time such as 2026-11-21T12:00:00Z") from None
+    return time.replace(tzinfo=time.tzinfo or timezone.utc)

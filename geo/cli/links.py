@@ -1,0 +1,154 @@
+"""`geo replicate`, `geo reconcile`, `geo links …`, `geo rebuild`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from geo.cli.arguments import Verbs, add_dry_run, add_glob, add_running, add_take_over
+from geo.cli.arguments import start as parse_start
+from geo.cli.output import Output
+from geo.cli.running import read_each, say_unreadable, start_spark, stop_on_signals
+from geo.config import load
+from geo.names import Topic, check_topic_glob, topic_glob_matches
+from geo.replication.link_table import read_links
+from geo.replication.rebuild import rebuild
+from geo.replication.repair import reconcile_links
+from geo.replication.replicator import LinkReport, Replicator
+from geo.streams.life import State
+from geo.streams.trigger import parse_trigger
+from geo.tables.cluster import ClusterTables
+
+
+def add_replicate(verbs: Verbs, does: str) -> None:
+    p = verbs.add("replicate", does, replicate)
+    p.add_argument("--cluster", required=True, metavar="TARGET", help="the cluster to replicate into")
+    p.add_argument("--source", help="only the link from this cluster")
+    add_glob(p)
+    add_running(p)
+
+
+def add_reconcile(verbs: Verbs, does: str) -> None:
+    _add_link(verbs.add("reconcile", does, reconcile))
+
+
+def add_links(verbs: Verbs, does: str) -> None:
+    of_links = verbs.add_noun("links", does)
+    add_glob(of_links.add("list", "list the links of every cluster with their states", list_links))
+    does = "let a link begin again at a time; what is before is not fetched any more, what is there stays"
+    p = of_links.add("reset", does, reset_link)
+    _add_link(p)
+    p.add_argument("--to", required=True, type=parse_start, metavar="earliest|latest|TIME", help="TIME as 2026-11-21T12:00:00Z")
+
+
+def add_rebuild(verbs: Verbs, does: str) -> None:
+    p = verbs.add("rebuild", does, rebuild_cluster)
+    p.add_argument("--cluster", required=True, help="the region that lost data; its producers must be stopped")
+    p.add_argument("--from", required=True, dest="peer", metavar="PEER", help="the cluster that holds them")
+    add_glob(p)
+    add_dry_run(p)
+
+
+def _add_link(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--source", required=True)
+    p.add_argument("--target", required=True)
+    p.add_argument("--topic", required=True, metavar="GLOB")
+    add_dry_run(p)
+    add_take_over(p)
+
+
+def replicate(args: argparse.Namespace, output: Output) -> int:
+    parse_trigger(args.trigger)
+    config = load(args.config)
+    runner = Replicator(
+        start_spark("geo replicate"),
+        config,
+        args.cluster,
+        source=args.source,
+        topics=check_topic_glob(args.topic),
+        trigger=args.trigger,
+        take_over=args.take_over,
+        on_event=lambda report: output.text(_report_line(report)),
+    )
+    stop_on_signals(runner.stop)
+    reports = runner.run()
+    output.data([{"link": r.link, "topic": r.topic, "state": r.state.value, "reason": r.reason, "replicated": r.replicated,
+                  "source_version": r.source_version, "expired": r.expired} for r in reports])  # fmt: skip
+    if not reports:
+        output.text(f"nothing to replicate into {args.cluster}: its sources have no matching topic yet")
+    return 1 if any(r.state in (State.FAILED, State.DELAYED) for r in reports) else 0
+
+
+def reconcile(args: argparse.Namespace, output: Output) -> int:
+    return _reconcile(args, output, None)
+
+
+def reset_link(args: argparse.Namespace, output: Output) -> int:
+    return _reconcile(args, output, args.to)
+
+
+def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
+    config = load(args.config)
+    config.link(args.source, args.target)
+    done = reconcile_links(
+        start_spark("geo reconcile" if start is None else "geo links reset"),
+        config,
+        args.source,
+        args.target,
+        topics=check_topic_glob(args.topic),
+        start=start,
+        dry_run=args.dry_run,
+        take_over=args.take_over,
+    )
+    output.data([{"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
+                  "dry_run": args.dry_run} for r in done])  # fmt: skip
+    begins = "" if start is None else f"begins at {start}, "
+    for r in done:
+        what = f"{r.missing:,} messages missing, nothing written" if args.dry_run else f"{r.appended:,} missing messages appended"
+        output.text(f"{r.link} {r.topic}: {begins}{what}, compared with version {r.source_version} of the source")
+    return 0
+
+
+def list_links(args: argparse.Namespace, output: Output) -> int:
+    config, spark = load(args.config), start_spark("geo links")
+
+    def rows(tables: ClusterTables) -> list[dict[str, Any]]:
+        return [
+            {"link": f"{source}->{tables.cluster.name}", "topic": topic, "state": state.state.value, "reason": state.reason,
+             "source_version": state.cursor.version if state.cursor else None, "floors": state.floors, "expired": state.expired}
+            for (source, topic), state in read_links(tables).items()
+            if topic_glob_matches(args.topic, Topic.parse(topic))
+        ]  # fmt: skip
+
+    found, unreadable = read_each(spark, config, rows)
+    found.sort(key=lambda row: (row["topic"], row["link"]))
+    output.data([*found, *unreadable])
+    output.table(
+        ("TOPIC", "LINK", "STATE", "SOURCE VERSION", "REASON"),
+        [(r["topic"], r["link"], r["state"], r["source_version"], r["reason"]) for r in found],
+    )
+    return say_unreadable(output, unreadable)
+
+
+def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    config.cluster(args.cluster), config.cluster(args.peer)
+    done = rebuild(
+        start_spark("geo rebuild"), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run
+    )
+    output.data([{**asdict(one), "cluster": args.cluster, "from": args.peer, "dry_run": args.dry_run} for one in done])
+    verb = "would come back" if args.dry_run else "came back"
+    for one in done:
+        output.text(f"{one.topic}: {one.messages:,} messages of {args.cluster} {verb} from {args.peer}")
+    return 0
+
+
+def _report_line(report: LinkReport) -> str:
+    ends = f", {report.replicated:,} messages replicated, at version {report.source_version} of the source"
+    head = f"{report.link} {report.topic}: {report.state.value}"
+    if report.expired:
+        ends += f", {report.expired:,} left out because they had expired"
+    if report.reason:
+        return f"{head}: {report.reason}"
+    return head + (ends if report.state.value == "STOPPED" else f" from version {report.source_version}")

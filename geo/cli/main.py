@@ -1,0 +1,82 @@
+"""The command line `geo VERB …`: which verbs there are, exit codes and errors. The module of a verb is imported when it is chosen."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from geo.cli.arguments import EPILOG, Verbs
+from geo.cli.output import Output, configure_logging
+from geo.errors import GeoError
+from geo.text import printable_lines
+
+VERBS = {
+    "demo": ("demo", "two clusters on this disk, real flights, a crash, and a check"),
+    "publish": ("publish", "publish JSON lines or a Kafka topic, each line or record exactly once"),
+    "replicate": ("links", "run the inbound links of a cluster"),
+    "reconcile": ("links", "compare a link's two logs and append what is missing; resolves a FAILED link"),
+    "verify": ("ops", "compare every cluster's log by message id and content"),
+    "links": ("links", "list links with their states (also without VERB), reset one"),
+    "rebuild": ("links", "give a region that lost data its own messages back from a peer"),
+    "erase": ("ops", "empty messages of one cluster for good (the right to erasure); their ids stay"),
+    "maintain": ("ops", "drop expired dates, compact small files, clean up, beside live streams"),
+    "peek": ("topics", "show the newest messages of a topic"),
+    "topics": ("topics", "list topics (also without VERB), create, set policies"),
+    "consume": ("subscriptions", "deliver a topic's messages to a subscription and print them"),
+    "subscriptions": ("subscriptions", "list subscriptions (also without VERB), create, look at, reset, delete, fold"),
+    "failover": ("subscriptions", "move a subscription's consumer to another cluster; works when the first is gone"),
+    "doctor": ("ops", "check versions, session, table properties, locks and retention; name the fix of each finding"),
+}
+"""Verb → the module of geo.cli that has it, in a function `add_VERB`, and what it does."""
+
+_NOUNS = ("links", "topics", "subscriptions")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb. Returns the exit code: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] and arguments[0] in _NOUNS and _names_no_verb(arguments[1:]):
+        arguments.insert(1, "list")  # a noun with no verb lists
+    try:
+        args = _parser(arguments[0] if arguments else None).parse_args(arguments)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in ("pyspark", "delta", "py4j"):
+            raise
+        print(f"geo: {error}. Where the runtime brings no Spark: pip install 'delta-geo[spark]'", file=sys.stderr)
+        return 2
+    output = Output(as_json=args.output == "json")
+    configure_logging(verbose=args.verbose, as_json=output.as_json)
+    try:
+        return int(args.verb(args, output) or 0)
+    except GeoError as error:
+        print(f"geo: {printable_lines(str(error))}", file=sys.stderr)
+        if args.verbose:
+            raise
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        from geo.faults import message, of_spark
+
+        if args.verbose or not of_spark(error):
+            raise
+        print(f"geo: Spark failed: {printable_lines(message(error))}", file=sys.stderr)
+        print("geo: --verbose shows where.", file=sys.stderr)
+        return 1
+
+
+def _names_no_verb(arguments: Sequence[str]) -> bool:
+    return not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"))
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="geo", description="Geo-replication of topics in Delta Lake tables.", epilog=EPILOG)
+    verbs = Verbs(parser)
+    for name, (module, does) in VERBS.items():
+        if name == chosen:
+            getattr(import_module(f"geo.cli.{module}"), f"add_{name}")(verbs, does)
+        else:
+            verbs.mention(name, does)
+    return parser

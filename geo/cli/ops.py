@@ -1,0 +1,96 @@
+"""`geo verify`, `geo maintain`, `geo erase`, `geo doctor`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_glob
+from geo.cli.output import Output
+from geo.cli.running import start_spark
+from geo.config import load
+from geo.names import Topic, check_topic_glob
+from geo.ops import erase as erasing
+from geo.ops import maintain as maintaining
+from geo.ops.doctor import examine
+from geo.ops.verify import verify as verifying
+
+
+def add_verify(verbs: Verbs, does: str) -> None:
+    add_glob(verbs.add("verify", does, verify))
+
+
+def add_maintain(verbs: Verbs, does: str) -> None:
+    p = verbs.add("maintain", does, maintain)
+    p.add_argument("--cluster", required=True, help="the cluster whose tables are maintained")
+    add_glob(p)
+    add_dry_run(p, "print files, rows and bytes, write nothing")
+    p.add_argument("--yes", action="store_true", help="expire also what a link that has long been silent has not read")
+
+
+def add_erase(verbs: Verbs, does: str) -> None:
+    p = verbs.add("erase", does, erase)
+    p.add_argument("--cluster", required=True)
+    p.add_argument("--topic", required=True, help=TOPIC_FORM)
+    p.add_argument("--where", required=True, metavar="SQL", help="which messages, such as \"key = 'customer 7'\"")
+    add_dry_run(p)
+
+
+def add_doctor(verbs: Verbs, does: str) -> None:
+    verbs.add("doctor", does, doctor)
+
+
+def verify(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    report = verifying.verify(start_spark("geo verify"), config, check_topic_glob(args.topic))
+    output.data(report.to_json())
+    output.text(*report.lines())
+    return 0 if report.clean else 1
+
+
+def maintain(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    config.cluster(args.cluster)
+    done = maintaining.maintain(
+        start_spark("geo maintain"), config, args.cluster, check_topic_glob(args.topic), dry_run=args.dry_run, yes=args.yes
+    )
+    output.data({"dry_run": args.dry_run, "tables": [asdict(one) for one in done]})
+    removed, compacted = ("would be removed", "would be compacted") if args.dry_run else ("removed", "compacted")
+    for one in done:
+        for day in one.expired:
+            output.text(f"{one.table}: {day.day} expired, {day.rows:,} rows, {day.files:,} files, {day.bytes:,} bytes {removed}")
+        for held in one.held:
+            days = ", ".join(map(str, held.days))
+            hint = "; --yes removes them all the same" if held.silent and not args.yes else ""
+            output.text(f"{one.table}: {days} expired, but {held.link} has not read all of it: {held.why}{hint}")
+        for day in one.compacted:
+            output.text(f"{one.table}: {day.day}, {day.files:,} files, {day.bytes:,} bytes {compacted}")
+        if one.log is not None and (one.log.commits or one.log.held_by):
+            why = f"; more is held by {one.log.held_by}" if one.log.held_by else ""
+            output.text(f"{one.table}: {one.log.commits:,} commits {removed} from its log, {one.log.kept:,} stay{why}")
+        if one.superseded_rows:
+            output.text(f"{one.table}: {one.superseded_rows:,} superseded rows {removed}")
+    return 0
+
+
+def erase(args: argparse.Namespace, output: Output) -> int:
+    config, topic = load(args.config), Topic.parse(args.topic)
+    config.cluster(args.cluster)
+    done = erasing.erase(start_spark("geo erase"), config, args.cluster, topic, args.where, dry_run=args.dry_run)
+    output.data({**asdict(done), "dry_run": args.dry_run})
+    output.text(f"{topic} in {args.cluster}: {done.messages:,} messages " + ("would be emptied" if args.dry_run else "emptied"))
+    if done.version is not None:
+        output.text(
+            f"Files with the old content stay for {done.files_gone_after.removeprefix('interval ')}, then `geo maintain` removes them. "
+            "Other clusters keep theirs until it is run there."
+        )
+    return 0
+
+
+def doctor(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    findings = examine(start_spark("geo doctor"), config)
+    output.data([{"level": f.level, "where": f.where, "what": f.what, "fix": f.fix} for f in findings])
+    for f in findings:
+        output.text(f"{f.level:5} {f.where}: {f.what}" + (f"\n      fix: {f.fix}" if f.fix else ""))
+    return 1 if any(f.level == "error" for f in findings) else 0

@@ -1,0 +1,83 @@
+"""`geo publish`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, from_1_to
+from geo.cli.output import Output
+from geo.cli.running import start_spark, stop_on_signals
+from geo.config import load
+from geo.errors import UsageError
+from geo.log.publish import DEFAULT_PRODUCER, PublishStream, publish_json_lines, publish_kafka
+from geo.log.publish_work import Publishing
+from geo.log.sources import jsonl, kafka
+from geo.names import Topic
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+
+
+def add_publish(verbs: Verbs, does: str) -> None:
+    p = verbs.add("publish", does, publish)
+    p.add_argument("--cluster", required=True, help="the cluster in which the messages are written")
+    p.add_argument("--topic", required=True, help=TOPIC_FORM)
+    source = p.add_mutually_exclusive_group(required=True)
+    source.add_argument("--jsonl", metavar="PATH", help="a JSON lines file or a directory of them")
+    source.add_argument("--kafka", metavar="BOOTSTRAP", help="host:port,… of a Kafka cluster; see `kafka` in the configuration")
+    p.add_argument("--kafka-topic", metavar="K", help="the Kafka topic to read, one ledger per partition")
+    p.add_argument(
+        "--kafka-start",
+        choices=("earliest", "latest"),
+        default="earliest",
+        help="where nothing was read yet (default: %(default)s)",
+    )
+    p.add_argument("--accept-lost", action="store_true", help="continue behind Kafka offsets that are gone")
+    p.add_argument("--producer", default=DEFAULT_PRODUCER, help="name under which progress is kept (default: %(default)s)")
+    p.add_argument("--rejects", metavar="DIR", help="where lines or records that cannot be published are listed")
+    p.add_argument(
+        "--batch-bytes",
+        type=from_1_to(2**31, "a number of bytes, from 1 to 2 GiB"),
+        default=jsonl.BATCH_BYTES,
+        help=f"most bytes of files in one commit (default: {jsonl.BATCH_BYTES // 2**20} MiB)",
+    )
+    p.add_argument(
+        "--batch-rows",
+        type=from_1_to(10_000_000, "a number of records, from 1 to 10000000"),
+        default=kafka.BATCH_ROWS,
+        help="most Kafka records in one commit (default: %(default)s)",
+    )
+    add_running(p)
+
+
+def publish(args: argparse.Namespace, output: Output) -> int:
+    parse_trigger(args.trigger)
+    config, topic = load(args.config), Topic.parse(args.topic)
+    config.cluster(args.cluster)
+    if (args.kafka is None) != (args.kafka_topic is None):
+        raise UsageError("--kafka BOOTSTRAP and --kafka-topic K belong together.")
+    common: dict[str, Any] = {
+        "config": config, "cluster": args.cluster, "producer": args.producer, "trigger": args.trigger,
+        "rejects": args.rejects,
+    }  # fmt: skip
+    spark = start_spark("geo publish")
+
+    def begin(take_over: bool) -> PublishStream:
+        if args.kafka is not None:
+            return publish_kafka(
+                spark, args.kafka, args.kafka_topic, topic, begin=args.kafka_start, batch_rows=args.batch_rows,
+                accept_lost=args.accept_lost, take_over=take_over, **common,
+            )  # fmt: skip
+        return publish_json_lines(spark, args.jsonl, topic, batch_bytes=args.batch_bytes, take_over=take_over, **common)
+
+    runner = Publishing(begin, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over)
+    stop_on_signals(runner.stop)
+    done = runner.run()
+    rejects_file = runner.work.rejects_file
+    output.data(
+        {"topic": str(topic), "cluster": args.cluster, "producer": args.producer, "published": done.rows, "rejected": done.rejected,
+         "commits": done.commits, "rejects_file": rejects_file}
+    )  # fmt: skip
+    output.text(f"{topic} in {args.cluster}: {done.rows:,} messages published in {done.commits} commits by {args.producer}")
+    if done.rejected:
+        output.text(f"{done.rejected:,} rejected, each with its place and reason in {rejects_file}")
+    return 0

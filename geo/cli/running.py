@@ -1,0 +1,63 @@
+"""Starting Spark for a verb, and stopping what it runs when a signal asks for that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from geo.cli.output import Output
+from geo.config.model import Config
+from geo.faults import FAULTS, session_is_gone
+from geo.session import session
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.files import check_folder
+from geo.text import first_line
+
+
+def start_spark(name: str) -> SparkSession:
+    """Only now: parsing and configuration errors need no JVM. What that prints by itself (VACUUM does) goes to stderr."""
+    sys.stdout.flush()
+    ours = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        return session(name)
+    finally:
+        os.dup2(ours, 1)
+        os.close(ours)
+
+
+def read_each(
+    spark: SparkSession, config: Config, read: Callable[[ClusterTables], list[dict[str, Any]]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows that `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason."""
+    found: list[dict[str, Any]] = []
+    unreadable: list[dict[str, Any]] = []
+    for name, cluster in config.clusters.items():
+        try:
+            tables = connect(spark, cluster)
+            if tables.location is not None:
+                check_folder(tables.location)
+            found += read(tables)
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            unreadable.append({"cluster": name, "cannot_be_read": first_line(error)})
+    return found, unreadable
+
+
+def say_unreadable(output: Output, unreadable: list[dict[str, Any]]) -> int:
+    """Say which clusters could not be read. Returns the exit code."""
+    for one in unreadable:
+        output.text(f"{one['cluster']}: cannot be read: {one['cannot_be_read']}")
+    return 1 if unreadable else 0
+
+
+def stop_on_signals(stop: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT call `stop`, which lets the running batch end first."""
+    signal.signal(signal.SIGTERM, lambda *_: stop())
+    signal.signal(signal.SIGINT, lambda *_: stop())

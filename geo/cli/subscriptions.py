@@ -1,0 +1,293 @@
+"""`geo consume`, `geo subscriptions …`, `geo failover`."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import logging
+import re
+from dataclasses import asdict
+
+from pyspark.sql import DataFrame, Row
+
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_glob, add_running, from_1_to, place, seconds
+from geo.cli.arguments import start as parse_start
+from geo.cli.output import Output
+from geo.cli.running import start_spark, stop_on_signals
+from geo.config import Config, load
+from geo.errors import UnsafeError, UsageError
+from geo.names import Topic, check_subscription, check_topic_glob
+from geo.streams.trigger import parse_trigger
+from geo.subscription import changes
+from geo.subscription import failover as moving
+from geo.subscription import status as statuses
+from geo.subscription.acks.fold_query import Folding
+from geo.subscription.consumer import Subscription
+from geo.subscription.consumer.dispatcher import Listener
+from geo.subscription.consumer.run import TRIGGER
+from geo.subscription.consumer.settings import MOST_REDELIVERIES
+from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
+from geo.subscription.status import list_subscriptions
+from geo.text import printable
+
+log = logging.getLogger(__name__)
+
+BATCH_ROWS = 1_000
+"""Messages that are printed, and held, at once."""
+
+
+def add_consume(verbs: Verbs, does: str) -> None:
+    p = verbs.add("consume", does, consume)
+    _add_named(p, cluster="the cluster whose log is read")
+    p.add_argument("--limit", type=from_1_to(10**12, "a number of messages"), metavar="N", help="stop after so many messages")
+    p.add_argument("--for", type=seconds, dest="for_s", metavar="SECONDS", help="stop after so long")
+    p.add_argument("--ack", default="all", metavar="all|none|REGEX", help="acknowledge all (default), none, or by the key")
+    _add_start(p, "where a subscription begins that is not there yet")
+    p.add_argument(
+        "--redelivery-delay",
+        type=seconds,
+        default=REDELIVERY_DELAY_S,
+        metavar="SECONDS",
+        help=f"of what is not acknowledged (default: {REDELIVERY_DELAY_S:.0f})",
+    )
+    p.add_argument(
+        "--max-redeliveries",
+        type=from_1_to(MOST_REDELIVERIES, f"a number from 1 to {MOST_REDELIVERIES}"),
+        metavar="N",
+        help="then a message goes to TOPIC-S-DLQ (default: it comes back until it is acknowledged)",
+    )
+    add_running(p, default=TRIGGER, also="also available-now: what is there")
+
+
+def add_subscriptions(verbs: Verbs, does: str) -> None:
+    of = verbs.add_noun("subscriptions", does)
+    add_glob(of.add("list", "list the subscriptions of every cluster", list_all))
+    p = of.add("create", "create a subscription without consuming", create)
+    _add_named(p, cluster="where the record is written; links bring it to the others")
+    _add_start(p, "where it begins")
+    _add_named(of.add("status", "how far a subscription is in every cluster, and why one is behind", status))
+    p = of.add("reset", "let a subscription begin again somewhere, in every cluster", reset)
+    _add_named(p, cluster="by whose log the place is found")
+    where = "TIME as 2026-11-21T12:00:00Z, MESSAGE_ID as eu:7:42"
+    p.add_argument("--to", required=True, type=place, metavar="earliest|latest|TIME|MESSAGE_ID", help=where)
+    add_dry_run(p, "say what it would repeat or skip, write nothing")
+    p.add_argument("--yes", action="store_true", help="do it")
+    p = of.add("delete", "delete a subscription in every cluster", delete)
+    _add_named(p, cluster="where the record is written; links bring it to the others")
+    p.add_argument("--yes", action="store_true", help="do it")
+    p = of.add("fold", "fold acknowledgements into system/cursors, and publish compact records", fold)
+    p.add_argument("--cluster", required=True, help="the cluster whose acknowledgements are folded")
+    add_running(p)
+
+
+def add_failover(verbs: Verbs, does: str) -> None:
+    p = verbs.add("failover", does, failover)
+    _add_named(p)
+    p.add_argument("--from", required=True, dest="source", metavar="A", help="where it was consumed")
+    p.add_argument("--to", required=True, dest="target", metavar="B", help="where it will be")
+    p.add_argument(
+        "--wait",
+        type=seconds,
+        default=moving.WAIT_S,
+        metavar="SECONDS",
+        help=f"for a consumer that still runs (default: {moving.WAIT_S:.0f})",
+    )
+    add_dry_run(p, "say what will be repeated, write nothing")
+
+
+def _add_named(p: argparse.ArgumentParser, *, cluster: str | None = None) -> None:
+    if cluster is not None:
+        p.add_argument("--cluster", required=True, help=cluster)
+    p.add_argument("--topic", required=True, help=TOPIC_FORM)
+    p.add_argument("--subscription", required=True, metavar="S", help="the named consumer group")
+
+
+def _add_start(p: argparse.ArgumentParser, does: str) -> None:
+    p.add_argument(
+        "--start", type=parse_start, metavar="earliest|latest|TIME", default="latest", help=f"{does} (default: %(default)s)"
+    )
+
+
+def consume(args: argparse.Namespace, output: Output) -> int:
+    parse_trigger(args.trigger)
+    config, topic = _named(args)
+    config.cluster(args.cluster)
+    acknowledged = _which(args.ack)
+    subscription = Subscription(
+        start_spark("geo consume"),
+        topic,
+        args.subscription,
+        config=config,
+        cluster=args.cluster,
+        start=args.start,
+        redelivery_delay_s=args.redelivery_delay,
+        max_redeliveries=args.max_redeliveries,
+        batch_rows=BATCH_ROWS,
+        take_over=args.take_over,
+    )
+
+    def listener(messages: DataFrame) -> DataFrame | None:
+        for row in messages.collect():
+            _print(row, output)
+        return acknowledged(messages)
+
+    stop_on_signals(subscription.stop)
+    done = subscription.run(listener, trigger=args.trigger, limit=args.limit, for_s=args.for_s)
+    counts = ", ".join(
+        f"{count:,} {what.replace('_', ' ')}" for what, count in asdict(done).items() if count or what == "delivered"
+    )
+    log.info("%s: %s", subscription, counts)
+    return 0
+
+
+def _which(ack: str) -> Listener:
+    """Of some messages those that `--ack` acknowledges."""
+    if ack in ("all", "none"):
+        return lambda messages: messages if ack == "all" else None
+    try:
+        re.compile(ack)
+    except re.error as error:
+        raise UsageError(f"--ack {ack!r} is neither all nor none nor a regular expression: {error}") from None
+    return lambda messages: messages.where(messages["key"].rlike(ack))
+
+
+def _print(row: Row, output: Output) -> None:
+    fields = row.asDict(recursive=True)
+    payload = fields.pop("payload")
+    for name in ("event_time", "producer", "replicate_to"):  # what is missing is not shown
+        if fields[name] is None:
+            del fields[name]
+    if payload is not None:
+        try:
+            fields["payload"] = bytes(payload).decode("utf-8")
+        except UnicodeDecodeError:
+            fields["payload_base64"] = base64.b64encode(payload).decode()
+    else:
+        fields["payload"] = None
+    output.line(fields)
+    message_id = f"{fields.pop('origin')}:{fields.pop('ledger_id')}:{fields.pop('entry_id')}"
+    said = {name: value for name, value in fields.items() if value not in (None, {}) and (name, value) != ("redelivery_count", 0)}
+    shown = (f"{name}={printable(str(value))}" for name, value in said.items())
+    output.text("  ".join([message_id, *shown]))
+
+
+def list_all(args: argparse.Namespace, output: Output) -> int:
+    found = list_subscriptions(start_spark("geo subscriptions"), load(args.config), check_topic_glob(args.topic))
+    output.data([asdict(one) for one in found])
+    output.table(
+        ("TOPIC", "SUBSCRIPTION", "CLUSTER", "STATE", "EPOCH", "ACKNOWLEDGED"),
+        [
+            (o.topic, o.subscription, o.cluster, "deleted" if o.deleted else "consumed" if o.runs else "idle", o.epoch,
+             f"{o.acknowledged:,}")
+            for o in found
+        ],
+    )  # fmt: skip
+    return 0
+
+
+def create(args: argparse.Namespace, output: Output) -> int:
+    config, topic = _named(args)
+    state = changes.create(start_spark("geo subscriptions"), config, args.cluster, topic, args.subscription, args.start)
+    output.data({"topic": str(topic), "subscription": args.subscription, "cluster": args.cluster, "epoch": state.epoch.counter})
+    output.text(f"subscription {args.subscription} of {topic} begins at {args.start}; links bring it to the other clusters")
+    return 0
+
+
+def reset(args: argparse.Namespace, output: Output) -> int:
+    config, topic = _named(args)
+    given = (config, args.cluster, topic, args.subscription, args.to)
+    spark = start_spark("geo subscriptions")
+    done = changes.reset(spark, *given, dry_run=args.dry_run or not args.yes)
+    output.data({**asdict(done), "dry_run": args.dry_run or not args.yes})
+    what = f"subscription {args.subscription} of {topic} at {args.to}, as {args.cluster} holds it"
+    effect = f"{done.repeated:,} acknowledged messages are delivered again, {done.skipped:,} waiting ones are skipped"
+    output.text(f"{what}: {effect}")
+    if not args.dry_run and not args.yes:
+        raise UnsafeError("nothing was changed: this moves the subscription in every cluster. Run it again with --yes.")
+    return 0
+
+
+def delete(args: argparse.Namespace, output: Output) -> int:
+    config, topic = _named(args)
+    if not args.yes:
+        raise UnsafeError(
+            f"this deletes subscription {args.subscription} of {topic} in every cluster, with all it acknowledged. "
+            "Run it again with --yes."
+        )
+    changes.delete(start_spark("geo subscriptions"), config, args.cluster, topic, args.subscription)
+    output.data({"topic": str(topic), "subscription": args.subscription, "cluster": args.cluster, "deleted": True})
+    output.text(f"subscription {args.subscription} of {topic} is deleted; links tell the other clusters")
+    return 0
+
+
+def status(args: argparse.Namespace, output: Output) -> int:
+    config, topic = _named(args)
+    found = statuses.status(start_spark("geo subscriptions"), config, topic, args.subscription)
+    output.data([asdict(one) for one in found])
+    for one in found:
+        if one.unreadable is not None:
+            output.text(f"{one.cluster}: cannot be read: {one.unreadable}")
+            continue
+        runs = "deleted" if one.deleted else "a consumer runs" if one.runs else "no consumer runs"
+        head = f"{one.cluster}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {one.backlog:,} messages"
+        output.text(head + (f", moved {one.moved}" if one.moved else ""))
+        for ledger, end in one.mark_delete.items():
+            beyond = one.ranges_beyond.get(ledger, 0)
+            output.text(f"  {ledger}: mark-delete {end}" + (f", {beyond:,} ranges beyond" if beyond else ""))
+        for peer in one.peers:
+            newest = f"newest acknowledgement {peer.age_s:,.1f} s old" if peer.age_s is not None else "no acknowledgement yet"
+            output.text(f"  from {peer.cluster}: {newest}" + (f"; behind: {peer.behind}" if peer.behind else ""))
+        for reason, count in one.refused.items():
+            output.text(f"  {count:,} records refused: {reason}")
+    return 0
+
+
+def failover(args: argparse.Namespace, output: Output) -> int:
+    config, topic = _named(args)
+    config.cluster(args.source), config.cluster(args.target)
+    done = moving.failover(
+        start_spark("geo failover"), config, topic, args.subscription, args.source, args.target,
+        dry_run=args.dry_run, wait_s=args.wait,
+    )  # fmt: skip
+    output.data(asdict(done))
+    last = f"{done.last_acknowledged:%Y-%m-%d %H:%M:%S} UTC" if done.last_acknowledged else "never"
+    of_source = {
+        "stopped": f"no consumer runs in {done.source}, all it acknowledged is known",
+        "running": f"a consumer still runs in {done.source}: what it acknowledges from now on is repeated unless a link brings it in time",
+        "killed": f"the consumer in {done.source} did not shut down cleanly; its last acknowledgement was at {last}",
+        "unknown": f"{done.source} cannot be read ({done.source_unreadable}); its last acknowledgement that came here was at {last}",
+    }
+    output.text(of_source[done.consumer])
+    output.text(f"{done.acknowledged:,} messages are acknowledged, {done.brought:,} of them {done.target} did not know of before")
+    output.text(
+        f"{done.target} delivers {done.to_deliver:,} messages, of which {done.repeated:,} were delivered before and not acknowledged"
+        + (f": {done.repeated_ids}" if done.repeated else "")
+    )
+    if done.at_most_repeated > done.repeated:
+        output.text(f"at most {done.at_most_repeated:,} are repeated: what {done.source} processed and could not tell any more")
+    moved = f"{args.subscription} of {topic} moved from {done.source} to {done.target}"
+    output.text(f"recorded: {moved}; start its consumer in {done.target}" if done.recorded else "nothing was written")
+    return 0
+
+
+def fold(args: argparse.Namespace, output: Output) -> int:
+    parse_trigger(args.trigger)
+    config = load(args.config)
+    config.cluster(args.cluster)
+    folding = Folding(start_spark("geo subscriptions"), config, args.cluster, trigger=args.trigger, take_over=args.take_over)
+    stop_on_signals(folding.stop)
+    done = folding.run()
+    output.data(asdict(done))
+    output.text(f"{args.cluster}: {done.cursors:,} cursors written, {done.compacted:,} compact records published")
+    for namespace, why in done.unfinished.items():
+        output.text(f"{namespace}: {why}")
+    return 1 if done.unfinished else 0
+
+
+def _named(args: argparse.Namespace) -> tuple[Config, Topic]:
+    """The configuration and the topic, once both and the subscription's name are known to be right."""
+    config, topic = load(args.config), Topic.parse(args.topic)
+    check_subscription(args.subscription)
+    if getattr(args, "cluster", None) is not None:
+        config.cluster(args.cluster)
+    return config, topic

@@ -1,0 +1,121 @@
+"""`geo topics …`, `geo peek`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_glob, from_1_to
+from geo.cli.output import Output
+from geo.cli.running import read_each, say_unreadable, start_spark
+from geo.config import load
+from geo.log.admission import own_columns
+from geo.log.housekeeping import open_for_writing
+from geo.log.topic_log import is_message, newest
+from geo.log.topics import Registered, create_partitions, create_single, registered_topics, set_replication_clusters
+from geo.names import Topic, topic_glob_matches
+from geo.tables.cluster import ClusterTables, connect
+from geo.text import printable
+
+
+def add_topics(verbs: Verbs, does: str) -> None:
+    of_topics = verbs.add_noun("topics", does)
+    add_glob(of_topics.add("list", "list the topics of every cluster", list_topics))
+
+    p = of_topics.add("create", "create a topic in a cluster, or add partitions; links bring it to the others", create)
+    p.add_argument("--cluster", required=True)
+    p.add_argument("--topic", required=True, help=TOPIC_FORM)
+    count = from_1_to(10_000, "a number of partitions, from 1 to 10000")
+    p.add_argument(
+        "--partitions", type=count, metavar="N", help="NAME-partition-0 to NAME-partition-N-1; more than before adds some"
+    )
+    p.add_argument(
+        "--columns", metavar="SQL", help="a typed topic's own columns, such as 'amount DECIMAL(10,2), currency STRING'"
+    )
+
+    p = of_topics.add("set", "set a topic's policy in a cluster; it goes before the configuration's", set_policy)
+    p.add_argument("--cluster", required=True, help="out of which it holds")
+    p.add_argument("--topic", required=True, help=f"{TOPIC_FORM}; a partitioned topic: all its partitions")
+    policy = p.add_mutually_exclusive_group(required=True)
+    policy.add_argument("--replication-clusters", metavar="A,B,…", help="only links between these carry it; one alone: none does")
+    policy.add_argument("--inherit", action="store_true", help="again as the configuration says")
+
+
+def add_peek(verbs: Verbs, does: str) -> None:
+    p = verbs.add("peek", does, peek)
+    p.add_argument("--cluster", required=True)
+    p.add_argument("--topic", required=True)
+    p.add_argument("-n", type=from_1_to(10_000, "a number from 1 to 10000"), default=5, help="how many (default: %(default)s)")
+    p.add_argument("--payload", choices=("text", "hex"), help="show payloads too")
+
+
+def list_topics(args: argparse.Namespace, output: Output) -> int:
+    config, spark = load(args.config), start_spark("geo topics")
+
+    def topics(tables: ClusterTables) -> list[dict[str, Any]]:
+        listed = [one for one in registered_topics(tables) if topic_glob_matches(args.topic, one.topic)]
+        return [_listed(tables, one) for one in listed]
+
+    found, unreadable = read_each(spark, config, topics)
+    found.sort(key=lambda row: (row["topic"], row["cluster"]))
+    output.data([*found, *unreadable])
+    rows = [
+        (r["topic"], r["cluster"], "typed" if r["typed"] else "bytes", f"{r['messages']:,}", r["version"],
+         ",".join(r["replication_clusters"] or ["as configured"]))
+        for r in found
+    ]  # fmt: skip
+    output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION", "REPLICATION CLUSTERS"), rows)
+    return say_unreadable(output, unreadable)
+
+
+def _listed(tables: ClusterTables, registered: Registered) -> dict[str, Any]:
+    log = tables.log(registered.topic)
+    there = log.exists()
+    return {"topic": str(registered.topic), "cluster": tables.cluster.name, "typed": registered.typed,
+            "created_at": registered.created_at, "replication_clusters": registered.replication_clusters,
+            "version": log.latest_version() if there else None,
+            "messages": log.read().where(is_message()).count() if there else 0}  # fmt: skip
+
+
+def create(args: argparse.Namespace, output: Output) -> int:
+    config, topic = load(args.config), Topic.parse(args.topic)
+    cluster = config.cluster(args.cluster)
+    tables = open_for_writing(connect(start_spark("geo topics create"), cluster), config)
+    columns = own_columns(args.columns) if args.columns else []
+    if args.partitions is None:
+        create_single(tables, topic, columns)
+        created = [topic]
+    else:
+        created = create_partitions(tables, topic, args.partitions, columns)
+    output.data({"topic": str(topic), "cluster": args.cluster, "partitions": args.partitions, "created": list(map(str, created))})
+    for one in created:
+        output.text(f"{one} is in {args.cluster}")
+    return 0
+
+
+def set_policy(args: argparse.Namespace, output: Output) -> int:
+    config, topic = load(args.config), Topic.parse(args.topic)
+    cluster = config.cluster(args.cluster)
+    tables = open_for_writing(connect(start_spark("geo topics set"), cluster), config)
+    clusters = None if args.inherit else args.replication_clusters.split(",")
+    changed = set_replication_clusters(tables, config, topic, clusters)
+    output.data({"topics": list(map(str, changed)), "cluster": args.cluster, "replication_clusters": clusters})
+    for one in changed:
+        output.text(f"{one} in {args.cluster}: replication clusters {','.join(clusters) if clusters else 'as configured'}")
+    return 0
+
+
+def peek(args: argparse.Namespace, output: Output) -> int:
+    config, topic = load(args.config), Topic.parse(args.topic)
+    found = list(newest(connect(start_spark("geo peek"), config.cluster(args.cluster)), topic, args.n))
+    for message in found:
+        raw = message.pop("payload")
+        message["payload_bytes"] = None if raw is None else len(raw)
+        if args.payload and raw is not None:
+            message["payload"] = raw.hex() if args.payload == "hex" else raw.decode("utf-8", "replace")
+    output.data(found)
+    for message in found:
+        shown = {k: v for k, v in message.items() if v not in (None, {}) and k not in ("message_id", "columns")}
+        shown |= {k: v for k, v in message["columns"].items() if v is not None}
+        output.text(f"{message['message_id']}  " + "  ".join(f"{k}={printable(str(v))}" for k, v in shown.items()))
+    return 0

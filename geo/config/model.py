@@ -1,0 +1,343 @@
+"""What a configuration says, as one frozen tree that cannot exist wrong: clusters, links and policies.
+
+An origin reaches a cluster by one link only, otherwise its messages would arrive twice. Pure: no Spark, clock or I/O. The
+YAML form is in `reader.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from types import MappingProxyType
+from typing import Literal, cast, get_args
+
+from geo.config.secret import SECRET_FORMS, Secret
+from geo.config.yaml_nodes import MAX_DURATION_S, check_location, contains, suggestion
+from geo.errors import ConfigError, UsageError
+from geo.names import (
+    ACKS,
+    ALL_TOPICS,
+    Topic,
+    check_cluster,
+    check_topic_glob,
+    glob_names_system_topics,
+    namespace_glob_matches,
+    topic_glob_matches,
+)
+from geo.text import show
+
+Start = Literal["earliest", "latest"]
+
+Carry = Literal["messages", "acks", "both"]
+"""What crosses a link: messages of topics, acknowledgements of subscriptions, or both."""
+
+Local = Mapping[str, Sequence[str] | None]
+"""By cluster, the replication clusters that its own registry has for a topic; None or left out: it has none."""
+
+LONGEST_OUTAGE_S = 7 * 86_400
+"""A week: somebody notices, and has time."""
+
+OWNER_TIMEOUT_S = 5 * 60
+"""An owner on another host that gave no sign of life for so long is replaced without a person: longer than a pause of garbage
+collection or a slow commit, and than clocks differ; the fence makes it safe if it lived after all."""
+
+LEAST_OWNER_TIMEOUT_S = 30
+
+# Unity Catalog and Hive take more when quoted; these never need more than quoting.
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
+_CONF_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
+
+_LOOKS_SECRET = re.compile(r"key|secret|passw|token|credential|(?<![a-z])sas(?![a-z])", re.IGNORECASE)
+# fs.s3a.aws.credentials.provider and its like name a class: how instance roles are used, with no secret at all.
+_NAMES_A_CLASS = re.compile(r"\.provider(\.type)?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One region's storage: tables below `root`, or in `catalog`.`schema`; exactly one of the two. UsageError if not.
+
+    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end. `single_driver`: one driver at a time does all
+    that writes this cluster, which is what makes plain S3 safe.
+    """
+
+    name: str
+    root: str | None = None
+    catalog: str | None = None
+    schema: str | None = None
+    checkpoints: str = ""
+    # Not in the repr: that a value does not look secret is a guess.
+    spark_conf: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
+    single_driver: bool = False
+    owner_timeout_s: int = OWNER_TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        check_cluster(self.name)
+        if not LEAST_OWNER_TIMEOUT_S <= self.owner_timeout_s <= MAX_DURATION_S:
+            raise UsageError(
+                f"cluster {self.name}: owner_timeout {self.owner_timeout_s} s; allowed: {LEAST_OWNER_TIMEOUT_S} to {MAX_DURATION_S}"
+            )
+        if (self.root is None) == (self.catalog is None):
+            raise UsageError(f"cluster {self.name}: expected either root, or catalog and schema")
+        if (self.catalog is None) != (self.schema is None):
+            raise UsageError(f"cluster {self.name}: catalog and schema belong together")
+        for identifier in (self.catalog, self.schema):
+            if identifier is not None:
+                check_identifier(identifier)
+        if not self.checkpoints:
+            if self.root is None:
+                raise UsageError(f"cluster {self.name}: checkpoints (a path or URI) is required with a catalog")
+            object.__setattr__(self, "checkpoints", f"{self.root}/checkpoints")
+        for location in self.locations:
+            check_location(location)
+        for tables in ("topics", "system"):
+            if self.root is not None and contains(f"{self.root}/{tables}", self.checkpoints):
+                raise UsageError(f"cluster {self.name}: checkpoints would lie among its tables, in <root>/{tables}")
+        for key, value in self.spark_conf.items():
+            check_conf(key, value)
+        object.__setattr__(self, "spark_conf", MappingProxyType(dict(self.spark_conf)))
+
+    @property
+    def database(self) -> tuple[str, str] | None:
+        """Catalog and schema as the catalog compares them, with case folded."""
+        return (self.catalog.lower(), self.schema.lower()) if self.catalog and self.schema else None
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """The folders that are this cluster's alone."""
+        return (self.checkpoints,) if self.root is None else (self.root, self.checkpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Replication from `source` into `target`; `origins` left empty is the source alone. UsageError if impossible."""
+
+    source: str
+    target: str
+    topics: tuple[str, ...] = (ALL_TOPICS,)
+    start: Start = "earliest"
+    origins: tuple[str, ...] = ()
+    carry: Carry = "both"
+
+    def __post_init__(self) -> None:
+        check_cluster(self.source)
+        check_cluster(self.target)
+        if self.source == self.target:
+            raise UsageError(f"link {self.name}: a cluster needs no link to itself")
+        check_start(self.start)
+        check_carry(self.carry)
+        if not self.topics:
+            raise UsageError(f"link {self.name}: topics is empty; leave it out for all topics")
+        for glob in self.topics:
+            check_topic_glob(glob)
+        object.__setattr__(self, "origins", self.origins or (self.source,))
+        for origin in self.origins:
+            check_cluster(origin)
+        if len(set(self.origins)) < len(self.origins):
+            raise UsageError(f"link {self.name}: origins has a cluster twice")
+        if self.target in self.origins:
+            raise UsageError(f"link {self.name}: origins has the target, whose own messages would come back")
+
+    @property
+    def name(self) -> str:
+        """`source->target`, by which people and checkpoints call the link."""
+        return f"{self.source}->{self.target}"
+
+    def carries(self, topic: Topic) -> bool:
+        """Whether the link's globs match the topic and it carries such topics. A policy has a say too: see `Config.links_of`.
+
+        Acknowledgements travel with a namespace: a link that carries one topic of it carries those of all.
+        """
+        if topic.name == ACKS:
+            return self.carry != "messages" and any(namespace_glob_matches(glob, topic) for glob in self.topics)
+        return self.carry != "acks" and any(topic_glob_matches(glob, topic) for glob in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicy:
+    """What holds for the topics that match. `message_ttl_s` None: messages do not expire. `replication_clusters` None: all."""
+
+    match: str = ALL_TOPICS
+    message_ttl_s: int | None = None
+    replication_clusters: tuple[str, ...] | None = None
+    longest_outage_s: int = LONGEST_OUTAGE_S
+
+    def __post_init__(self) -> None:
+        check_topic_glob(self.match)
+        for name, seconds in (("message_ttl_s", self.message_ttl_s), ("longest_outage_s", self.longest_outage_s)):
+            if seconds is not None and not 0 < seconds <= MAX_DURATION_S:
+                raise UsageError(f"{name} {seconds}; allowed: 1 to {MAX_DURATION_S}")
+        for cluster in self.replication_clusters or ():
+            check_cluster(cluster)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All clusters, links and policies. Raises ConfigError with everything in which they contradict each other."""
+
+    path: str
+    clusters: Mapping[str, Cluster]
+    links: tuple[Link, ...] = ()
+    policies: tuple[TopicPolicy, ...] = ()
+    kafka: Mapping[str, Mapping[str, str | Secret]] = field(default_factory=dict, repr=False)
+    """Settings of kafka-python by bootstrap servers."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clusters", MappingProxyType(dict(self.clusters)))
+        object.__setattr__(self, "kafka", MappingProxyType({k: MappingProxyType(dict(v)) for k, v in self.kafka.items()}))
+        for name, cluster in self.clusters.items():
+            if name != cluster.name:
+                raise ConfigError([f"{self.path}: cluster {cluster.name} stands under the name {show(name)}"])
+        problems: list[tuple[object, str]] = [*cluster_problems(list(self.clusters.values()))]
+        problems += [*link_problems(self.links, self.clusters), *gaps(self.links)]
+        problems += _policy_problems(self.policies, self.clusters)
+        if not self.clusters:
+            problems.append((self, "expected at least one cluster"))
+        if problems:
+            raise ConfigError([f"{self.path}: {message}" for _, message in problems])
+
+    def cluster(self, name: str) -> Cluster:
+        """The cluster of that name, or UsageError."""
+        return self.clusters[check_known(name, self.clusters)]
+
+    def link(self, source: str, target: str) -> Link:
+        """The link from source to target, or UsageError."""
+        self.cluster(source), self.cluster(target)
+        for link in self.links:
+            if (link.source, link.target) == (source, target):
+                return link
+        found = ", ".join(link.name for link in self.links) or "none"
+        raise UsageError(f"{self.path} has no link {source}->{target}; links: {found}")
+
+    def inbound(self, target: str) -> tuple[Link, ...]:
+        """The links into a cluster: those that run there."""
+        self.cluster(target)
+        return tuple(link for link in self.links if link.target == target)
+
+    def policy(self, topic: Topic) -> TopicPolicy:
+        """The first policy that matches the topic; without one, nothing expires.
+
+        For a system topic it must name such topics (`persistent://*/*/__acks`): a TTL that is meant for messages would take
+        acknowledgements away before the messages they name.
+        """
+        matching = (policy for policy in self.policies if topic_glob_matches(policy.match, topic))
+        return next((one for one in matching if not topic.is_system or glob_names_system_topics(one.match)), TopicPolicy())
+
+    def links_of(self, topic: Topic, local: Local = MappingProxyType({})) -> tuple[Link, ...]:
+        """The links that replicate the topic: their globs match it, and both ends are among its replication clusters.
+
+        What the registry of a link's source says (`local`, as far as it was read) goes before the policy here.
+        """
+        ours = self.policy(topic).replication_clusters
+
+        def replicates(link: Link) -> bool:
+            among = local.get(link.source) or ours
+            return link.carries(topic) and (among is None or (link.source in among and link.target in among))
+
+        return tuple(filter(replicates, self.links))
+
+    def hubs(self, origin: str, target: str, topic: Topic, local: Local = MappingProxyType({})) -> tuple[str, ...] | None:
+        """The clusters a message of origin passes on its way to target, in order: () when it goes directly.
+
+        None when it does not get there; () also from a cluster to itself. There is at most one way. `local` as in `links_of`.
+        """
+        self.cluster(origin), self.cluster(target)
+        return _way(self.links_of(topic, local), origin, target)
+
+
+def cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str]]:
+    """Clusters that would write into each other's storage."""
+    for at, cluster in enumerate(clusters):
+        for other in clusters[:at]:
+            if cluster.database is not None and cluster.database == other.database:
+                database = f"{cluster.catalog}.{cluster.schema}"
+                yield cluster, f"cluster {cluster.name} has the catalog and schema of {other.name}: {database}"
+            for mine, theirs in product(cluster.locations, other.locations):
+                if contains(mine, theirs) or contains(theirs, mine):
+                    yield cluster, f"cluster {cluster.name} shares storage with {other.name}: {mine} and {theirs}"
+                    break  # the roots; their checkpoints follow from them
+
+
+def link_problems(links: Sequence[Link], clusters: Collection[str]) -> Iterator[tuple[Link, str]]:
+    """Links of clusters that do not exist, and messages that would arrive twice."""
+    for at, link in enumerate(links):
+        for name in dict.fromkeys((link.source, link.target, *link.origins)):
+            if name not in clusters:
+                yield link, f"link {link.name}: {_unknown(name, clusters)}"
+        for other in links[:at]:
+            if other.name == link.name:
+                yield link, f"link {link.name} is there twice; put the globs of both in one"
+            elif other.target == link.target:
+                for origin in sorted({*link.origins} & {*other.origins}):
+                    message = f"origin {origin} already reaches {link.target} by {other.name}"
+                    yield (
+                        link,
+                        f"link {link.name}: {message}; allowed: one link for an origin, whatever its topics",
+                    )
+
+
+def _policy_problems(policies: Sequence[TopicPolicy], clusters: Collection[str]) -> Iterator[tuple[TopicPolicy, str]]:
+    for policy in policies:
+        for name in policy.replication_clusters or ():
+            if name not in clusters:
+                yield policy, f"policy {policy.match}: {_unknown(name, clusters)}"
+
+
+def gaps(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:
+    """Links that forward what never reaches their source."""
+    for link in links:
+        for origin in link.origins:
+            if _way(links, origin, link.source) is None:
+                message = f"origin {origin} does not reach {link.source}, which is to forward it"
+                yield link, f"link {link.name}: {message}; expected: a link into {link.source} with that origin"
+
+
+def _way(links: Sequence[Link], origin: str, target: str) -> tuple[str, ...] | None:
+    """The clusters between origin and target, in order; None when no way leads there."""
+    way: list[str] = []
+    here = target
+    while here != origin:
+        link = next((link for link in links if link.target == here and origin in link.origins), None)
+        if link is None or link.source in way:  # the latter: a ring, on which the origin is not
+            return None
+        here = link.source
+        way.append(here)
+    return tuple(reversed(way[:-1]))
+
+
+def check_known(name: str, clusters: Collection[str]) -> str:
+    if name not in clusters:
+        raise UsageError(_unknown(name, clusters))
+    return name
+
+
+def _unknown(name: str, clusters: Collection[str]) -> str:
+    return f"cluster {show(name)} is unknown; clusters: {', '.join(clusters)}{suggestion(name, clusters)}"
+
+
+def check_start(text: str) -> Start:
+    if text not in get_args(Start):
+        allowed = get_args(Start)
+        raise UsageError(f"{show(text)} is no start; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
+    return cast(Start, text)
+
+
+def check_carry(text: str) -> Carry:
+    if text not in get_args(Carry):
+        allowed = get_args(Carry)
+        raise UsageError(f"a link cannot carry {show(text)}; allowed: {', '.join(allowed)}{suggestion(text, allowed)}")
+    return cast(Carry, text)
+
+
+def check_identifier(text: str) -> str:
+    if not _IDENTIFIER.fullmatch(text):
+        raise UsageError(f"{show(text)} is no identifier; allowed: ASCII letters, digits, _ and -, at most 255")
+    return text
+
+
+def check_conf(key: str, value: str | Secret) -> None:
+    if not _CONF_KEY.fullmatch(key):
+        raise UsageError(f"{show(key)} is no Spark setting; allowed: ASCII letters, digits and . _ : / @ -")
+    if isinstance(value, str) and _LOOKS_SECRET.search(key) and not _NAMES_A_CLASS.search(key):
+        raise UsageError(f"{key} looks like a secret, its value (not shown) stands open; expected: {SECRET_FORMS}")

@@ -1,0 +1,236 @@
+"""The configuration: one YAML file, read into the frozen tree of `model.py`.
+
+    version: 1                             required
+    clusters:                              required, at least one; the name is lower case, as in `names.py`
+      eu:                                  either `root`, or `catalog` and `schema`
+        root: /data/eu                     a path, relative to this file, or a URI; tables are folders below it
+        catalog: prod                      tables are of a catalog, Unity Catalog or another
+        schema: geo_eu
+        checkpoints: /Volumes/geo/eu       a path or URI; default <root>/checkpoints, required with a catalog
+        spark_conf:                        Spark settings by which the cluster is reached; secrets only as references
+          fs.s3a.bucket.eu.access.key: secret://env/EU_KEY    or secret://file/ABSOLUTE_PATH
+        single_driver: false               true: one driver at a time does all that writes it. Without it plain S3 is not written
+        owner_timeout: 5 minutes           a runner on another host that is silent for so long is replaced; 30 seconds or more
+    links:                                 default none
+      - source: us                         required; the cluster that is read
+        target: eu                         required; the cluster that reads, runs the link and is written
+        topics: [persistent://*/*/*]       globs; default all
+        start: earliest                    or latest; default earliest
+        origins: [us]                      whose messages cross; default the source's. More: forwarding through a hub
+        carry: both                        or messages, or acks: only the acknowledgements of subscriptions; default both
+    topics:                                default none; the first match wins
+      - match: persistent://shop/*/*       required; a glob. System topics (__acks) only if its name starts with __
+        message_ttl: 7 days                <int> seconds|minutes|hours|days|weeks; default none, messages do not expire
+        longest_outage: 7 days             how long a link may be away and still find what it has to read; default 7 days
+        replication_clusters: [eu, us]     only links between these carry the topic; default all. One alone: no replication
+    kafka:                                 default none: PLAINTEXT; how Kafka is reached, by its bootstrap servers
+      broker-1:9092,broker-2:9092:
+        security_protocol: SASL_SSL        settings of kafka-python, those of KAFKA_SETTINGS; secrets only as references
+        sasl_plain_password: secret://env/KAFKA_PASSWORD
+
+Every finding is reported with its line, all at once. What the tree itself allows is in `model.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from geo.config.model import (
+    LONGEST_OUTAGE_S,
+    OWNER_TIMEOUT_S,
+    Cluster,
+    Config,
+    Link,
+    TopicPolicy,
+    check_carry,
+    check_conf,
+    check_identifier,
+    check_known,
+    check_start,
+    cluster_problems,
+    gaps,
+    link_problems,
+)
+from geo.config.secret import SECRET_FORMS, Secret
+from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, duration_s, line_of, resolve_location
+from geo.errors import ConfigError, UsageError
+from geo.names import ALL_TOPICS, check_cluster, check_topic_glob
+from geo.text import show
+
+VERSION = "1"
+
+KAFKA_SETTINGS = (
+    "security_protocol", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password", "ssl_cafile", "ssl_certfile",
+    "ssl_keyfile", "ssl_password", "ssl_check_hostname", "client_id",
+)  # fmt: skip
+_KAFKA_SECRETS = ("sasl_plain_password", "ssl_password")
+
+
+def load(path: str | Path) -> Config:
+    """The configuration in the file. Raises ConfigError: every finding as `file:line: what, allowed, suggestion`."""
+    try:
+        # Bounded before it is read: a path to the wrong file should not fill the memory. UTF-8 has up to 4 bytes.
+        with open(path, "rb") as file:
+            text = file.read(4 * MAX_CHARACTERS + 1).decode("utf-8")
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{path}:{line}: not UTF-8; save the file in that encoding"]) from None
+    return parse(text, path=path)
+
+
+def parse(text: str, *, path: str | Path) -> Config:
+    """As `load`, of a text that is already read; `path` is for messages and as the start of relative paths."""
+    reader = Reader(str(path))
+    document = reader.document(text)
+    fields = reader.fields(document, "the configuration", ("version", "clusters"), ("links", "topics", "kafka"))
+    if "version" in fields and reader.word(fields["version"], "version", _check_version) is None:
+        reader.finish()  # by another version every key may mean something else: nothing below is worth reading
+
+    base = os.path.dirname(os.path.abspath(path))
+    entries = reader.entries(fields.get("clusters"), "clusters")
+    clusters: dict[str, Cluster] = {}
+    lines: dict[int, int] = {}  # of each cluster and link, by id(): two equal links are still two findings
+    for name, (key, node) in entries.items():
+        cluster = _read_cluster(reader, name, line_of(key), node, base)
+        if cluster is not None:
+            clusters[name], lines[id(cluster)] = cluster, line_of(key)
+    if isinstance(group := fields.get("clusters"), MappingNode) and not group.value:
+        reader.refuse(group, "clusters is empty; expected: at least one cluster")
+
+    links: list[Link] = []
+    link_nodes = reader.items(fields.get("links"), "links")
+    for node in link_nodes:
+        link = _read_link(reader, node, entries)
+        if link is not None:
+            links.append(link)
+            lines[id(link)] = line_of(node)
+    policies = [_read_policy(reader, node, entries) for node in reader.items(fields.get("topics"), "topics")]
+    kafka = {
+        servers: _read_kafka(reader, servers, node) for servers, (_, node) in reader.entries(fields.get("kafka"), "kafka").items()
+    }
+
+    problems: list[tuple[object, str]] = [*cluster_problems(list(clusters.values())), *link_problems(links, entries)]
+    if len(links) == len(link_nodes):  # otherwise the gap may be the link that could not be read
+        problems += gaps(links)
+    for where, message in problems:
+        reader.refuse(lines[id(where)], message)
+    reader.finish()
+    return Config(str(path), clusters, tuple(links), tuple(policy for policy in policies if policy is not None), kafka)
+
+
+def _read_cluster(reader: Reader, name: str, line: int, node: Node, base: str) -> Cluster | None:
+    def resolve(text: str) -> str:
+        return resolve_location(text, base)
+
+    what = f"cluster {show(name)}"
+    fields = reader.fields(
+        node, what, (), ("root", "catalog", "schema", "checkpoints", "spark_conf", "single_driver", "owner_timeout")
+    )
+    conf = _read_spark_conf(reader, fields.get("spark_conf"), what)
+
+    before = reader.refused
+    reader.attempt(line, lambda: check_cluster(name))
+    root = reader.text(fields.get("root"), f"{what}: root", resolve)
+    catalog = reader.word(fields.get("catalog"), f"{what}: catalog", check_identifier)
+    schema = reader.word(fields.get("schema"), f"{what}: schema", check_identifier)
+    checkpoints = reader.text(fields.get("checkpoints"), f"{what}: checkpoints", resolve)
+    single_driver = reader.word(fields.get("single_driver"), f"{what}: single_driver", _check_flag)
+    owner_timeout_s = reader.word(fields.get("owner_timeout"), f"{what}: owner_timeout", duration_s)
+    if reader.refused > before or not isinstance(node, MappingNode):
+        return None  # what is wrong is already said, and the rest would follow from it
+    return reader.attempt(
+        line,
+        lambda: Cluster(
+            name,
+            root,
+            catalog,
+            schema,
+            checkpoints or "",
+            conf,
+            single_driver=single_driver == "true",
+            owner_timeout_s=OWNER_TIMEOUT_S if owner_timeout_s is None else owner_timeout_s,
+        ),
+    )
+
+
+def _read_spark_conf(reader: Reader, node: Node | None, what: str) -> dict[str, str | Secret]:
+    conf: dict[str, str | Secret] = {}
+    for key, (_, value_node) in reader.entries(node, f"{what}: spark_conf").items():
+        value = reader.word(value_node, f"{what}: {show(key)}", partial(_conf_value, key))
+        if value is not None:
+            conf[key] = value
+    return conf
+
+
+def _read_kafka(reader: Reader, servers: str, node: Node) -> dict[str, str | Secret]:
+    what = f"kafka {show(servers)}"
+    settings: dict[str, str | Secret] = {}
+    for key, value_node in reader.fields(node, what, (), KAFKA_SETTINGS).items():
+        value = reader.word(value_node, f"{what}: {key}", partial(_kafka_value, key))
+        if value is not None:
+            settings[key] = value
+    return settings
+
+
+def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | None:
+    fields = reader.fields(node, "link", ("source", "target"), ("topics", "start", "origins", "carry"))
+    source = reader.word(fields.get("source"), "source", partial(check_known, clusters=clusters))
+    target = reader.word(fields.get("target"), "target", partial(check_known, clusters=clusters))
+    start = reader.word(fields.get("start"), "start", check_start)
+    carry = reader.word(fields.get("carry"), "carry", check_carry)
+    topics = _read_list(reader, fields.get("topics"), "topics", check_topic_glob)
+    origins = _read_list(reader, fields.get("origins"), "origins", partial(check_known, clusters=clusters))
+    if source is None or target is None:
+        return None
+    topics = topics or (ALL_TOPICS,)
+    return reader.attempt(line_of(node), lambda: Link(source, target, topics, start or "earliest", origins, carry or "both"))
+
+
+def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[str], str]) -> tuple[str, ...]:
+    items = reader.items(node, what)
+    if isinstance(node, SequenceNode) and not items:
+        reader.refuse(node, f"{what} is empty; leave it out for the default")
+    words = (reader.word(item, what, check) for item in items)
+    return tuple(word for word in words if word is not None)
+
+
+def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> TopicPolicy | None:
+    fields = reader.fields(node, "policy", ("match",), ("message_ttl", "longest_outage", "replication_clusters"))
+    match = reader.word(fields.get("match"), "match", check_topic_glob)
+    message_ttl_s = reader.word(fields.get("message_ttl"), "message_ttl", duration_s)
+    among = _read_list(
+        reader, fields.get("replication_clusters"), "replication_clusters", partial(check_known, clusters=clusters)
+    )
+    longest_outage_s = reader.word(fields.get("longest_outage"), "longest_outage", duration_s)
+    return None if match is None else TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or LONGEST_OUTAGE_S)
+
+
+def _check_flag(text: str) -> str:
+    if text not in ("true", "false"):
+        raise UsageError(f"{show(text)} is neither true nor false")
+    return text
+
+
+def _check_version(text: str) -> str:
+    if text != VERSION:
+        raise UsageError(f"{show(text)} is unknown; this program reads version {VERSION}")
+    return text
+
+
+def _conf_value(key: str, text: str) -> str | Secret:
+    value = Secret(text) if text.lower().startswith("secret:") else text
+    check_conf(key, value)
+    return value
+
+
+def _kafka_value(key: str, text: str) -> str | Secret:
+    if key in _KAFKA_SECRETS and not text.lower().startswith("secret:"):
+        raise UsageError(f"{key} is a secret, its value (not shown) stands open; expected: {SECRET_FORMS}")
+    return Secret(text) if text.lower().startswith("secret:") else text

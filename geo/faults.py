@@ -1,0 +1,56 @@
+"""Which errors are whose: the one place that tells those of Spark and of storage from faults of this program.
+
+Classic Spark lets some errors of the JVM through as Py4J has them, so both forms count as Spark's.
+"""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from geo import errors
+from geo.errors import AlreadyOwnedError, GeoError, RetryableError, WrongClockError
+
+SPARK_ERRORS = (PySparkException, Py4JError)
+"""Every error of Spark and Delta, also one that Spark Connect or Py4J passes on as it came."""
+
+FAULTS = (GeoError, *SPARK_ERRORS, OSError)
+"""What fails of all that this program works with. Any other exception is a fault of this program, or of a user's function."""
+
+_RAISED = re.compile(r"^geo\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+
+def of_spark(error: BaseException) -> bool:
+    """Whether Spark or Delta raised it."""
+    return isinstance(error, SPARK_ERRORS)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether it is a fault of Spark or of storage, or one that says that it may pass by itself."""
+    return of_spark(error) or isinstance(error, (OSError, RetryableError))
+
+
+def needs_person(error: BaseException) -> bool:
+    """Whether what a long run met stays as it is until somebody acts. Another runner ends some time, and a clock is set."""
+    return isinstance(error, GeoError) and not isinstance(error, (RetryableError, AlreadyOwnedError, WrongClockError))
+
+
+def session_is_gone(error: BaseException) -> bool:
+    """Whether it says that the JVM, or Spark in it, has ended: then nothing can go on in this process."""
+    return isinstance(error, (Py4JNetworkError, ConnectionRefusedError)) or (
+        of_spark(error) and ("stopped SparkContext" in str(error) or "SparkContext was shut down" in str(error))
+    )
+
+
+def raised_inside(error: BaseException) -> GeoError | None:
+    """The error of this package that a data source raised in a process of Spark's, derived from the trace that Spark passes on."""
+    found = _RAISED.search(str(error))
+    kind = getattr(errors, found[1], None) if found else None
+    return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, GeoError) else None
+
+
+def message(error: BaseException) -> str:
+    """What an error of Spark says, without the trace of the JVM."""
+    return str(error).split("JVM stacktrace")[0].strip()

@@ -1,0 +1,103 @@
+"""A publisher's stream as a piece of work: begun again after a fault that may pass, also in a process that runs for months."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+from geo.errors import GeoError
+from geo.log.publish import PublishStream
+from geo.log.publisher import Published
+from geo.streams.life import Life, State
+from geo.streams.query_work import QueryWork, leave
+from geo.streams.supervisor import Supervisor
+from geo.streams.work import Failed, Found
+
+log = logging.getLogger(__name__)
+
+
+class Publishing:
+    """Runs one publisher's stream; `run` until it is done or stopped.
+
+    `begin` starts the stream; it is told whether to take its producer over from an owner that lives.
+    """
+
+    def __init__(self, begin: Callable[[bool], PublishStream], *, once: bool, take_over: bool = False) -> None:
+        self.work = PublishWork(begin, once=once, take_over=take_over)
+        self.life = Life()
+        """Where it is in its life; its reason and error are those of the last fault."""
+        self._supervisor = Supervisor[PublishWork]([_OneProducer(self.work)], once=once, on_change=self._changed)
+
+    def stop(self) -> None:
+        """Let the running batch end, then stop; callable from a signal handler."""
+        self._supervisor.stop()
+
+    def _changed(self, group: object, work: PublishWork | None, life: Life) -> None:
+        self.life = life
+        if life.error is None:
+            return
+        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)
+        if life.state is State.FAILED or not self.work.has_begun:
+            self.stop()  # there is nothing else to run, and whoever starts it wants to know
+
+    def run(self) -> Published:
+        """Publish until stopped, or with the available-now trigger all there is. Returns what was published by then.
+
+        Raises what the first start does, what a person must see to, and the fault that it is in when it is stopped or gives up.
+        """
+        for _, _, life in self._supervisor.run():
+            if life.state in (State.FAILED, State.DELAYED):
+                raise life.error or GeoError(f"{self.work}: {life.reason}")
+        return self.work.published
+
+
+class PublishWork(QueryWork[PublishStream]):
+    """One producer's stream, as often as it is begun."""
+
+    def __init__(self, begin: Callable[[bool], PublishStream], *, once: bool, take_over: bool = False) -> None:
+        super().__init__(begin, once=once, take_over=take_over)
+        self._before = Published()
+        """What the streams before this one published."""
+        self._rejects_file: str | None = None
+
+    def __str__(self) -> str:
+        return "publisher" if self.opened is None else str(self.opened)
+
+    @property
+    def published(self) -> Published:
+        return self._before if self.opened is None else self._before + self.opened.published
+
+    @property
+    def rejects_file(self) -> str | None:
+        """The newest file of rejects."""
+        return (self.opened.rejects_file if self.opened is not None else None) or self._rejects_file
+
+    @property
+    def place(self) -> int | None:
+        return self.published.commits or None
+
+    def take_off(self) -> PublishStream | None:
+        self._before, self._rejects_file = self.published, self.rejects_file
+        return super().take_off()
+
+
+class _OneProducer:
+    """The group of one piece of work."""
+
+    def __init__(self, work: PublishWork) -> None:
+        self._work = work
+
+    def __str__(self) -> str:
+        return "publisher"
+
+    def discover(self, known: Mapping[Hashable, tuple[PublishWork, State]]) -> Found[PublishWork]:
+        return Found() if known else Found([("publisher", self._work)])
+
+    def claim(self, works: Sequence[PublishWork]) -> Failed[PublishWork]:
+        return []  # it owns itself when it is begun
+
+    def record(self, works: Sequence[tuple[PublishWork, State]]) -> Failed[PublishWork]:
+        return []  # the publisher records the ends of its ledgers itself
+
+    def release(self, works: Sequence[PublishWork]) -> Failed[PublishWork]:
+        return leave(works)

@@ -1,0 +1,181 @@
+"""What identifies a row that is being published, so that a replay publishes it once: its source partition and its offset.
+
+Columns only; nothing is read or written here. Within a producer each source partition has an end; rows at or below it
+were published. Four kinds of source, one rule:
+
+| source | partition | offset |
+|---|---|---|
+| JSON lines | the file | line number |
+| DataFrame with order columns | the `partition_by` column, or one | the order columns |
+| DataFrame with a `publish_id` | the id | constant: all of it in one commit, once |
+| any other stream | its checkpoint | the micro-batch's number |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    IntegralType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from geo.errors import UsageError
+from geo.log.ledgers import SourceEnd
+from geo.tables.arrow_rows import rows_frame
+
+_ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampNTZType, TimestampType)
+"""Types whose cast to STRING and back is exact; floating point is not, and nothing else has an order users would expect."""
+
+SOURCE, OFFSET, PUBLISHED = "_geo_source", "_geo_offset", "_geo_published"
+
+FEW_ENDS = 16
+"""Up to so many ends are literals of the plan; more are joined, which is a job of its own."""
+
+HASH = "_geo_hash"
+"""Column of what a row contains, as one number; 0 where nobody compares it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How the rows of one DataFrame are identified.
+
+    `gapless`: below an end nothing may ever be added or changed (order columns), so the rows found there are counted, and with
+    their hash compared with what was published. `unique`: offsets are distinct and order the entries. `mark` says which source
+    it is, and is kept with each end. `is_scattered`: rows of a source partition may be in every Spark partition, of many.
+    """
+
+    source: Column
+    offsets: tuple[Column, ...]
+    types: tuple[DataType, ...]
+    unique: bool
+    gapless: bool = False
+    mark: str = ""
+    is_scattered: bool = False
+
+    def tag(self, rows: DataFrame, columns: StructType) -> DataFrame:
+        """`rows` with the columns SOURCE (string), OFFSET (struct) and HASH, of the `columns` that get into the log as well."""
+        offset = F.struct(*(c.alias(f"o{i}") for i, c in enumerate(self.offsets)))
+        tagged = rows.withColumn(SOURCE, self.source).withColumn(OFFSET, offset)
+        if not self.gapless:
+            return tagged.withColumn(HASH, F.lit(0).cast("bigint"))
+        given = [field for field in columns if field.name in tagged.columns]
+        return tagged.withColumn(HASH, _hash({SOURCE: F.col(SOURCE), OFFSET: self.as_text(F.col(OFFSET))}, given))
+
+    def encode(self, offset: Sequence[str]) -> str:
+        """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of the mark if there
+        is one."""
+        return json.dumps([*offset, *([self.mark] if self.mark else [])], separators=(",", ":"))
+
+    def as_text(self, offset: Column) -> Column:
+        """The struct of strings that `encode` takes."""
+        return F.struct(*(offset.getField(f"o{i}").cast("string").alias(f"o{i}") for i in range(len(self.types))))
+
+    def decoded(self, text: Column) -> Column:
+        """The inverse of `encode`, as OFFSET has it."""
+        parts = F.from_json(text, "array<string>")
+        return F.struct(*(parts[i].cast(t).alias(f"o{i}") for i, t in enumerate(self.types)))
+
+    def mark_published(self, spark: SparkSession, rows: DataFrame, ends: Mapping[str, SourceEnd]) -> DataFrame:
+        """`rows` (tagged) with the boolean PUBLISHED: at or below the end of its source partition."""
+        if not ends:
+            return rows.withColumn(PUBLISHED, F.lit(False))
+        if len(ends) <= FEW_ENDS:
+            literals = [part for name, end in ends.items() for part in (F.lit(name), self.decoded(F.lit(end.offset)))]
+            end = F.create_map(*literals)[F.col(SOURCE)]
+            return rows.withColumn(PUBLISHED, F.coalesce(F.col(OFFSET) <= end, F.lit(False)))
+        published = [{"_geo_end_source": name, "_geo_end": end.offset} for name, end in ends.items()]
+        known = rows_frame(spark, {"_geo_end_source": "STRING", "_geo_end": "STRING"}, published)
+        known = known.withColumn("_geo_end", self.decoded(F.col("_geo_end")))
+        joined = rows.join(F.broadcast(known), F.col(SOURCE) == F.col("_geo_end_source"), "left")
+        below = F.coalesce(F.col(OFFSET) <= F.col("_geo_end"), F.lit(False))
+        return joined.withColumn(PUBLISHED, below).drop("_geo_end_source", "_geo_end")
+
+
+def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None) -> Identity:
+    """Identity by unique order columns. Raises UsageError for a column that is missing or has no exact order."""
+    for name in (*order_by, *([partition_by] if partition_by else [])):
+        if name not in rows.columns:
+            raise UsageError(f"order column {name!r} is not in the DataFrame; it has {', '.join(rows.columns)}.")
+    types = tuple(rows.schema[name].dataType for name in order_by)
+    for name, kind in zip(order_by, types, strict=True):
+        if not isinstance(kind, _ORDERABLE):
+            raise UsageError(
+                f"order column {name!r} is {kind.simpleString()}; it must be an integer, decimal, string, date or timestamp, "
+                "whose order and text are exact."
+            )
+        if isinstance(kind, StringType) and kind != StringType():
+            raise UsageError(
+                f"order column {name!r} is {kind.simpleString()}, where different texts may be one: cast it to STRING."
+            )
+    source = F.coalesce(F.col(partition_by).cast("string"), F.lit("")) if partition_by else F.lit("")
+    columns = tuple(F.col(name) for name in order_by)
+    return Identity(source, columns, types, unique=True, gapless=True, is_scattered=partition_by is not None)
+
+
+def by_id(publish_id: str) -> Identity:
+    """Identity by a name for all the rows: one commit, once."""
+    return Identity(F.lit(f"id:{publish_id}"), (F.lit(0),), (IntegerType(),), unique=False)
+
+
+def by_batch(batch_id: int) -> Identity:
+    """Identity of a stream's micro-batch: its number in the stream's checkpoint."""
+    return Identity(F.lit("stream"), (F.lit(batch_id).cast("bigint"),), (LongType(),), unique=False)
+
+
+def by_columns(source: str, offset: str, mark: str = "") -> Identity:
+    """Identity that a source of ours gives: a string column and a bigint column."""
+    return Identity(F.col(source), (F.col(offset),), (LongType(),), unique=True, mark=mark)
+
+
+def _hash(identity: Mapping[str, Column], fields: Sequence[StructField]) -> Column:
+    """What a row is, as one number. A column that is NULL does not count, so a column that a log gets later changes nothing."""
+    values = {**identity, **{field.name: _hashable(F.col(field.name), field.dataType) for field in fields}}
+    # Each with its name: a hash passes over NULL, so the same value in another column would hash alike.
+    return F.xxhash64(*(part for name, c in values.items() for part in (F.when(c.isNotNull(), F.lit(name)), c)))
+
+
+def _hashable(column: Column, kind: DataType) -> Column:
+    """The same value in a type that can be hashed: a map has no order of its own and is refused."""
+    if not _has_unhashable(kind):
+        return column
+    if isinstance(kind, MapType):
+        entries = F.transform(
+            F.map_entries(column),
+            lambda e: F.struct(
+                _hashable(e.getField("key"), kind.keyType).alias("key"),
+                _hashable(e.getField("value"), kind.valueType).alias("value"),
+            ),
+        )
+        return F.array_sort(entries)
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda item: _hashable(item, kind.elementType))
+    if isinstance(kind, StructType):
+        fields = (_hashable(column.getField(f.name), f.dataType).alias(f.name) for f in kind)
+        return F.when(column.isNotNull(), F.struct(*fields))
+    return column.cast("string")
+
+
+def _has_unhashable(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_unhashable(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(_has_unhashable(field.dataType) for field in kind)
+    return isinstance(kind, (MapType, VariantType))

@@ -1,0 +1,1 @@
+"""Sources that a publisher reads: files of JSON lines and Kafka topics."""

@@ -1,0 +1,369 @@
+"""JSON lines as a stream: a PySpark data source that knows file and line number of every row, and the parser of a line.
+
+One line is one message: an object with `key`, `payload` (text) or `payload_base64`, `properties`, `replicate_to`,
+`event_time` (ISO 8601, UTC if it says nothing). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files;
+new files, and lines that are added at the end of a file, are picked up. A file that was changed below what was read stops
+the stream.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from geo.errors import SourceChangedError, UsageError
+
+log = logging.getLogger(__name__)
+
+FORMAT = "geo_jsonl"
+SCHEMA = (
+    "_geo_file STRING, _geo_line BIGINT, key STRING, payload BINARY, properties MAP<STRING, STRING>, "
+    "replicate_to ARRAY<STRING>, event_time TIMESTAMP, _geo_error STRING"
+)
+
+BATCH_BYTES = 256 * 1024 * 1024
+"""Of all files together, per micro-batch: some hundred thousand messages, a commit of some seconds."""
+
+SPAN_BYTES = 16 * 1024 * 1024
+"""Of a file, read by one task: large files are read by several."""
+
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""A payload of the largest size in base64, with room for the rest. A longer line is rejected without being parsed."""
+
+_FINGERPRINT_BYTES = 4096
+_CHUNK_BYTES = 1024 * 1024
+_ROWS_PER_BLOCK = 2_000
+_ENDINGS = (".jsonl", ".json", ".ndjson")
+
+_ARROW = pa.schema(
+    [
+        ("_geo_file", pa.string()),
+        ("_geo_line", pa.int64()),
+        ("key", pa.string()),
+        ("payload", pa.binary()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("replicate_to", pa.list_(pa.string())),
+        ("event_time", pa.timestamp("us", tz="UTC")),
+        ("_geo_error", pa.string()),
+    ]
+)
+
+# -- one line --------------------------------------------------------------------------------------------------------
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """The fields of one message. Raises ValueError with a reason fit for the rejects file: it never quotes the payload."""
+    if len(line) > MAX_LINE_BYTES:
+        raise ValueError(f"line has {len(line)} bytes, the limit is {MAX_LINE_BYTES}")
+    try:
+        fields = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("not JSON: nested too deeply") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"a line must be an object, this is {_kind(fields)}")
+    if unknown := sorted(set(fields) - set(_FIELDS)):
+        raise ValueError(f"unknown field {unknown[0][:100]!r}; known are {', '.join(_FIELDS)}")
+    for name, value in fields.items():
+        if value is not None:
+            _FIELDS[name](name, value)
+    if fields.get("payload") is not None and fields.get("payload_base64") is not None:
+        raise ValueError("has both payload and payload_base64; give one")
+    return {
+        "key": fields.get("key"),
+        "payload": _payload(fields),
+        "properties": fields.get("properties"),
+        "replicate_to": fields.get("replicate_to"),
+        "event_time": _time(fields.get("event_time")),
+    }
+
+
+def _payload(fields: Mapping[str, Any]) -> bytes | None:
+    if fields.get("payload_base64") is not None:
+        try:
+            return base64.b64decode(fields["payload_base64"], validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("payload_base64 is not base64") from None
+    payload = fields.get("payload")
+    return None if payload is None else _text("payload", payload)
+
+
+def _text(name: str, value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a string, this is {_kind(value)}")
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} has half of a surrogate pair, which is no text") from None
+
+
+def _map(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be an object of strings, this is {_kind(value)}")
+    for key, item in value.items():
+        _text(f"a key of {name}", key)
+        if item is not None:
+            _text(f"a value of {name}", item)
+
+
+def _list(name: str, value: Any) -> None:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} must be a list of cluster names, this is {_kind(value)}")
+    for item in value:
+        if item is not None:
+            _text(f"an element of {name}", item)
+
+
+def _time(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        time = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    except (ValueError, AttributeError):
+        raise ValueError("event_time must be ISO 8601, such as 2013-01-01T05:15:00Z") from None
+    return time.replace(tzinfo=time.tzinfo or timezone.utc)
+
+
+_FIELDS: dict[str, Callable[[str, Any], object]] = {
+    "key": _text,
+    "payload": _text,
+    "payload_base64": _text,
+    "properties": _map,
+    "replicate_to": _list,
+    "event_time": lambda _, value: _time(value),
+}
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "null")
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def open_path(path: str) -> tuple[fs.FileSystem, str]:
+    """File system and path of a local path or URI. Raises UsageError if there is nothing."""
+    try:
+        system, inner = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UsageError(f"{path}: cannot be opened: {error}") from None
+    if system.get_file_info(inner).type == fs.FileType.NotFound:
+        raise UsageError(f"{path}: there is no such file or directory.")
+    return system, inner
+
+
+def list_files(system: fs.FileSystem, path: str) -> dict[str, int]:
+    """The file itself, or the JSON lines files below a directory, with their sizes in bytes."""
+    info = system.get_file_info(path)
+    if info.type == fs.FileType.File:
+        return {info.path: info.size}
+    found = system.get_file_info(fs.FileSelector(path, recursive=True))
+    return {
+        f.path: f.size for f in found if f.type == fs.FileType.File and f.path.endswith(_ENDINGS) and f.base_name[0] not in "._"
+    }
+
+
+@dataclass(frozen=True)
+class FileSpan(InputPartition):
+    """Bytes `start..end` of one file, whole lines; `line` is the number of the first, from 1."""
+
+    file: str
+    start: int
+    end: int
+    line: int
+
+
+class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are `{file: [bytes, lines, fingerprint]}`. A fingerprint of what lies just before the offset tells a file
+    that was replaced from one that grew. A last line without its newline is waited for; with the available-now trigger it is
+    taken if it is a whole message, and else left for a later run."""
+
+    def __init__(self, path: str, batch_bytes: int) -> None:
+        self._path, self._batch_bytes = path, batch_bytes
+        self._end: dict[str, int] | None = None
+        self._left: set[str] = set()
+        """Files of which it was said that their last line is left for later."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._end = list_files(*open_path(self._path))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        system, path = open_path(self._path)
+        end, left = dict(start), self._batch_bytes
+        for file, size in sorted((self._end if self._end is not None else list_files(system, path)).items()):
+            position, lines, fingerprint = start.get(file, (0, 0, ""))
+            if size == position or left <= 0:
+                continue
+            with system.open_input_file(file) as stream:
+                if size < position or _fingerprint(stream, position) != fingerprint:
+                    raise SourceChangedError(
+                        f"{file}: was changed below line {lines + 1}, which is where publishing had come to. Nothing was skipped "
+                        "or published. Give the new content a name of its own, or publish it with another --producer."
+                    )
+                stop, counted, has_tail = _whole_lines(stream, position, min(size, position + left), size)
+                inside = _is_inside_a_line(stream, position)
+                if inside:
+                    _refuse_longer_line(stream, file, position, size, lines)
+                    counted -= stop > position  # its newline ends a line that is counted
+                if (
+                    has_tail
+                    and self._end is not None
+                    and (stop > position or not inside)
+                    and self._takes(stream, file, stop, size)
+                ):
+                    stop, counted = size, counted + 1
+                if stop > position:
+                    end[file] = [stop, lines + counted, _fingerprint(stream, stop)]
+                    left -= stop - position
+        return end
+
+    def _takes(self, stream: pa.NativeFile, file: str, stop: int, size: int) -> bool:
+        """Whether the last line, which has no newline, is a whole message: somebody may be writing it."""
+        stream.seek(stop)
+        line = stream.read(min(size - stop, MAX_LINE_BYTES + 1))
+        try:
+            parse_line(line)
+        except ValueError as error:
+            if line.strip() and file not in self._left:
+                self._left.add(file)
+                log.warning("%s: the last line has no newline and is left for a later run: %s", file, error)
+            return False
+        return True
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        spans: list[InputPartition] = []
+        for file, (stop, _, _) in sorted(end.items()):
+            position, lines, _ = start.get(file, (0, 0, ""))
+            if stop - position > SPAN_BYTES:
+                spans += self._split(file, position, stop, lines + 1)
+            elif stop > position:
+                spans.append(FileSpan(file, position, stop, lines + 1))
+        return spans
+
+    def _split(self, file: str, position: int, stop: int, line: int) -> Iterator[FileSpan]:
+        """A span in several, each of whole lines. `line` is the number of the first, as FileSpan has it."""
+        system, _ = open_path(self._path)
+        with system.open_input_file(file) as stream:
+            line -= _is_inside_a_line(stream, position)  # from here on the number of the line at `position`, whole or not
+            while position < stop:
+                end, count, has_tail = _whole_lines(stream, position, min(stop, position + SPAN_BYTES), stop)
+                end = stop if has_tail else end
+                yield FileSpan(file, position, end, line + _is_inside_a_line(stream, position))
+                position, line = end, line + count
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, FileSpan)
+        system, _ = open_path(self._path)
+        rows: list[dict[str, Any]] = []
+        with system.open_input_file(partition.file) as stream:
+            first = partition.line - _is_inside_a_line(stream, partition.start)
+            for number, line in enumerate(_lines(stream, partition.start, partition.end), first):
+                if line.strip():
+                    rows.append({"_geo_file": partition.file, "_geo_line": number, **_parsed(line)})
+                if len(rows) == _ROWS_PER_BLOCK:
+                    yield pa.RecordBatch.from_pylist(rows, _ARROW)
+                    rows = []
+        yield pa.RecordBatch.from_pylist(rows, _ARROW)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        return parse_line(line)
+    except ValueError as error:
+        return {"_geo_error": str(error)}
+
+
+def _fingerprint(stream: pa.NativeFile, position: int) -> str:
+    if not position:
+        return ""
+    begin = max(0, position - _FINGERPRINT_BYTES)
+    stream.seek(begin)
+    return hashlib.sha256(stream.read(position - begin)).hexdigest()[:16]
+
+
+def _is_inside_a_line(stream: pa.NativeFile, position: int) -> bool:
+    """Whether the line before `position` had no newline when it was read."""
+    if not position:
+        return False
+    stream.seek(position - 1)
+    return bool(stream.read(1) != b"\n")
+
+
+def _refuse_longer_line(stream: pa.NativeFile, file: str, position: int, size: int, lines: int) -> None:
+    """Raises SourceChangedError if more than its newline was added to the line that ended at `position`."""
+    stream.seek(position)
+    rest = stream.read(min(size - position, _FINGERPRINT_BYTES)).partition(b"\n")[0]
+    if rest.strip():
+        raise SourceChangedError(
+            f"{file}: line {lines} was a whole message without a newline when it was published, and goes on now. Nothing was skipped or "
+            "published. Give the new content a name of its own, or publish it with another --producer."
+        )
+
+
+def _whole_lines(stream: pa.NativeFile, position: int, wanted: int, size: int) -> tuple[int, int, bool]:
+    """Where the last whole line at or after `wanted` ends, but one at least; how many lines that makes; and whether all that comes
+    behind is a line without its newline."""
+    stream.seek(position)
+    at, end, count = position, position, 0
+    while at < size and (at < wanted or end < wanted):
+        chunk = stream.read(min(_CHUNK_BYTES, size - at))
+        if not chunk:
+            break
+        if at + len(chunk) >= wanted and (cut := chunk.find(b"\n", max(0, wanted - at - 1))) >= 0:
+            return at + cut + 1, count + chunk.count(b"\n", 0, cut + 1), False
+        if (newline := chunk.rfind(b"\n")) >= 0:
+            end = at + newline + 1
+        count += chunk.count(b"\n")
+        at += len(chunk)
+    return end, count, at > end
+
+
+def _lines(stream: pa.NativeFile, start: int, end: int) -> Iterator[bytes]:
+    stream.seek(start)
+    rest, at = b"", start
+    while at < end:
+        chunk = stream.read(min(_CHUNK_BYTES, end - at))
+        if not chunk:
+            raise SourceChangedError(f"the file ends at byte {at}, it was {end} bytes long when the batch was planned.")
+        at += len(chunk)
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+class JsonLinesSource(DataSource):
+    """`spark.readStream.format("geo_jsonl").load(path)`, columns as in SCHEMA."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> JsonLinesReader:
+        return JsonLinesReader(self.options["path"], int(self.options.get("batchBytes", BATCH_BYTES)))

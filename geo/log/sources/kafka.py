@@ -1,0 +1,359 @@
+"""A Kafka topic as a stream: a PySpark data source on kafka-python, partitions read in parallel, offsets in the checkpoint.
+
+A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its
+own. Offsets that are gone, a topic that was made anew and partitions that vanished stop the stream with the range; a
+broker that is away is waited for. Only committed records are read (`read_committed`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError, UnsupportedCodecError
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from geo.errors import RetryableError, SourceChangedError, UsageError
+from geo.times import from_us
+
+log = logging.getLogger(__name__)
+
+FORMAT = "geo_kafka"
+NATIVE_PARTS = "pip install 'delta-geo[kafka]' brings checksums and codecs as native code"
+SOURCE, OFFSET = "_geo_kafka_partition", "_geo_kafka_offset"
+SCHEMA = f"{SOURCE} STRING, {OFFSET} BIGINT, key STRING, payload BINARY, properties MAP<STRING, STRING>, event_time TIMESTAMP"
+
+BATCH_ROWS = 200_000
+"""Offsets per micro-batch, over all partitions: 200 MB of 1 KB records, a commit of some seconds."""
+
+WAIT_S = 300.0
+"""How long a broker that is away is waited for before the stream ends with a retryable error."""
+
+_SMALL = 2_000
+"""A batch of up to so many offsets is read by one task: a second one costs more than it saves."""
+
+_ROWS_PER_BLOCK = 5_000
+_ARROW = pa.schema(
+    [
+        (SOURCE, pa.string()),
+        (OFFSET, pa.int64()),
+        ("key", pa.string()),
+        ("payload", pa.binary()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("event_time", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+T = TypeVar("T")
+
+_consumers: dict[str, KafkaConsumer] = {}
+_admins: dict[str, KafkaAdminClient] = {}
+"""Of this process. A new client takes 145 to 255 ms, which at a commit a second is a quarter of the time."""
+
+
+def source_name(topic: str, partition: int) -> str:
+    """A Kafka partition as the source partition of a ledger."""
+    return f"kafka:{topic}:{partition}"
+
+
+def next_offsets(topic: str, ends: Mapping[str, int]) -> dict[str, int]:
+    """Next offset to read per partition of `topic`, given the last published offset per `source_name`."""
+    prefix = source_name(topic, 0)[:-1]
+    return {name.removeprefix(prefix): end + 1 for name, end in ends.items() if name.startswith(prefix)}
+
+
+def topic_id(settings: Mapping[str, Any], topic: str) -> str:
+    """The id that a Kafka topic has now, asked from this process. Errors as `KafkaReader.topic_id`."""
+    try:
+        return KafkaReader(settings, topic).topic_id()
+    finally:
+        _forget(settings)
+
+
+def refuse_other_topic(topic: str, topic_id: str, published: Mapping[str, str]) -> None:
+    """Raises SourceChangedError if a partition of `topic` was published, by `source_name`, of a topic with another id."""
+    prefix = source_name(topic, 0)[:-1]
+    for name, before in sorted(published.items()):
+        if name.startswith(prefix) and before and topic_id and before != topic_id:
+            raise SourceChangedError(f"{_not_the_one(topic, f'its id is {topic_id}, it was {before}')}")
+
+
+def _not_the_one(topic: str, what: str) -> str:
+    return (
+        f"Kafka topic {topic} is not the one that was read: it was deleted and made anew, is of another Kafka cluster, or was cut off "
+        f"({what}). Nothing was skipped. Publish the new one under another --producer."
+    )
+
+
+@dataclass(frozen=True)
+class Spans(InputPartition):
+    """Offsets `first..end` - 1 of some partitions, read by one task."""
+
+    spans: tuple[tuple[int, int, int], ...]
+    """Partition, first, end."""
+
+
+class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are `{"topic_id": …, "next": {partition: next offset to read}}`.
+
+    `published` are the offsets to begin with where there is no checkpoint, by partition, of the topic with the id `topic_id`;
+    `begin` is where the others begin.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        *,
+        begin: str = "earliest",
+        published: Mapping[str, int] | None = None,
+        batch_rows: int = BATCH_ROWS,
+        accept_lost: bool = False,
+        topic_id: str = "",
+    ) -> None:
+        self._settings, self._topic, self._begin, self._published = dict(settings), topic, begin, dict(published or {})
+        self._expected_id = topic_id
+        self._batch_rows, self._accept_lost = batch_rows, accept_lost
+        self._end: dict[int, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        begins, ends = self._bounds()
+        first = ends if self._begin == "latest" else begins
+        topic_id = self.topic_id()
+        refuse_other_topic(self._topic, topic_id, {source_name(self._topic, 0): self._expected_id})
+        return {"topic_id": topic_id, "next": {str(p): self._published.get(str(p), first[p]) for p in sorted(first)}}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._end = self._bounds()[1]
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begins, ends = self._bounds()
+        self._check(start, begins, ends)
+        until = self._end if self._end is not None else ends
+        begun = {p: max(start["next"].get(str(p), begins[p]), begins[p]) for p in sorted(ends)}
+        left = {p: max(0, until.get(p, 0) - begun[p]) for p in begun}
+        share = _shares(left, self._batch_rows)
+        return {"topic_id": start["topic_id"], "next": {str(p): begun[p] + share[p] for p in begun}}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begins = self._bounds()[0] if self._accept_lost or end["next"].keys() - start["next"].keys() else {}
+        spans = []
+        for name, stop in sorted(end["next"].items(), key=lambda item: int(item[0])):
+            partition = int(name)
+            first = max(start["next"].get(name, 0), begins.get(partition, 0))
+            if stop > first:
+                spans.append((partition, first, stop))
+        if sum(stop - first for _, first, stop in spans) <= _SMALL:
+            return [Spans(tuple(spans))] if spans else []
+        return [Spans((span,)) for span in spans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Spans)
+        for number, first, end in partition.spans:
+            yield from self._read(number, first, end)
+
+    def _read(self, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        consumer, where = self._consumer(), TopicPartition(self._topic, partition)
+        consumer.assign([where])
+        consumer.seek(where, first)
+        progressed, warned = time.monotonic(), 0.0
+        # A record below `end` may be missing for good: compacted, or the marker of a transaction. The position passes it.
+        while (position := consumer.position(where)) < end:
+            try:
+                records = consumer.poll(timeout_ms=1000, max_records=_ROWS_PER_BLOCK).get(where, [])
+            except OffsetOutOfRangeError:
+                raise SourceChangedError(
+                    f"Kafka topic {self._topic}, partition {partition}: offset {position} was deleted while the batch was read. "
+                    "Nothing of the batch was published; the next start says which offsets are gone."
+                ) from None
+            except UnsupportedCodecError as error:
+                raise UsageError(
+                    f"Kafka topic {self._topic}, partition {partition}: {error}. {NATIVE_PARTS}, on the driver and the workers."
+                ) from None
+            if rows := [record for record in records if record.offset < end]:
+                yield _block(rows)
+            waited = time.monotonic() - progressed
+            if consumer.position(where) > position:
+                progressed, warned = time.monotonic(), 0.0
+            elif waited > WAIT_S:
+                raise RetryableError(
+                    f"Kafka topic {self._topic}, partition {partition}: no answer for {waited:.0f} s at {position}."
+                )
+            elif waited - warned > 10:
+                warned = waited
+                log.warning("Kafka topic %s, partition %d: no answer for %.0f s, waiting", self._topic, partition, waited)
+
+    # -- what the broker says --------------------------------------------------------------------------------------------
+
+    def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+        """First and next offset of every partition."""
+
+        def ask() -> tuple[dict[int, int], dict[int, int]]:
+            consumer = self._consumer()
+            numbers = consumer.partitions_for_topic(self._topic)
+            if not numbers:
+                raise self._no_topic()
+            wanted = [TopicPartition(self._topic, number) for number in sorted(numbers)]
+            begins, ends = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
+            return {w.partition: begins[w] for w in wanted}, {w.partition: ends[w] for w in wanted}
+
+        return self._waited_for(ask)
+
+    def topic_id(self) -> str:
+        """The topic's id; "" where brokers are too old to have any. Raises UsageError if there is no such topic."""
+
+        def ask() -> str:
+            key = _cache_key(self._settings)
+            if key not in _admins:
+                _admins[key] = KafkaAdminClient(**self._settings)
+            (described,) = _admins[key].describe_topics([self._topic])
+            if described["error_code"] == UnknownTopicOrPartitionError.errno:
+                raise self._no_topic()
+            found = str(described.get("topic_id") or "")
+            return "" if set(found) <= set("0-") else found
+
+        return self._waited_for(ask)
+
+    def _no_topic(self) -> UsageError:
+        return UsageError(f"Kafka topic {self._topic} is not at {self._settings['bootstrap_servers']}.")
+
+    def _waited_for(self, ask: Callable[[], T]) -> T:
+        """The answer, asked for again while the broker is away."""
+        began, pause = time.monotonic(), 0.5
+        while True:
+            try:
+                return ask()
+            except KafkaError as error:
+                _forget(self._settings)
+                waited = time.monotonic() - began
+                if waited > WAIT_S:
+                    raise RetryableError(
+                        f"Kafka at {self._settings['bootstrap_servers']} did not answer for {waited:.0f} s: {type(error).__name__}: {error}"
+                    ) from None
+                log.warning("Kafka at %s: %s, trying again", self._settings["bootstrap_servers"], error)
+                time.sleep(pause)
+                pause = min(10.0, pause * 2)
+
+    def _consumer(self) -> KafkaConsumer:
+        key = _cache_key(self._settings)
+        if key not in _consumers:
+            _consumers[key] = KafkaConsumer(
+                enable_auto_commit=False,
+                group_id=None,
+                auto_offset_reset="none",
+                isolation_level="read_committed",
+                max_partition_fetch_bytes=8 * 1024 * 1024,
+                fetch_max_bytes=64 * 1024 * 1024,
+                **self._settings,
+            )
+        return _consumers[key]
+
+    def _check(self, start: dict[str, Any], begins: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Raises SourceChangedError if offsets from `start` on are gone, with the ranges and what to do."""
+        known = {int(partition): offset for partition, offset in start["next"].items()}
+        gone = [f"partition {p}: the whole partition, read up to {o}" for p, o in sorted(known.items()) if p not in ends]
+        gone += [f"partition {p}: ends at {ends[p]}, read up to {o}" for p, o in sorted(known.items()) if o > ends.get(p, o)]
+        if gone or (start["topic_id"] and (now := self.topic_id()) and now != start["topic_id"]):
+            what = "; ".join(gone) or f"its id is {now}, it was {start['topic_id']}"
+            raise SourceChangedError(_not_the_one(self._topic, what))
+        lost = [f"partition {p}: {o} to {begins[p] - 1}" for p, o in sorted(known.items()) if begins.get(p, 0) > o]
+        if lost and not self._accept_lost:
+            raise SourceChangedError(
+                f"Kafka topic {self._topic}: offsets that were not read yet are gone, by retention or deletion ({'; '.join(lost)}). "
+                "Nothing was skipped in silence: the stream stops here. If they are lost for good, start once with --accept-lost."
+            )
+        if lost:
+            log.warning("Kafka topic %s: offsets are gone and were accepted as lost: %s", self._topic, "; ".join(lost))
+
+
+def _shares(left: Mapping[int, int], total: int) -> dict[int, int]:
+    """How many offsets of each partition a batch of `total` takes: all, or of each the same part of what is left."""
+    waiting = sum(left.values())
+    if waiting <= total:
+        return dict(left)
+    return {partition: max(1, rows * total // waiting) if rows else 0 for partition, rows in left.items()}
+
+
+def _block(records: Iterable[Any]) -> pa.RecordBatch:
+    columns: list[list[Any]] = [[], [], [], [], [], []]
+    for record in records:
+        key, properties = _text_key(record.key)
+        properties |= _headers(record.headers)
+        properties |= {"kafka.topic": record.topic, "kafka.partition": str(record.partition), "kafka.offset": str(record.offset)}
+        columns[0].append(source_name(record.topic, record.partition))
+        columns[1].append(record.offset)
+        columns[2].append(key)
+        columns[3].append(record.value)
+        columns[4].append(list(properties.items()))
+        columns[5].append(None if record.timestamp < 0 else from_us(record.timestamp * 1000))
+    return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW)
+
+
+def _text_key(key: bytes | None) -> tuple[str | None, dict[str, str]]:
+    """A key as text; one that is no UTF-8 in base64, which the property `kafka.key` then says."""
+    if key is None:
+        return None, {}
+    try:
+        return key.decode("utf-8"), {}
+    except UnicodeDecodeError:
+        return base64.b64encode(key).decode(), {"kafka.key": "base64"}
+
+
+def _headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
+    """Headers as properties. What properties cannot hold exactly (a name twice, no UTF-8, one of our names) is all in
+    `kafka.headers`, as a JSON list of [name, value in base64]."""
+    listed = list(headers)
+    try:
+        plain = {name: value.decode("utf-8") for name, value in listed if value is not None}
+    except UnicodeDecodeError:
+        plain = {}
+    if len(plain) == len(listed) and not any(name.startswith("kafka.") for name in plain):
+        return plain
+    return {"kafka.headers": json.dumps([[name, None if v is None else base64.b64encode(v).decode()] for name, v in listed])}
+
+
+def _cache_key(settings: Mapping[str, Any]) -> str:
+    return json.dumps(dict(settings), sort_keys=True)
+
+
+def _forget(settings: Mapping[str, Any]) -> None:
+    for clients in (_consumers, _admins):
+        client = clients.pop(_cache_key(settings), None)
+        if client is not None:
+            client.close()
+
+
+class KafkaSource(DataSource):
+    """`spark.readStream.format("geo_kafka")`, columns as in SCHEMA."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> KafkaReader:
+        options = self.options
+        return KafkaReader(
+            json.loads(options["settings.password"]),
+            options["topic"],
+            begin=options["begin"],
+            published=json.loads(options["published"]),
+            batch_rows=int(options["batchRows"]),
+            accept_lost=options["acceptLost"] == "true",
+            topic_id=options["topicId"],
+        )

@@ -1,0 +1,252 @@
+"""The names of topics, clusters and producers: their grammar, and the encoding that makes paths and tables of them.
+
+The grammar, here and nowhere else. All of it is ASCII, so no two names look alike, and sorting is the same everywhere.
+- A topic is `persistent://tenant/namespace/name`. Each of the three parts has the characters Pulsar allows in a tenant:
+  letters, digits and `_ - . : =`. It starts with a letter, a digit or `_`; it has no `..`; it is no device name of
+  Windows (`con`, `nul`, `com1`, ...: a folder of that name cannot be made there).
+- Clusters, producers and subscriptions stand unencoded in paths, property keys, message ids (`eu:7:42`): lower-case
+  letters, digits, `_` and `-`, starting with a letter or a digit.
+- A topic glob is a topic in which `*` and `?` stand for any and for one character of a part.
+
+Nothing here touches a path or a table; it only says what they are called.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from geo.errors import InvalidNameError
+from geo.text import show
+
+SCHEME = "persistent://"
+ALL_TOPICS = f"{SCHEME}*/*/*"
+PARTS = ("tenant", "namespace", "name")
+ACKS = "__acks"
+"""Name of the topic of a namespace that carries the acknowledgements of its subscriptions."""
+
+# A part is a folder, file systems end at 255 bytes, and the longest encoding (upper case) takes 3 for a character.
+MAX_PART = 85
+# Unity Catalog's limit of an identifier. The path is never longer, so it leaves most of S3's 1,024 to the root.
+MAX_TABLE_NAME = 255
+# A cluster stands in every row, and the two of them, or a producer and a topic, in one property key.
+MAX_LABEL = 64
+
+_LOWER, _DIGITS = string.ascii_lowercase, string.digits
+_DEVICE = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9])(\.|\Z)")
+_PARTITION = re.compile(r".+-partition-(0|[1-9][0-9]{0,8})\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class _Grammar:
+    """What one part of a name may be. `fault` says what is wrong with a text, or None."""
+
+    allowed: str
+    first: frozenset[str]
+    rest: frozenset[str]
+    longest: int
+
+    def fault(self, text: object) -> str | None:
+        if not isinstance(text, str):
+            return f"is {type(text).__name__}, not text"
+        if not text:
+            return "is empty"
+        if len(text) > self.longest:
+            return f"has {len(text)} characters"
+        for at, character in enumerate(text):
+            if character not in (self.rest if at else self.first):
+                return f"has {show(character)} as character {at + 1}"
+        if ".." in text:
+            return "has '..'"
+        return "is a device name of Windows" if _DEVICE.match(text) else None
+
+
+_PART_CHARACTERS = frozenset(string.ascii_letters + _DIGITS + "_-.:=")
+_PART = _Grammar(
+    f"ASCII letters, digits and _ - . : =, a letter, digit or _ first, no '..', 1 to {MAX_PART} characters",
+    frozenset(string.ascii_letters + _DIGITS + "_"),
+    _PART_CHARACTERS,
+    MAX_PART,
+)
+_GLOB = _Grammar(f"{_PART.allowed}; and * and ?", _PART.first | set("*?"), _PART.rest | set("*?"), MAX_PART)
+_LABEL = _Grammar(
+    f"lower-case ASCII letters, digits, _ and -, a letter or digit first, 1 to {MAX_LABEL} characters",
+    frozenset(_LOWER + _DIGITS),
+    frozenset(_LOWER + _DIGITS + "_-"),
+    MAX_LABEL,
+)
+
+# Escapes are `_` and a digit, so that a plain `_` before a letter, the usual case, can stay. Encoded parts therefore
+# hold no `__` and never end in `_`, which makes `__` between two of them unmistakable. They hold no upper case, because
+# catalogs and some file systems fold it. `:` is illegal in HDFS, `=` would read as a partition folder, and Windows
+# drops a `.` at the end.
+_CODES = {"_": "_0", "-": "_1", ".": "_2", ":": "_3", "=": "_4"} | {c.upper(): f"_5{c}" for c in _LOWER}
+_CHARACTERS = {code: character for character, code in _CODES.items()}
+_ESCAPED_IN_TABLE = re.compile(r"^_|_(?![a-z])|[-.:=A-Z]")
+_ESCAPED_IN_PATH = re.compile(r"^_|_(?![a-z])|[:=A-Z]|\.\Z")
+_CODE = re.compile(r"_5[a-z]|_[0-4]")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Topic:
+    """The name of a topic. Whoever holds one holds a name inside the grammar, whose path and table name are its own.
+
+    Raises InvalidNameError.
+    """
+
+    tenant: str
+    namespace: str
+    name: str
+
+    def __post_init__(self) -> None:
+        for what, part in zip(PARTS, (self.tenant, self.namespace, self.name), strict=True):
+            if fault := _PART.fault(part):
+                what = f"topic {show(str(self))}: its {what}"
+                raise InvalidNameError(f"{what} {show(part)} {fault}; allowed: {_PART.allowed}")
+        if len(self.table_name) > MAX_TABLE_NAME:
+            raise InvalidNameError(
+                f"topic {self}: its table name would have {len(self.table_name)} characters; allowed: {MAX_TABLE_NAME}"
+                " (an upper-case letter takes 3, each of - . : = takes 2)"
+            )
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.tenant}/{self.namespace}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Topic:
+        """The topic of `persistent://tenant/namespace/name`; the inverse of `str`. Raises InvalidNameError."""
+        return cls(*_split("topic", text))
+
+    @classmethod
+    def from_path(cls, path: str) -> Topic:
+        """The inverse of `path`; anything `path` would not have made raises InvalidNameError."""
+        parts = path.split("/")
+        if len(parts) == len(PARTS):
+            topic = cls(*map(_decode, parts))
+            if topic.path == path:
+                return topic
+        raise InvalidNameError(f"{show(path)} is no path of a topic; expected: encoded tenant/namespace/name")
+
+    @classmethod
+    def from_table_name(cls, table_name: str) -> Topic:
+        """The inverse of `table_name`; anything `table_name` would not have made raises InvalidNameError."""
+        parts = table_name.split("__")
+        if len(parts) == len(PARTS):
+            topic = cls(*map(_decode, parts))
+            if topic.table_name == table_name:
+                return topic
+        raise InvalidNameError(f"{show(table_name)} is no table of a topic; expected: encoded tenant__namespace__name")
+
+    @property
+    def path(self) -> str:
+        """`tenant/namespace/name`, relative and injective, even where case is folded; of the characters a-z 0-9 _ - .
+
+        `persistent://shop/eu/order_events.v1` is `shop/eu/order_events.v1`; `Orders` is `_5orders`.
+        """
+        return "/".join(_ESCAPED_IN_PATH.sub(_code, part) for part in (self.tenant, self.namespace, self.name))
+
+    @property
+    def table_name(self) -> str:
+        """`tenant__namespace__name`, injective even where case is folded; of the characters a-z 0-9 _ only.
+
+        It always has two `__`, so a table without cannot be a topic's. It may start with a digit: quote it in SQL.
+        """
+        return "__".join(_ESCAPED_IN_TABLE.sub(_code, part) for part in (self.tenant, self.namespace, self.name))
+
+    @property
+    def partition(self) -> int | None:
+        """N of a name that ends in `-partition-N`, else None."""
+        found = _PARTITION.match(self.name)
+        return int(found[1]) if found else None
+
+    @property
+    def partitioned(self) -> Topic | None:
+        """The partitioned topic of which this is a partition, else None."""
+        return None if self.partition is None else Topic(self.tenant, self.namespace, self.name.rpartition("-partition-")[0])
+
+    def with_partition(self, number: int) -> Topic:
+        """Partition `number` of the partitioned topic of this name."""
+        return Topic(self.tenant, self.namespace, f"{self.name}-partition-{number}")
+
+    @property
+    def is_system(self) -> bool:
+        """Whether the name starts with `__`: it carries what this package writes, not messages of users."""
+        return self.name.startswith("__")
+
+    @property
+    def acks(self) -> Topic:
+        """The topic that carries the acknowledgements of this namespace."""
+        return Topic(self.tenant, self.namespace, ACKS)
+
+
+def check_cluster(name: str) -> str:
+    """The name itself, when it is one a cluster may have. Raises InvalidNameError."""
+    return _check_label("cluster", name)
+
+
+def check_producer(name: str) -> str:
+    """The name itself, when it is one a producer may have. Raises InvalidNameError."""
+    return _check_label("producer", name)
+
+
+def check_subscription(name: str) -> str:
+    """The name itself, when it is one a subscription may have. Raises InvalidNameError."""
+    return _check_label("subscription", name)
+
+
+def check_topic_glob(glob: str) -> str:
+    """The glob itself, when it is one. `flights*` alone is none: it does not say of which tenant and namespace."""
+    _glob_parts(glob)
+    return glob
+
+
+def topic_glob_matches(glob: str, topic: Topic) -> bool:
+    """Whether the glob stands for the whole topic; `*` and `?` never reach over a `/`. Raises InvalidNameError."""
+    parts = (topic.tenant, topic.namespace, topic.name)
+    # fnmatch never goes back over a `*` it has passed, so that no glob takes exponential time; without `[`, which the
+    # grammar has not, its patterns are exactly ours.
+    return all(map(fnmatchcase, parts, _glob_parts(glob)))
+
+
+def namespace_glob_matches(glob: str, topic: Topic) -> bool:
+    """Whether the glob stands for topics of the topic's namespace. Raises InvalidNameError."""
+    return all(map(fnmatchcase, (topic.tenant, topic.namespace), _glob_parts(glob)))
+
+
+def glob_names_system_topics(glob: str) -> bool:
+    """Whether the glob is about system topics on purpose: its name starts with `__`. Raises InvalidNameError."""
+    return _glob_parts(glob)[-1].startswith("__")
+
+
+@lru_cache(maxsize=1024)
+def _glob_parts(glob: str) -> tuple[str, ...]:
+    parts = _split("topic glob", glob)
+    for what, part in zip(PARTS, parts, strict=True):
+        if fault := _GLOB.fault(part):
+            what = f"topic glob {show(glob)}: its {what}"
+            raise InvalidNameError(f"{what} {show(part)} {fault}; allowed: {_GLOB.allowed}")
+    return parts
+
+
+def _split(what: str, text: str) -> tuple[str, ...]:
+    parts = tuple(text.removeprefix(SCHEME).split("/")) if text.startswith(SCHEME) else ()
+    if len(parts) != len(PARTS):
+        raise InvalidNameError(f"{what} {show(text)} is not of the form {SCHEME}tenant/namespace/name")
+    return parts
+
+
+def _check_label(what: str, name: str) -> str:
+    if fault := _LABEL.fault(name):
+        raise InvalidNameError(f"{what} {show(name)} {fault}; allowed: {_LABEL.allowed}")
+    return name
+
+
+def _code(found: re.Match[str]) -> str:
+    return _CODES[found[0]]
+
+
+def _decode(part: str) -> str:
+    return _CODE.sub(lambda found: _CHARACTERS[found[0]], part)

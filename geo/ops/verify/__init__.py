@@ -1,0 +1,1 @@
+"""Verify: whether all clusters hold what they must hold."""

@@ -1,0 +1,348 @@
+"""One topic in all clusters, compared at versions that `verify.py` has pinned: what is counted, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F
+
+from geo.config.model import Link
+from geo.names import Topic
+from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
+from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult
+from geo.tables.arrow_rows import rows_frame
+from geo.tables.table import Table
+
+EXAMPLES = 5
+"""Ids shown per finding: enough to see whether it is one ledger or all, and to look one up."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The newest row of a link and topic in `system/links`: up to `version` of the table `table_id` all has crossed; None: nothing yet."""
+
+    state: str
+    reason: str | None
+    table_id: str | None
+    version: int | None
+    floors: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One cluster's log of the topic and its two pins. `early` is None if the log came into being between them."""
+
+    table: Table
+    early: int | None
+    late: int
+
+
+Ends = dict[tuple[str, str, str], End]
+"""By target, source and topic."""
+
+
+def key(link: Link, topic: Topic) -> tuple[str, str, str]:
+    return link.target, link.source, str(topic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """What is counted where: rows for which `holds`, side by side. Category None counts what is as it should be."""
+
+    where: str
+    category: Category | None
+    holds: Column
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    """A ledger in one log, of what should be there and has not expired: entries base to last, `lacking` some."""
+
+    cluster: str
+    origin: str
+    ledger_id: int
+    base: int
+    last: int
+    lacking: int
+
+
+_Counts = dict[tuple[str, Category | None], tuple[int, tuple[str, ...]]]
+"""How many, and examples, by where and category."""
+
+
+class Comparison:
+    """One topic in all clusters. Two jobs, ledgers and then ids side by side, and a third if holes are to be shown."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        logs: Mapping[str, Log],
+        links: Sequence[Link],
+        ends: Ends,
+        floors: Ends,
+        expired_before_us: int | None,
+    ) -> None:
+        self._topic, self._logs, self._links = topic, logs, links
+        self._ends = {link.name: end for link in links if (end := ends.get(key(link, topic)))}
+        self._expires = expired_before_us is not None
+        self._rows = {name: facts(log.table.read(log.late), expired_before_us) for name, log in logs.items()}
+        # Also of clusters without a log, into which all is still in flight.
+        self._names = sorted({*logs, *(name for link in links for name in (link.source, link.target))})
+        self._carried = {n: {o for link in links if link.target == n for o in link.origins} for n in self._names}
+        # Clusters whose link is no longer configured: what it brought may stay, and nobody vouches for more.
+        self._former = {
+            name: {source for target, source, of in ends if (target, of) == (name, str(topic))}
+            - {link.source for link in links if link.target == name}
+            for name in self._names
+        }
+        self._floors: dict[str, dict[str, int]] = {name: {} for name in self._names}
+        for link in links:
+            if end := floors.get(key(link, topic)):
+                # An origin reaches a cluster by one link, so the floors of two links never meet in a ledger.
+                self._floors[link.target].update(end.floors)
+        self._found: _Counts = {}
+        self.notes: list[str] = []
+
+    def run(self) -> None:
+        if not self._logs:
+            return
+        ledgers, noted = self._ledgers(), list(self.notes)
+        try:
+            counted = self._count(self._side_by_side(ledgers))
+        except Exception as error:
+            # Files of an old version are found vacuumed only while they are read, and Spark passes that on as it comes
+            # from the JVM. If it was a late pin that could not be read, the second try says so.
+            if "FILE_NOT_EXIST" not in str(error):
+                raise
+            self.notes = noted
+            counted = self._count(self._side_by_side(ledgers, read_ends=False))
+        self._found = counted
+        self._add_holes(ledgers)
+
+    def links(self) -> Iterable[LinkResult]:
+        for link in self._links:
+            end = self._ends.get(link.name)
+            state, version = (end.state, end.version) if end else (None, None)
+            compared, findings = self._results(link.name)
+            yield LinkResult(str(self._topic), link.name, state, version, compared, findings)
+
+    def clusters(self) -> Iterable[ClusterResult]:
+        for name, log in self._logs.items():
+            messages, findings = self._results(name)
+            yield ClusterResult(str(self._topic), name, log.late, messages, findings)
+
+    def _results(self, where: str) -> tuple[int, tuple[Finding, ...]]:
+        good, _ = self._found.get((where, None), (0, ()))
+        return good, tuple(Finding(c, *self._found[where, c]) for c in Category if (where, c) in self._found)
+
+    # -- ledgers -------------------------------------------------------------------------------------------------------
+
+    def _belonging(self, name: str) -> DataFrame:
+        """Rows of a log by which its ledgers are judged: its own, and messages that a link should have brought.
+
+        Without those that have expired: they are a prefix of their ledger (publish_time never decreases in it), and an
+        expiry may have dropped any part of it.
+        """
+        carried = F.col("origin").isin(*sorted(self._carried[name]))
+        crossed = F.col("is_message") & addressed(F.col("replicate_to"), name) & from_floor(self._floors[name])
+        return self._rows[name].where(((F.col("origin") == name) | (carried & crossed)) & ~F.col("has_expired"))
+
+    def _ledgers(self) -> list[_Ledger]:
+        rows = (self._belonging(name).select(F.lit(name).alias("cluster"), *ID) for name in self._logs)
+        ends = reduce(DataFrame.unionByName, rows).groupBy("cluster", "origin", "ledger_id").agg(
+            F.min("entry_id").alias("first"),
+            F.max("entry_id").alias("last"),
+            F.count_distinct("entry_id").alias("entries"),
+        )  # fmt: skip
+        return [self._ledger(row) for row in ends.collect()]
+
+    def _ledger(self, row: Row) -> _Ledger:
+        cluster, origin, ledger_id = row["cluster"], row["origin"], row["ledger_id"]
+        # With a TTL whatever is below the first may have expired; what of it has not is found by comparing with a peer.
+        base = row["first"] if self._expires else self._floors[cluster].get(f"{origin}:{ledger_id}", 0)
+        return _Ledger(cluster, origin, ledger_id, base, row["last"], row["last"] - base + 1 - row["entries"])
+
+    def _add_holes(self, ledgers: Sequence[_Ledger]) -> None:
+        """The holes of ledgers, to those already found by comparing."""
+        for name in self._logs:
+            broken = sorted(
+                (ledger for ledger in ledgers if ledger.cluster == name and ledger.lacking),
+                key=lambda ledger: (ledger.origin, ledger.ledger_id),
+            )
+            if broken:
+                count, examples = self._found.get((name, Category.HOLES), (0, ()))
+                count += sum(ledger.lacking for ledger in broken)
+                self._found[name, Category.HOLES] = count, (examples + self._gaps(name, broken[:EXAMPLES]))[:EXAMPLES]
+
+    def _gaps(self, name: str, ledgers: Sequence[_Ledger]) -> tuple[str, ...]:
+        """The first entry of each gap of some ledgers in a log."""
+        bases = self._ledger_frame(ledgers)
+        due = F.coalesce(F.lag("entry_id").over(Window.partitionBy(*ID[:2]).orderBy("entry_id")) + 1, _at("base", name))
+        rows = self._belonging(name).join(F.broadcast(bases), list(ID[:2])).withColumn("due", due)
+        gaps = rows.where("entry_id > due").select("origin", "ledger_id", F.col("due").alias("entry_id"))
+        return _texts(gaps.orderBy(*ID).limit(EXAMPLES).collect())
+
+    def _ledger_frame(self, ledgers: Iterable[_Ledger]) -> DataFrame:
+        """A row per ledger with the columns base and last of each cluster, NULL where it has none of the ledger."""
+        by_id: dict[tuple[str, int], dict[str, _Ledger]] = {}
+        for ledger in ledgers:
+            by_id.setdefault((ledger.origin, ledger.ledger_id), {})[ledger.cluster] = ledger
+        types = {"origin": "STRING", "ledger_id": "BIGINT"}
+        types |= {f"{what} {n}": "BIGINT" for n in self._names for what in ("base", "last")}
+        rows = [
+            {"origin": origin, "ledger_id": ledger_id}
+            | {f"base {n}": at[n].base for n in at}
+            | {f"last {n}": at[n].last for n in at}
+            for (origin, ledger_id), at in by_id.items()
+        ]
+        return rows_frame(self._spark, types, rows)
+
+    @property
+    def _spark(self) -> SparkSession:
+        return next(iter(self._logs.values())).table.spark
+
+    # -- ids side by side ----------------------------------------------------------------------------------------------
+
+    def _side_by_side(self, ledgers: Sequence[_Ledger], *, read_ends: bool = True) -> DataFrame:
+        """A row per MessageId: what every log says of it. This is the full outer join of all logs, in one shuffle.
+
+        Columns: the id; `row c` (as `facts`; NULL: not in c), `copies c`, `early c` (in c at its early pin), `base c`
+        and `last c` (of its ledger) of each cluster c; `end l` (was in the source at the end of link l) of each link l.
+        """
+        columns = ("digest", "is_message", "may_cross", "has_expired", "replicate_to")
+        late = [
+            rows.select(*ID, F.lit(f"row {name}").alias("seen"), F.struct(*columns).alias("row"))
+            for name, rows in self._rows.items()
+        ]
+        older: dict[str, DataFrame] = {}
+        always: dict[str, Column] = {}
+        for name in self._names:
+            log, column = self._logs.get(name), f"early {name}"
+            if log is None or log.early is None:
+                always[column] = F.lit(False)
+            elif log.early == log.late:
+                always[column] = F.col(f"`row {name}`").isNotNull()
+            else:
+                older[column] = log.table.read(log.early)
+        for link in self._links:
+            column = f"end {link.name}"
+            at_end = self._at_end(link, read_ends)
+            if isinstance(at_end, DataFrame):
+                older[column] = at_end
+            else:
+                always[column] = F.lit(at_end)
+        ids = [rows.select(*ID, F.lit(column).alias("seen")) for column, rows in older.items()]
+        seen = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), [*late, *ids])
+
+        def is_of(column: str) -> Column:
+            return F.col("seen") == column
+
+        grouped = seen.groupBy(*ID).agg(
+            *(F.max(F.when(is_of(f"row {n}"), F.col("row"))).alias(f"row {n}") for n in self._names),
+            *(F.count_if(is_of(f"row {n}")).alias(f"copies {n}") for n in self._names),
+            *(F.max(is_of(column)).alias(column) for column in older),
+        )
+        return grouped.withColumns(always).join(F.broadcast(self._ledger_frame(ledgers)), list(ID[:2]), "left")
+
+    def _at_end(self, link: Link, read: bool) -> DataFrame | bool:
+        """The source's rows at the link's end. True: all there are now, or nobody can know; False: there is no end.
+
+        What nobody can know is taken as replicated: it is reported as missing, with a note, and never passed over.
+        """
+        end, source = self._ends.get(link.name), self._logs.get(link.source)
+        if end is None or end.version is None or source is None:
+            return False
+        if end.table_id != source.table.table_id():
+            why = f"{link.source}'s log was dropped and created again"
+        elif end.version > source.late:
+            why = f"{link.source}'s log ends at version {source.late}: an older copy was put back"
+        elif end.version == source.late:
+            return True
+        elif not read:
+            why = f"files of that or another link's end are gone from {link.source}'s log"
+        else:
+            try:
+                return source.table.read(end.version).select(*ID)
+            except AnalysisException as error:
+                why = f"that version cannot be read any more: {str(error).splitlines()[0]}"
+        self.notes.append(
+            f"{self._topic}: {link.name} ends at version {end.version} of its source, but {why}. "
+            "All that the target lacks is counted as missing, though some may be in flight."
+        )
+        return True
+
+    def _checks(self) -> Iterable[_Check]:
+        """Everything that is counted, as conditions over `_side_by_side`. This is the rule of design section 5."""
+        for name in self._logs:
+            here = _at("row", name).isNotNull()
+            foreign = ~F.col("origin").isin(name, *sorted(self._former[name]))
+            carried = F.col("origin").isin(*sorted(self._carried[name]))
+            yield _Check(name, None, here)
+            yield _Check(name, Category.DUPLICATES, _at("copies", name) > 1)
+            yield _Check(name, Category.UNEXPECTED, here & _at("early", name) & foreign & ~carried)
+        for link in self._links:
+            yield from self._link_checks(link)
+
+    def _link_checks(self, link: Link) -> Iterable[_Check]:
+        name, source, target = link.name, _at("row", link.source), _at("row", link.target)
+        carried = F.col("origin").isin(*sorted(link.origins))
+        both = carried & source.isNotNull() & target.isNotNull()
+        yield _Check(name, None, both)
+        yield _Check(name, Category.DIFFERENT, both & (source["digest"] != target["digest"]))
+
+        expected = (
+            carried
+            & source.isNotNull()
+            & source["is_message"]
+            & addressed(source["replicate_to"], link.target)
+            & from_floor(self._floors[link.target])
+        )
+        absent = expected & target.isNull()
+        due = absent & ~source["has_expired"]
+        newer = due & ~_at("end", name)
+        # Within a ledger rows arrive in order, so whatever is below one that arrived is not on its way any more.
+        passed = true(F.col("entry_id") < _at("last", link.target))
+        yield _Check(name, Category.EXPIRED, absent & source["has_expired"])
+        yield _Check(name, Category.MISSING, due & _at("end", name))
+        yield _Check(name, Category.IN_FLIGHT, newer & ~passed)
+        # From its base on the ledger itself tells its holes.
+        yield _Check(link.target, Category.HOLES, newer & passed & (F.col("entry_id") < _at("base", link.target)))
+
+        origins = (_at("row", o).isNotNull() & (F.col("origin") == o) for o in link.origins if o in self._logs)
+        known = reduce(or_, origins, source.isNotNull())
+        allowed = target["may_cross"] & addressed(target["replicate_to"], link.target)
+        unknown = ~known & ~target["has_expired"]
+        there = carried & target.isNotNull() & _at("early", link.target)
+        yield _Check(name, Category.UNEXPECTED, there & (~allowed | unknown))
+
+    def _count(self, rows: DataFrame) -> _Counts:
+        """One job: all checks over all ids."""
+        checks = list(self._checks())
+        message = F.struct(*ID)
+        nothing = F.when(F.lit(False), message)  # most rows only say that all is well, and are never shown
+        hits = (
+            F.when(check.holds, F.struct(F.lit(i).alias("check"), (message if check.category else nothing).alias("id")))
+            for i, check in enumerate(checks)
+        )
+        counted = (
+            rows.select(F.inline(F.array_compact(F.array(*hits))))
+            .groupBy("check")
+            .agg(F.count(F.lit(1)).alias("count"), F.min_by("id", "id", EXAMPLES).alias("examples"))
+        )
+        return {
+            (checks[row["check"]].where, checks[row["check"]].category): (row["count"], _texts(row["examples"] or ()))
+            for row in counted.collect()
+        }
+
+
+def _texts(ids: Iterable[Row]) -> tuple[str, ...]:
+    return tuple(":".join(map(str, one)) for one in ids)
+
+
+def _at(what: str, where: str) -> Column:
+    return F.col(f"`{what} {where}`")

@@ -1,0 +1,193 @@
+"""What a verify found, as values, JSON and text. Pure: how it is found stands in `verify.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from geo.text import printable
+
+
+class Category(str, Enum):
+    """What can be said of a message that is not simply the same in both logs of a link."""
+
+    MISSING = "missing"
+    UNEXPECTED = "unexpected"
+    DIFFERENT = "different"
+    DUPLICATES = "duplicates"
+    HOLES = "holes"
+    IN_FLIGHT = "in_flight"
+    EXPIRED = "expired"
+
+    @property
+    def words(self) -> str:
+        return self.value.replace("_", " ")
+
+
+MEANING = {
+    Category.MISSING: "recorded as replicated, but the target lacks them; `geo reconcile` of the link appends them",
+    Category.UNEXPECTED: (
+        "no link brings their origin here, they are not addressed to this cluster, or their source and origin lack them"
+        " (if those lost data, put it back before their producers go on)"
+    ),
+    Category.DIFFERENT: "same message id, but not the same row: one of the logs was changed, or an id was used twice",
+    Category.DUPLICATES: "ids that are in the log more than once: two writers at a time, or a file was copied in",
+    Category.HOLES: "entries lacking below the last of their ledger in this log; a gap is shown by its first entry",
+}
+"""The faults: any of them makes a report not clean. What is in flight or expired is reported, and is no fault."""
+
+LINK_COUNTS = (Category.MISSING, Category.UNEXPECTED, Category.DIFFERENT, Category.IN_FLIGHT, Category.EXPIRED)
+CLUSTER_COUNTS = (Category.DUPLICATES, Category.HOLES, Category.UNEXPECTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`count` messages of one category, above 0. `examples` are the first of them, as `origin:ledger:entry`."""
+
+    category: Category
+    count: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkResult:
+    """One topic of one link. `state` and `end` are those of its newest row, None before it has any.
+
+    `compared`: messages of the link's origins that are in both logs, each compared by all its columns.
+    """
+
+    topic: str
+    link: str
+    state: str | None
+    end: int | None
+    compared: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterResult:
+    """One topic's log in one cluster, at `version`. `messages`: its rows, markers too, each id once."""
+
+    topic: str
+    cluster: str
+    version: int
+    messages: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """All topics that were verified: one LinkResult per topic and link, one ClusterResult per topic and log."""
+
+    topics: tuple[str, ...]
+    links: tuple[LinkResult, ...]
+    clusters: tuple[ClusterResult, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Whether no fault was found."""
+        return not any(self.total(category) for category in MEANING)
+
+    @property
+    def compared(self) -> int:
+        return sum(result.compared for result in self.links)
+
+    def total(self, category: Category) -> int:
+        return sum(finding.count for _, _, finding in self.findings() if finding.category is category)
+
+    def findings(self) -> Iterator[tuple[str, str, Finding]]:
+        """Topic, link or cluster, and what was found there."""
+        for link in self.links:
+            yield from ((link.topic, link.link, finding) for finding in link.findings)
+        for cluster in self.clusters:
+            yield from ((cluster.topic, cluster.cluster, finding) for finding in cluster.findings)
+
+    def to_json(self) -> dict[str, object]:
+        """The report with keys that stay; new ones may be added.
+
+        - `clean`: boolean. `compared`: number. `topics`: list of names. `notes`: list of texts.
+        - `totals`: number of each category: missing, unexpected, different, duplicates, holes, in_flight, expired.
+        - `links`: list of {topic, link, state, end, compared, missing, unexpected, different, in_flight, expired};
+          state and end (a version of the source) are null before the link has recorded any.
+        - `clusters`: list of {topic, cluster, version, messages, duplicates, holes, unexpected}.
+        - `findings`: list of {category, topic, where (a link or a cluster), count, examples}, all above 0.
+        """
+        return {
+            "clean": self.clean,
+            "compared": self.compared,
+            "topics": list(self.topics),
+            "totals": {category.value: self.total(category) for category in Category},
+            "links": [
+                {
+                    "topic": r.topic,
+                    "link": r.link,
+                    "state": r.state,
+                    "end": r.end,
+                    "compared": r.compared,
+                    **_counts(LINK_COUNTS, r.findings),
+                }
+                for r in self.links
+            ],
+            "clusters": [
+                {
+                    "topic": r.topic,
+                    "cluster": r.cluster,
+                    "version": r.version,
+                    "messages": r.messages,
+                    **_counts(CLUSTER_COUNTS, r.findings),
+                }
+                for r in self.clusters
+            ],
+            "findings": [
+                {
+                    "category": found.category.value,
+                    "topic": topic,
+                    "where": where,
+                    "count": found.count,
+                    "examples": list(found.examples),
+                }
+                for topic, where, found in self.findings()
+            ],
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> list[str]:
+        """For a terminal: a line per topic and link, the notes, the summary, and below it each fault with examples.
+
+        Names that come out of a table are made printable, so that a message cannot forge a line.
+        """
+        lines = [f"{r.topic}  {r.link}: {r.compared:,} compared, {_counts_as_text(LINK_COUNTS, r.findings)}" for r in self.links]
+        lines += [f"note: {note}" for note in self.notes]
+        links = len({result.link for result in self.links})
+        scope = (
+            f"{_some(len(self.topics), 'topic')}, {_some(links, 'link')}, {_some(self.compared, 'message')} compared, "
+            f"{self.total(Category.IN_FLIGHT):,} in flight"
+        )
+        if self.clean:
+            return [printable(line) for line in [*lines, f"clean: {scope}"]]
+        faults = [category for category in MEANING if self.total(category)]
+        lines.append(f"NOT CLEAN: {', '.join(f'{self.total(c):,} {c.words}' for c in faults)}; {scope}")
+        for category in faults:
+            lines.append(f"  {category.words}: {MEANING[category]}")
+            lines += [
+                f"    {topic}  {where}: {found.count:,}, such as {', '.join(found.examples)}"
+                for topic, where, found in self.findings()
+                if found.category is category
+            ]
+        return [printable(line) for line in lines]
+
+
+def _some(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _counts(categories: Iterable[Category], findings: Iterable[Finding]) -> dict[str, int]:
+    found = {finding.category: finding.count for finding in findings}
+    return {category.value: found.get(category, 0) for category in categories}
+
+
+def _counts_as_text(categories: Iterable[Category], findings: Iterable[Finding]) -> str:
+    found = {finding.category: finding.count for finding in findings}
+    return ", ".join(f"{found.get(category, 0):,} {category.words}" for category in categories)

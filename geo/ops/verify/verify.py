@@ -1,0 +1,145 @@
+"""Verify: every cluster's log of a topic against every other, by message id and content, under the routing rule.
+
+An auditor shares no code with what it audits: nothing that publishes, routes, replicates or reconciles is imported.
+The rule is stated once more, from design section 5, and everything is derived from the tables alone: topic logs,
+`system/topics` and `system/links`. Only reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from geo.config.model import Config, Link
+from geo.errors import UsageError
+from geo.log.topics import Registered, registered_topics
+from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.now import now_us
+from geo.ops.verify.comparison import Comparison, End, Ends, Log, key
+from geo.ops.verify.report import VerifyReport
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.table import Table
+from schemas import LINKS
+
+AT_ONCE = 4
+"""Logs and topics looked at side by side: most of a small topic's time is planning, which leaves the cores idle."""
+
+_Place = tuple[Topic, str]
+"""A topic in a cluster."""
+
+_Registries = Mapping[str, Mapping[Topic, Registered]]
+"""By cluster and topic."""
+
+
+def _read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
+    ends: Ends = {}
+    for target, tables in clusters.items():
+        rows = tables.journal(LINKS).rows()
+        if rows is not None:
+            end = F.struct("state", "reason", "source_table_id", "source_version", F.coalesce("floors", F.create_map()))
+            newest = rows.groupBy("source", "topic").agg(F.max_by(end, F.struct("generation", "sequence")).alias("end"))
+            ends |= {(target, row["source"], row["topic"]): End(*row["end"]) for row in newest.collect()}
+    return ends
+
+
+def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> VerifyReport:
+    """Compare all clusters' logs of the topics that match the glob. Raises UsageError if there is none.
+
+    It may run beside live producers and links, and reports no fault that is not there. Commits go on while it reads, so
+    each claim is made between versions whose order proves it. All clusters go through each step before the next begins:
+
+    1. read the end E of every link: all of the source up to E *was* in the target by then;
+    2. pin every log: the early pin;
+    3. pin every log again: the late pin;
+    4. read the links again, for their floors, and the clock.
+
+    - missing compares E with the target's late pin. E was recorded after what it vouches for was committed.
+    - unexpected compares the target's early pin with the source's and the origin's late pin. A row was in these before
+      any link could copy it. Were there one pin per log, this could be asked in one direction of a two-way link only.
+    - duplicates, holes and differences are claims about single versions, as rows never change: they need no order.
+    - floors are fixed when a link starts and recorded before its first row is appended, so those read last hold for all
+      rows seen; an end must be read first. A link that starts between steps 1 and 4 has floors and no end: in flight.
+    - whatever had expired when a link or an expiry looked at it has expired by the clock of step 4. Clocks that differ
+      by more than these steps take can misjudge messages that are just about to expire, and no others.
+
+    Cost per topic: one scan of the ids of each log and one of its rows, plus the ids at the older pins if the log has
+    moved. Rows are shuffled as digests; only counts, examples and the ends of ledgers are collected.
+    """
+    check_topic_glob(topics)
+    clusters = {name: connect(spark, cluster) for name, cluster in config.clusters.items()}
+    registries = _registries(clusters)
+    registered = {name: set(registry) for name, registry in registries.items()}
+    known = sorted(set().union(*registered.values()))
+    matching = [topic for topic in known if topic_glob_matches(topics, topic)]
+    if not matching:
+        there = ", ".join(map(str, known[:20])) or "none"
+        raise UsageError(f"no topic matches {topics}; the topics of {', '.join(clusters)} are: {there}")
+
+    # A log whose registry row is not written yet counts too.
+    logs = {(topic, name): tables.log(topic) for topic in matching for name, tables in clusters.items()}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        ends = _read_ends(clusters)  # step 1
+        early = _pin(pool, logs)  # step 2
+        late = _pin(pool, logs)  # step 3
+        floors, now = _read_ends(clusters), now_us()  # step 4
+        later = _registries(clusters)
+
+        def compare(topic: Topic) -> Comparison:
+            pinned = {
+                name: Log(logs[topic, name], early.get((topic, name)), late[topic, name])
+                for name in clusters
+                if (topic, name) in late
+            }
+            ttl_s = config.policy(topic).message_ttl_s
+            expired_before_us = None if ttl_s is None else now - ttl_s * 1_000_000
+            # Those that replicated it before the pins or after: a policy may change meanwhile.
+            carried = {*_links(config, topic, registries), *_links(config, topic, later)}
+            links = tuple(link for link in config.links if link in carried)
+            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us)
+            comparison.notes += _notes(topic, registered, pinned, links, floors)
+            comparison.run()
+            return comparison
+
+        compared = list(pool.map(compare, matching))
+    return VerifyReport(
+        tuple(map(str, matching)),
+        tuple(result for comparison in compared for result in comparison.links()),
+        tuple(result for comparison in compared for result in comparison.clusters()),
+        tuple(note for comparison in compared for note in comparison.notes),
+    )
+
+
+def _registries(clusters: Mapping[str, ClusterTables]) -> _Registries:
+    return {name: {found.topic: found for found in registered_topics(tables)} for name, tables in clusters.items()}
+
+
+def _links(config: Config, topic: Topic, registries: _Registries) -> tuple[Link, ...]:
+    local = {name: registry[topic].replication_clusters for name, registry in registries.items() if topic in registry}
+    return config.links_of(topic, local)
+
+
+def _pin(pool: ThreadPoolExecutor, logs: Mapping[_Place, Table]) -> dict[_Place, int]:
+    """The newest version of every log that is there. Returns when all are known."""
+    versions = pool.map(lambda table: table.latest_version() if table.exists() else None, logs.values())
+    return {place: version for place, version in zip(logs, versions, strict=True) if version is not None}
+
+
+def _notes(
+    topic: Topic, registered: Mapping[str, set[Topic]], logs: Mapping[str, Log], links: Sequence[Link], ends: Ends
+) -> Iterable[str]:
+    """What a person should know beside the counts."""
+    for name in registered:
+        if topic in registered[name] and name not in logs:
+            yield f"{topic}: is registered in {name}, where it has no log"
+        if topic in registered[name] and len(registered) > 1 and all(link.source != name for link in links):
+            yield f"{topic}: no link carries it out of {name}"
+    for target, source, of in sorted(ends):
+        if of == str(topic) and all((link.target, link.source) != (target, source) for link in links):
+            yield f"{topic}: {source}->{target} replicated it once and no longer does: what it brought to {target} is not compared"
+    for link in links:
+        end = ends.get(key(link, topic))
+        if end is not None and end.state in ("FAILED", "DELAYED"):
+            yield f"{topic}: {link.name} is {end.state}: {end.reason or 'no reason recorded'}"

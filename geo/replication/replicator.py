@@ -1,0 +1,202 @@
+"""All inbound links of a cluster in one process: which topics they have, their rows in `system/links`, what is reported of them.
+
+Which topic is in which state is decided per topic; one bad topic never stops another, and no source another's links.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from geo.config.model import Config, Link
+from geo.crash import CrashPoint, reach
+from geo.errors import AlreadyOwnedError, RetryableError, UsageError
+from geo.faults import FAULTS
+from geo.log.housekeeping import open_for_writing
+from geo.log.topics import Registered, registered_topics
+from geo.names import ALL_TOPICS, topic_glob_matches
+from geo.replication.link_state import LinkState
+from geo.replication.link_table import append_links, read_links
+from geo.replication.link_work import LinkWork, own
+from geo.replication.topic_link import TopicLink
+from geo.session import require_delta
+from geo.streams.life import Life, State
+from geo.streams.supervisor import Supervisor
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.work import Failed, Found, Group
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.files import check_folder
+from geo.tables.ownership import release
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """What one link did for one topic in this run. Of a source whose topics cannot be listed `topic` is the glob."""
+
+    link: str
+    topic: str
+    state: State
+    reason: str | None
+    replicated: int
+    source_version: int | None
+    expired: int = 0
+    """Messages left out because they had expired when they were read."""
+
+
+class Replicator:
+    """Runs every matching topic of every inbound link of `target`; `run` until done or stopped."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        target: str,
+        *,
+        source: str | None = None,
+        topics: str = ALL_TOPICS,
+        trigger: str = AVAILABLE_NOW,
+        take_over: bool = False,
+        on_event: Callable[[LinkReport], None] = lambda report: None,
+    ) -> None:
+        require_delta(spark)
+        options = parse_trigger(trigger)
+        links = [link for link in config.inbound(target) if source in (None, link.source)]
+        if not links:
+            config.cluster(target)
+            named = f" from {source}" if source else ""
+            raise UsageError(
+                f"no link{named} leads to {target}; the links are {', '.join(k.name for k in config.links) or 'none'}."
+            )
+        own_tables = open_for_writing(connect(spark, config.cluster(target)), config)
+        groups = [
+            LinkTopics(own_tables, connect(spark, config.cluster(link.source)), config, link, topics, options, take_over)
+            for link in links
+        ]
+        self._supervisor = Supervisor[LinkWork](
+            groups, once=trigger == AVAILABLE_NOW, on_change=lambda group, work, life: on_event(_report(group, work, life))
+        )
+
+    def stop(self) -> None:
+        """Let running batches end, then stop; callable from a signal handler."""
+        self._supervisor.stop()
+
+    def run(self) -> list[LinkReport]:
+        """Replicate until stopped, or with the available-now trigger until everything there is has crossed.
+
+        A topic that cannot continue is reported as FAILED, one that another runner has, and a source that cannot be read, as DELAYED;
+        the others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses every source then.
+        """
+        reports = [_report(group, work, life) for group, work, life in self._supervisor.run()]
+        return sorted(reports, key=lambda report: (report.link, report.topic))
+
+
+class LinkTopics:
+    """The topics of one link, as works."""
+
+    def __init__(
+        self,
+        target: ClusterTables,
+        source: ClusterTables,
+        config: Config,
+        link: Link,
+        glob: str,
+        trigger: Any,
+        take_over: bool,
+    ) -> None:
+        self._target, self._source, self._config, self.link = target, source, config, link
+        self.glob, self._trigger, self._take_over = glob, trigger, take_over
+
+    def __str__(self) -> str:
+        return f"link {self.link.name}"
+
+    def discover(self, known: Mapping[Hashable, tuple[LinkWork, State]]) -> Found[LinkWork]:
+        """The topics of the source's registry that the link carries. Raises RetryableError if the registry, which this link has read, is
+        not there, OSError if its place is no folder."""
+        if self._source.location is not None:
+            check_folder(self._source.location)
+        registered = registered_topics(self._source)
+        rows = cache(
+            lambda: {topic: row for (source, topic), row in read_links(self._target).items() if source == self.link.source}
+        )
+        if not registered and rows():
+            raise RetryableError(f"{self}: the registry of {self.link.source} is not there now, or empty.")
+        fresh: list[tuple[Hashable, LinkWork]] = []
+        left_out: dict[Hashable, str] = {}
+        wanted: list[Hashable] = []
+        for found in registered:
+            key = str(found.topic)
+            carried = topic_glob_matches(self.glob, found.topic) and replicates(self._config, self.link, found)
+            if key in known:
+                paused = known[key][1] is State.PAUSED
+                if not carried and not paused:
+                    left_out[key] = "its replication clusters leave this link out"
+                elif carried and paused:
+                    wanted.append(key)
+            # Registered a moment ago, its log is about to be created. One that this link has read must be there.
+            elif carried and (self._source.log(found.topic).exists() or key in rows()):
+                link = TopicLink(self._target, self._source, self._config, self.link, found.topic)
+                fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over)))
+        failed = [key for key, (work, state) in known.items() if state is State.FAILED and not work.replaced]
+        resolved = [key for key in failed if (row := rows().get(str(key))) is not None and row.state is not State.FAILED]
+        return Found(fresh, left_out, wanted, resolved)
+
+    def claim(self, works: Sequence[LinkWork]) -> Failed[LinkWork]:
+        """In one commit; if another runner has some of them, one by one."""
+        try:
+            own(self._target, works)
+        except AlreadyOwnedError as error:
+            if len(works) == 1:
+                return [(works[0], error)]
+            return [failed for work in works for failed in self.claim([work])]
+        return []
+
+    def record(self, works: Sequence[tuple[LinkWork, State]]) -> Failed[LinkWork]:
+        """Record the rows of topics that moved, in one commit."""
+        moved: list[tuple[LinkWork, LinkState]] = []
+        failed: list[tuple[LinkWork, BaseException]] = []
+        for work, state in works:
+            if work.ownership is None or work.link.cursor is None:
+                continue
+            try:
+                if now := work.link.progressed(state):
+                    moved.append((work, now))
+            except FAULTS as error:
+                failed.append((work, error))
+        try:
+            append_links(self._target, [now for _, now in moved])
+        except FAULTS as error:
+            if not failed:
+                raise
+            return failed + [(work, error) for work, _ in moved]
+        for work, now in moved:
+            work.link.row.note(now)
+        if moved:
+            reach(CrashPoint.LINK_STATE_RECORDED)
+        return failed
+
+    def release(self, works: Sequence[LinkWork]) -> Failed[LinkWork]:
+        release([work.ownership for work in works if work.ownership is not None])
+        for work in works:
+            work.ownership = None
+        return []
+
+
+def replicates(config: Config, link: Link, found: Registered) -> bool:
+    """Whether the link replicates a topic of its source's registry."""
+    return link in config.links_of(found.topic, {link.source: found.replication_clusters})
+
+
+def _report(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:
+    assert isinstance(group, LinkTopics)
+    if work is None:
+        return LinkReport(group.link.name, group.glob, life.state, life.reason, 0, None)
+    link = work.link
+    position = link.cursor.version if link.cursor is not None else None
+    return LinkReport(group.link.name, str(link.topic), life.state, life.reason, link.replicated, position, link.row.expired)

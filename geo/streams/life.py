@@ -1,0 +1,113 @@
+"""The life of a piece of work that a supervisor runs: a topic of a link, a namespace's fold, a publisher's stream. Pure: no Spark, clock
+or I/O.
+
+States and events are one table, TRANSITIONS: what is not in it cannot happen. Times are seconds of any clock that does not go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+STEADY_S = 60.0
+"""Work that ran for so long since its last fault begins again to count them. (In a run that ends: work that came further.)"""
+
+TRIES = 3
+"""Faults in a row after which a run that ends leaves a piece of work alone."""
+
+
+class State(str, Enum):
+    """Kafka's fetcher states, per piece of work."""
+
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    """Not begun, or ended well."""
+    DELAYED = "DELAYED"
+    """A transient fault: tried again by itself."""
+    FAILED = "FAILED"
+    """Needs a person; the reason names range and verb."""
+    PAUSED = "PAUSED"
+    """Left out by a policy; continues by itself when the policy has it again."""
+
+
+class Event(Enum):
+    """What happens to a piece of work."""
+
+    UP = auto()
+    """It was brought up and follows its source."""
+    DONE = auto()
+    """Nothing is left to do, in a run that ends."""
+    FAULT = auto()
+    """It failed; trying again may help."""
+    REFUSED = auto()
+    """It failed, and goes on only once a person has acted."""
+    RESOLVED = auto()
+    """A person has acted."""
+    LEFT_OUT = auto()
+    """It is not wanted any more."""
+    WANTED = auto()
+    """It is wanted again."""
+    STOP = auto()
+    """The supervisor stops, or stopped it cleanly."""
+
+
+_FAULTS = {Event.FAULT: State.DELAYED, Event.REFUSED: State.FAILED}
+_ALIVE = {Event.UP: State.RUNNING, Event.DONE: State.STOPPED, Event.LEFT_OUT: State.PAUSED, **_FAULTS}
+
+TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+    State.STOPPED: {**_ALIVE, Event.STOP: State.STOPPED},
+    State.RUNNING: {**_ALIVE, Event.STOP: State.STOPPED},
+    State.DELAYED: {**_ALIVE, Event.STOP: State.DELAYED},
+    State.FAILED: {Event.RESOLVED: State.STOPPED, Event.LEFT_OUT: State.PAUSED, Event.STOP: State.FAILED},
+    State.PAUSED: {Event.WANTED: State.STOPPED, Event.STOP: State.PAUSED},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Where a piece of work is in its life."""
+
+    state: State = State.STOPPED
+    reason: str | None = None
+    """Of DELAYED, FAILED and PAUSED."""
+    error: BaseException | None = None
+    """What was raised, of DELAYED and FAILED."""
+    tries: int = 0
+    """Faults in a row."""
+    again_at: float = 0.0
+    """When DELAYED work is tried again."""
+    done: bool = False
+    """In a run that ends: it is not begun again."""
+
+    def after(
+        self,
+        event: Event,
+        *,
+        now: float = 0.0,
+        reason: str | None = None,
+        error: BaseException | None = None,
+        ends: bool = False,
+        moved: bool = False,
+    ) -> Life:
+        """Its life after an event at `now`. `ends`: the run does, once all there is has been done. `moved`: it came further since its
+        last fault. Raises KeyError for an event that cannot happen in this state."""
+        state = TRANSITIONS[self.state][event]
+        if event is Event.STOP and state is self.state:
+            return self
+        life = replace(self, state=state, reason=reason, error=error)
+        if event in _FAULTS:
+            steady = moved if ends else now - self.again_at > STEADY_S
+            tries = 1 if steady else self.tries + 1
+            done = ends and (event is Event.REFUSED or tries >= TRIES)
+            return replace(life, tries=tries, again_at=now + backoff_s(tries), done=done)
+        return replace(life, done=event is Event.DONE)
+
+    def is_ripe(self, now: float) -> bool:
+        """Whether it is to be brought up now."""
+        return self.state in (State.STOPPED, State.DELAYED) and not self.done and now >= self.again_at
+
+
+def backoff_s(attempt: int) -> float:
+    """Pause before try number `attempt` (from 1) of delayed work: 1 s doubling to 60 s, as Pulsar's replicator reads."""
+    return min(60.0, 2.0 ** min(attempt - 1, 6))

@@ -1,0 +1,112 @@
+"""A streaming query that is begun again after a fault, as a piece of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from geo.errors import RetryableError
+from geo.faults import FAULTS
+from geo.streams.life import State
+from geo.streams.query import BatchQuery
+
+_WAIT_S = 0.2
+
+
+class Opened(Protocol):
+    """A query that was begun, and what this process owns for it."""
+
+    @property
+    def running(self) -> BatchQuery: ...
+
+    def close(self, *, clean: bool) -> None:
+        """Give back what is owned, once the query has ended; unless that was `clean`, the next start finds out what became of it."""
+
+    def abandon(self) -> None:
+        """As `close(clean=False)`, and waits for nobody."""
+
+    def refuse_if_replaced(self) -> None:
+        """Raises FencedError if somebody took over what was owned."""
+
+
+T = TypeVar("T", bound=Opened)
+
+
+class QueryWork(Generic[T]):
+    """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner that
+    lives: asked for until it was owned once."""
+
+    def __init__(self, begin: Callable[[bool], T], *, once: bool, take_over: bool) -> None:
+        self._begin, self._once, self._take_over = begin, once, take_over
+        self.opened: T | None = None
+        self.has_begun = False
+        """It was owned once."""
+        self._previous: T | None = None
+        """What was owned until a fault: if somebody took that over, it does not come back."""
+
+    @property
+    def is_owned(self) -> bool:
+        return self.opened is not None
+
+    def bring_up(self, stopped: Callable[[], bool]) -> None:
+        previous, self._previous = self._previous, None
+        if previous is not None:
+            previous.refuse_if_replaced()
+        opened = self.opened = self._begin(self._take_over)
+        self._take_over, self.has_begun = False, True
+        while self._once and not stopped() and not opened.running.wait(_WAIT_S):
+            pass
+        if self._once and not stopped():
+            self.follow()
+
+    def follow(self) -> None:
+        """Raises what ended its query."""
+        assert self.opened is not None
+        running = self.opened.running
+        if running.is_active:
+            return
+        if (error := running.error) is not None:
+            raise error
+        if not (self._once and running.ended_well):
+            raise RetryableError(f"{self}: somebody else stopped its query.")
+
+    def end(self) -> bool:
+        if self.opened is None:
+            return True
+        self.opened.running.stop()
+        if (error := self.opened.running.error) is not None:
+            raise error
+        return self.opened.running.ended_well
+
+    def give_up(self, state: State, reason: str, error: BaseException) -> None:
+        self._previous = opened = self.take_off()
+        if opened is not None:
+            opened.close(clean=False)
+
+    def leave(self) -> None:
+        """It ended well. Raises what is found to be wrong when it is given back."""
+        if (opened := self.take_off()) is not None:
+            opened.close(clean=True)
+
+    def abandon(self) -> None:
+        if (opened := self.take_off()) is not None:
+            opened.abandon()
+
+    def take_off(self) -> T | None:
+        """What is open now, which is its caller's to close: the last moment to note what it has done."""
+        opened, self.opened = self.opened, None
+        return opened
+
+
+W = TypeVar("W", bound="QueryWork[Any]")
+
+
+def leave(works: Sequence[W]) -> list[tuple[W, BaseException]]:
+    """Give back what works that ended well own. Returns those that turned out not to have, and why."""
+    failed: list[tuple[W, BaseException]] = []
+    for work in works:
+        try:
+            work.leave()
+        except FAULTS as error:
+            failed.append((work, error))
+    return failed

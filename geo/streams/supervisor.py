@@ -1,0 +1,397 @@
+"""Runs many works: discovers them, brings them up side by side, follows them, tries again, records them, hands them over.
+
+Works that share a source are one group, and each group has a thread of its own: a source that is away, or hangs, holds up its own
+works and nobody else's. What a state and an event mean is in `life.py`; what a piece of work does is its own business.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Generic
+
+from geo.errors import AlreadyOwnedError
+from geo.faults import FAULTS, needs_person, session_is_gone
+from geo.streams.life import Event, Life, State
+from geo.streams.work import Failed, Group, W
+from geo.streams.workers import Workers
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 4
+"""Works of a group that are brought up side by side, and of which what is due is done; more only queue up for the cores."""
+
+ENDS_AT_ONCE = 16
+"""Works of a group that are ended side by side: each waits for its running batch."""
+
+DISCOVERY_INTERVAL_S = 10.0
+"""How often a group is asked for works: a small table is read, 0.1 s."""
+
+RECORD_INTERVAL_S = 60.0
+"""How often works that moved are recorded."""
+
+TICK_S = 0.2
+
+STOP_S = 60.0
+"""What has not stopped by then hangs, or does something long; it is left to whoever continues it, who fences it first."""
+
+HAND_OVER_S = 0.5
+"""What has ended meanwhile is handed over together."""
+
+
+@dataclass(slots=True, eq=False)
+class Slot(Generic[W]):
+    """A piece of work and its life."""
+
+    work: W
+    life: Life = field(default_factory=Life)
+    task: Future[None] | None = None
+    """What is being done for it."""
+    is_starting: bool = False
+    """The task is its being brought up."""
+    is_over: bool = False
+    """It was ended for good: handed over, or left to whoever continues it."""
+    stood: Hashable = None
+    """Its place at its last fault."""
+
+
+class Supervisor(Generic[W]):
+    """Runs the works of some groups; `run` until done or stopped.
+
+    `once`: it ends when all there is has been done. `on_change` is told the life of a group, or of a work, whenever it changes, by
+    the group's thread.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group[W]],
+        *,
+        once: bool,
+        on_change: Callable[[Group[W], W | None, Life], None] = lambda group, work, life: None,
+    ) -> None:
+        self._stop = threading.Event()
+        self._crews = [_Crew(group, self._stop, once=once, on_change=on_change) for group in groups]
+
+    def stop(self) -> None:
+        """Let running batches end, then stop; callable from a signal handler."""
+        self._stop.set()
+
+    def run(self) -> list[tuple[Group[W], W | None, Life]]:
+        """Run until stopped, or `once` until all is done. Returns how each group and work ended.
+
+        Raises, once everything has stopped: what refused all groups at the start (all is run by another process already, no registry
+        can be read); a fault of this program; the end of Spark.
+        """
+        for crew in self._crews:
+            crew.thread.start()
+        try:
+            while any(crew.thread.is_alive() for crew in self._crews) and not self._stop.is_set():
+                for crew in self._crews:
+                    crew.thread.join(TICK_S / len(self._crews))
+                if any(crew.fault is not None for crew in self._crews) or self._refusal() is not None:
+                    break
+        finally:
+            self._stop.set()
+            deadline = time.monotonic() + STOP_S
+            for crew in self._crews:
+                crew.thread.join(max(0.0, deadline - time.monotonic()))
+            for crew in self._crews:
+                crew.leave_behind()
+        for raised in (*(crew.fault for crew in self._crews), self._refusal()):
+            if raised is not None:
+                raise raised
+        return [ended for crew in self._crews for ended in crew.ended()]
+
+    def _refusal(self) -> BaseException | None:
+        """Why nothing at all could be begun; None if something was."""
+        refusals = [crew.refusal for crew in self._crews]
+        return None if None in refusals else next(iter(refusals), None)
+
+
+class _Crew(Generic[W]):
+    """The thread of a group, and the works it runs. Only this thread changes what becomes of them."""
+
+    def __init__(
+        self,
+        group: Group[W],
+        stop: threading.Event,
+        *,
+        once: bool,
+        on_change: Callable[[Group[W], W | None, Life], None],
+    ) -> None:
+        self.group, self._stop, self._once, self._on_change = group, stop, once, on_change
+        self.slots: dict[Hashable, Slot[W]] = {}
+        self.life = Life()
+        """Of the group itself: whether it can be asked what there is."""
+        self.fault: BaseException | None = None
+        """What ends the whole run."""
+        self.refusal: BaseException | None = None
+        """Because of which nothing of it could be begun at the start, and a person must act."""
+        self._ending = threading.Event()
+        """Turns end after the one they are in."""
+        self._left = threading.Event()
+        """Nobody waits for it any more."""
+        self._asked_at: float | None = None
+        self._recorded_at = time.monotonic()
+        self._unrecorded: list[Slot[W]] = []
+        self._left_out: dict[Hashable, str] = {}
+        """What is to be ended as soon as nothing is done for it."""
+        self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(AT_ONCE, f"geo-due-{group}")
+        self.thread = threading.Thread(target=self._main, name=f"geo-{group}", daemon=True)
+
+    def ended(self) -> list[tuple[Group[W], W | None, Life]]:
+        """How the group, if it could not be asked, and its works ended."""
+        own: list[tuple[Group[W], W | None, Life]] = []
+        if self.life.state is State.DELAYED:
+            own.append((self.group, None, self.life))
+        return own + [(self.group, slot.work, slot.life) for slot in self.slots.values()]
+
+    def leave_behind(self) -> None:
+        """Own nothing any more. What was handed over is owned no longer already."""
+        self._left.set()
+        for slot in list(self.slots.values()):
+            if slot.is_over:
+                continue
+            slot.work.abandon()
+            if self.fault is None and slot.life.state in (State.RUNNING, State.STOPPED):
+                reason = f"it did not stop within {STOP_S:.0f} s, and is fenced by whoever continues it"
+                slot.life = replace(slot.life, state=State.DELAYED, reason=reason)
+                log.warning("%s: %s", slot.work, reason)
+
+    def _main(self) -> None:
+        try:
+            try:
+                self._run()
+            except BaseException as error:
+                self.fault = error
+            self._ending.set()
+            self._end(hand_over=self.fault is None)
+        except BaseException as error:
+            self.fault = self.fault or error
+        finally:
+            for workers in (self._starts, self._dues):
+                workers.close()
+
+    def _is_ending(self) -> bool:
+        return self._stop.is_set() or self._ending.is_set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._ask_if_due()
+            for key, slot in list(self.slots.items()):
+                if self._stop.is_set():
+                    return
+                if slot.task is None and (why := self._left_out.pop(key, None)) is not None:
+                    self._leave_out(slot, why)
+                else:
+                    self._step(slot)
+            if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
+                return
+            self._record_if_due()
+            self._stop.wait(TICK_S / 4 if self._once else TICK_S)
+
+    def _record_if_due(self) -> None:
+        """Record all that are up, those of which something is done now as soon as it is done."""
+        if time.monotonic() - self._recorded_at >= RECORD_INTERVAL_S:
+            self._recorded_at = time.monotonic()
+            self._unrecorded = list(self.slots.values())
+        up = [slot for slot in self._unrecorded if slot.life.state is State.RUNNING]
+        self._unrecorded = [slot for slot in up if slot.task is not None]
+        if free := [slot for slot in up if slot.task is None]:
+            self._record(free, State.RUNNING)
+
+    # -- which works -------------------------------------------------------------------------------------------------
+
+    def _ask_if_due(self) -> None:
+        now, first = time.monotonic(), self._asked_at is None
+        if self.life.state is State.DELAYED:
+            due = now >= self.life.again_at
+        else:
+            due = self._asked_at is None or now - self._asked_at >= DISCOVERY_INTERVAL_S
+        if not due or self.life.done:
+            return
+        self._asked_at = now
+        try:
+            found = self.group.discover({key: (slot.work, slot.life.state) for key, slot in self.slots.items()})
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            self._set_own(self.life.after(Event.FAULT, now=now, reason=first_line(error), error=error, ends=self._once))
+            if first and needs_person(error):
+                self.refusal = error
+            return
+        self.refusal = None
+        self._set_own(self.life.after(Event.DONE if self._once else Event.UP))
+        for key in found.resolved:
+            self._set(self.slots[key], Event.RESOLVED)
+        for key in found.wanted:
+            self._set(self.slots[key], Event.WANTED)
+        self._left_out = dict(found.left_out)
+        self._take_up(found.fresh, first=first)
+
+    def _take_up(self, fresh: Sequence[tuple[Hashable, W]], *, first: bool) -> None:
+        if not fresh:
+            return
+        slots = {key: Slot(work) for key, work in fresh}
+        works = [work for _, work in fresh]
+        try:
+            failed = self.group.claim(works)
+        except FAULTS as error:
+            failed = [(work, error) for work in works]
+        self.slots |= slots
+        if not self._sort_out(list(slots.values()), failed) and first:
+            errors = [error for _, error in failed]
+            self.refusal = next((one for one in errors if needs_person(one) or isinstance(one, AlreadyOwnedError)), None)
+
+    def _leave_out(self, slot: Slot[W], why: str) -> None:
+        try:
+            if slot.work.end() and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned:
+                self._release(self._record([slot], State.PAUSED))
+        except FAULTS as error:
+            log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
+        finally:
+            # Whatever is not known to have ended cleanly stays owned, so that whoever continues fences it first.
+            slot.work.abandon()
+        self._set(slot, Event.LEFT_OUT, reason=why)
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def _step(self, slot: Slot[W]) -> None:
+        """What is due for one work now. Its faults are its own; a fault of this program, or the end of Spark, ends the run."""
+        try:
+            if slot.task is not None:
+                if slot.task.done():
+                    self._take_back(slot)
+            elif slot.life.state is State.RUNNING:
+                if (due := slot.work.follow()) is not None and self._dues.has_room:
+                    slot.task = self._dues.submit(due)
+            elif slot.life.is_ripe(time.monotonic()) and self._starts.has_room:
+                slot.task, slot.is_starting = self._starts.submit(partial(slot.work.bring_up, self._is_ending)), True
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            self._failed(slot, error)
+
+    def _take_back(self, slot: Slot[W]) -> None:
+        """The task is done. Raises what it raised."""
+        task, was_starting = slot.task, slot.is_starting
+        assert task is not None
+        slot.task, slot.is_starting = None, False
+        (self._starts if was_starting else self._dues).result(task)
+        self.refusal = None
+        if was_starting and self._is_ending():
+            slot.life = slot.life.after(Event.DONE)  # it has stopped between two steps
+        elif was_starting:
+            self._set(slot, Event.DONE if self._once else Event.UP)
+
+    def _failed(self, slot: Slot[W], error: BaseException) -> None:
+        """FAILED if a person is needed, else DELAYED."""
+        event = Event.REFUSED if needs_person(error) else Event.FAULT
+        place = slot.work.place
+        moved = place is not None and place != slot.stood
+        slot.stood = slot.stood if place is None else place
+        reason = str(error) if event is Event.REFUSED else first_line(error)
+        state = State.FAILED if event is Event.REFUSED else State.DELAYED
+        if slot.work.is_owned:
+            try:
+                slot.work.give_up(state, reason, error)
+            except FAULTS as another:
+                log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
+        self._set(slot, event, reason=reason, error=error, moved=moved)  # reported when whoever resolves it can
+
+    def _record(self, slots: Sequence[Slot[W]], state: State) -> list[Slot[W]]:
+        """Record works that moved. Returns those of which everything is recorded now."""
+        try:
+            failed = self.group.record([(slot.work, state) for slot in slots])
+        except FAULTS as error:
+            log.warning("%s: positions could not be recorded, the next time says more: %s", self.group, first_line(error))
+            return []
+        for work, _ in failed:
+            try:
+                work.end()
+            except FAULTS as another:
+                log.warning("%s: not stopped cleanly: %s", work, first_line(another))
+        return self._sort_out(slots, failed)
+
+    def _release(self, slots: Sequence[Slot[W]]) -> list[Slot[W]]:
+        """Own works no longer that ended well and are recorded. Returns those that did."""
+        try:
+            failed = self.group.release([slot.work for slot in slots])
+        except FAULTS as error:
+            failed = [(slot.work, error) for slot in slots]
+        return self._sort_out(slots, failed)
+
+    def _sort_out(self, slots: Sequence[Slot[W]], failed: Failed[W]) -> list[Slot[W]]:
+        """Let those that failed have failed. Returns the others."""
+        errors = {id(work): error for work, error in failed}
+        for slot in slots:
+            if (error := errors.get(id(slot.work))) is not None:
+                self._failed(slot, error)
+        return [slot for slot in slots if id(slot.work) not in errors]
+
+    def _set(
+        self, slot: Slot[W], event: Event, *, reason: str | None = None, error: BaseException | None = None, moved: bool = False
+    ) -> None:
+        before = slot.life
+        slot.life = before.after(event, now=time.monotonic(), reason=reason, error=error, ends=self._once, moved=moved)
+        if (slot.life.state, slot.life.reason) != (before.state, before.reason) or event is Event.DONE:
+            self._on_change(self.group, slot.work, slot.life)
+
+    def _set_own(self, life: Life) -> None:
+        before, self.life = self.life, life
+        if (before.state is State.DELAYED) != (life.state is State.DELAYED) or life.reason != before.reason:
+            self._on_change(self.group, None, life)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _end(self, *, hand_over: bool) -> None:
+        """Let running batches end, side by side, and hand over what has ended well; the rest is left to the next start, which fences
+        it. One that hangs holds up no other."""
+        enders = Workers(ENDS_AT_ONCE, f"geo-end-{self.group}")
+        waiting, ending = list(self.slots.values()), dict[int, tuple[Slot[W], Future[bool]]]()
+        well: list[Slot[W]] = []
+        handed_over_at = time.monotonic()
+        while (waiting or ending or well) and not self._left.is_set():
+            for slot in [slot for slot in waiting if slot.task is None or slot.task.done()]:
+                waiting.remove(slot)
+                if slot.task is not None:
+                    self._ended(slot, partial(self._take_back, slot))
+                ending[id(slot)] = slot, enders.submit(slot.work.end)
+            for slot, end in [one for one in ending.values() if one[1].done()]:
+                del ending[id(slot)]
+                self._ended(slot, partial(self._end_well, slot, enders, end))
+                if slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned and hand_over:
+                    well.append(slot)
+                elif not slot.work.is_owned:
+                    self._over(slot)
+            now = time.monotonic()
+            if well and (now - handed_over_at >= HAND_OVER_S or not (waiting or ending)):
+                for slot in (handed := self._release(self._record(well, State.STOPPED))):
+                    self._over(slot)
+                for slot in well:
+                    if slot not in handed and slot.life.state in (State.STOPPED, State.RUNNING):
+                        self._set(slot, Event.FAULT, reason="its end could not be recorded")
+                well, handed_over_at = [], time.monotonic()
+            elif waiting or ending:
+                self._left.wait(TICK_S / 10)
+        enders.close()
+
+    def _ended(self, slot: Slot[W], take: Callable[[], None]) -> None:
+        try:
+            take()
+        except FAULTS as error:
+            self._failed(slot, error)
+
+    def _end_well(self, slot: Slot[W], enders: Workers, end: Future[bool]) -> None:
+        if not enders.result(end):
+            self._set(slot, Event.FAULT, reason="it was stopped in the middle of a batch")
+
+    def _over(self, slot: Slot[W]) -> None:
+        slot.is_over = True
+        self._set(slot, Event.STOP)

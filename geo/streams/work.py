@@ -1,0 +1,74 @@
+"""What the supervisor asks of what it runs: works, and the groups in which they share a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from geo.streams.life import State
+
+
+class Work(Protocol):
+    """One thing that runs. Its methods are called by one thread at a time, but for `abandon`."""
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether this process owns it now."""
+
+    @property
+    def place(self) -> Hashable:
+        """How far it is; another value once it came further. None: that is not known yet."""
+
+    def bring_up(self, stopped: Callable[[], bool]) -> None:
+        """Own it and bring it up to its source, or as far as it got when `stopped`. Raises what is in the way."""
+
+    def follow(self) -> Callable[[], None] | None:
+        """What is due now for one that is up, which may take a while; None if nothing is. Returns at once; raises what ended it."""
+
+    def end(self) -> bool:
+        """Let what is running end. Whether all that was begun is known to have ended well. Raises what ended it otherwise."""
+
+    def give_up(self, state: State, reason: str, error: BaseException) -> None:
+        """Record why it does not run, and own it no longer: something may be in flight whose fate is not known."""
+
+    def abandon(self) -> None:
+        """Own it no longer, and write nothing: whoever continues finds out what became of it. Waits for nobody."""
+
+
+W = TypeVar("W", bound=Work)
+
+Failed = Sequence[tuple[W, BaseException]]
+"""Works that something could not be done for, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[W]):
+    """What a group has now."""
+
+    fresh: Sequence[tuple[Hashable, W]] = ()
+    """Works that are not known yet, by their key."""
+    left_out: Mapping[Hashable, str] = field(default_factory=dict)
+    """Known works that are not wanted now, and why."""
+    wanted: Sequence[Hashable] = ()
+    """Paused works that are wanted again."""
+    resolved: Sequence[Hashable] = ()
+    """Failed works that may go on, as a rule because a person has acted."""
+
+
+class Group(Protocol[W]):
+    """Works that share a source."""
+
+    def __str__(self) -> str: ...
+
+    def discover(self, known: Mapping[Hashable, tuple[W, State]]) -> Found[W]:
+        """What there is now, beside the works that are known. Raises what is in the way of knowing."""
+
+    def claim(self, works: Sequence[W]) -> Failed[W]:
+        """Own works that are taken up. One that is not owned after it owns itself when it is brought up."""
+
+    def record(self, works: Sequence[tuple[W, State]]) -> Failed[W]:
+        """Record works that moved. Returns those that cannot go on."""
+
+    def release(self, works: Sequence[W]) -> Failed[W]:
+        """Own works no longer that ended well and are recorded. Returns those that turned out not to have."""

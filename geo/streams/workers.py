@@ -1,0 +1,63 @@
+"""A few daemon threads that do what they are handed.
+
+Unlike those of an executor they are not waited for when the process ends: one that hangs keeps nothing alive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Workers:
+    """At most `count` threads, begun as they are needed. Its methods are called by one thread."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count, self._name = count, name
+        self._todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._begun = 0
+        self.busy = 0
+        """How many calls were handed over and not yet taken back by `result`."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what is submitted now is done now."""
+        return self.busy < self._count
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Do it, now or as soon as another call is done. What came of it is to be taken with `result`."""
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(call())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self.busy += 1
+        if self._begun < min(self.busy, self._count):
+            self._begun += 1
+            threading.Thread(target=self._work, name=f"{self._name}-{self._begun}", daemon=True).start()
+        self._todo.put(run)
+        return done
+
+    def result(self, done: Future[T]) -> T:
+        """What came of a call, waited for. Raises what it raised."""
+        try:
+            return done.result()
+        finally:
+            self.busy -= 1
+
+    def close(self) -> None:
+        """Let the threads end once they have done what was submitted."""
+        for _ in range(self._begun):
+            self._todo.put(None)
+
+    def _work(self) -> None:
+        while (call := self._todo.get()) is not None:
+            call()

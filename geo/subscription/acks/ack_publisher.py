@@ -1,0 +1,91 @@
+"""Publishing records of subscriptions to the `__acks` topic of a namespace, and who does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+
+from geo.config.model import Config
+from geo.crash import CrashPoint, reach
+from geo.log.publisher import Publisher
+from geo.names import Topic
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.record import encode, key_of, split
+from geo.tables.arrow_rows import rows_frame
+from geo.tables.cluster import ClusterTables
+from geo.tables.ownership import owned_now, producer_runner
+from geo.tables.process import Process
+
+MOVED = "geo.moved"
+"""Property of the record of a failover: `from->to`."""
+
+ADMIN = "subscriptions"
+"""The producer under which operators' changes are published."""
+
+ENDS_INTERVAL_S = 60.0
+"""Between records of the ledger's end. Recording blocks the flusher for about a second; a start after a crash replays the commits since."""
+
+
+class AckPublisher:
+    """Publishes records of subscriptions of one namespace, as one producer that this process owns from here to `close`.
+
+    Raises AlreadyOwnedError if another process is it.
+    """
+
+    def __init__(self, tables: ClusterTables, config: Config, topic: Topic, producer: str, *, take_over: bool = False) -> None:
+        self._publisher = Publisher(tables, config, topic.acks, producer)
+        columns = {"key": "STRING", "payload": "BINARY"}
+        self._publisher.open(rows_frame(tables.spark, columns, []), take_over=take_over)
+
+    def publish(self, states: Iterable[tuple[Topic, str, AckState]], properties: Mapping[str, str] | None = None) -> None:
+        """Publish what states of (topic, subscription) tell, in one commit."""
+        rows = [
+            {"key": key_of(topic, subscription), "payload": encode(part), "properties": properties}
+            for topic, subscription, state in states
+            for part in split(state)
+        ]
+        if rows:
+            reach(CrashPoint.ACKS_BEFORE_FLUSH)
+            self._publisher.publish_rows(rows)
+            reach(CrashPoint.ACKS_AFTER_FLUSH)
+            self._publisher.record_if_due(ENDS_INTERVAL_S)
+
+    def close(self, *, clean: bool = True) -> None:
+        self._publisher.close(clean=clean)
+
+    def abandon(self) -> None:
+        """As `LedgerWriter.abandon`."""
+        self._publisher.abandon()
+
+    def refuse_if_replaced(self) -> None:
+        """As `LedgerWriter.refuse_if_replaced`."""
+        self._publisher.refuse_if_replaced()
+
+
+def publish_once(
+    tables: ClusterTables,
+    config: Config,
+    topic: Topic,
+    subscription: str,
+    state: AckState,
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Publish what an operator has decided. Raises AlreadyOwnedError if another operator does the same now."""
+    publisher = AckPublisher(tables, config, topic, ADMIN)
+    try:
+        publisher.publish([(topic, subscription, state)], properties)
+    except BaseException:
+        publisher.close(clean=False)
+        raise
+    publisher.close()
+
+
+def running_consumer(tables: ClusterTables, topic: Topic, subscription: str) -> Process | None:
+    """Who consumes the subscription in this cluster, or did and did not shut down cleanly; None: nobody."""
+    runner = producer_runner(tables, topic.acks, consumer_name(topic, subscription)).name
+    return next((Process.decode(row["holder"]) for row in owned_now(tables) if row["runner"] == runner), None)
+
+
+def consumer_name(topic: Topic, subscription: str) -> str:
+    """The producer under which a consumer of the subscription acknowledges; owning it makes it the only one of its cluster."""
+    return f"acks-{subscription[:40]}-{sha256(key_of(topic, subscription).encode()).hexdigest()[:16]}"

@@ -1,0 +1,101 @@
+"""The `__acks` topic of a namespace: what its records tell of subscriptions, and publishing records to it.
+
+What is known of a subscription in a cluster is `system/cursors`, as far as they were folded, and all newer records; both
+together are right whether or not the folding query runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from geo.config.model import Config
+from geo.ids import LedgerId
+from geo.log.topic_log import is_message
+from geo.names import Topic, check_subscription
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.fold import Fold, Received
+from geo.subscription.acks.message_set_frames import after
+from geo.subscription.acks.record import decode, key_of
+from geo.tables.cluster import ClusterTables
+from geo.times import in_us, utc
+from schemas import CURSORS, TOPIC_LOG
+
+log = logging.getLogger(__name__)
+
+ACK_COLUMNS = ("origin", "key", "payload", "publish_time")
+"""Columns of an `__acks` log that `received` reads."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What a cluster knows of the subscriptions of one namespace. By their records' key (`topic/subscription`)."""
+
+    fold: Fold
+    version: int | None
+    """Of the `__acks` log up to which it was read; None: there is none."""
+
+    @property
+    def states(self) -> dict[str, AckState]:
+        return self.fold.states
+
+
+def read_known(tables: ClusterTables, config: Config, topic: Topic, subscription: str | None = None) -> Known:
+    """What the cluster of `tables` knows of `subscription` of `topic`, or of all subscriptions of the topic's namespace."""
+    key = None if subscription is None else key_of(topic, check_subscription(subscription))
+    known = Known(Fold(config.clusters), None)
+    log_table = tables.log(topic.acks)
+    if log_table.find(TOPIC_LOG) is None:
+        return known
+    known.version = log_table.latest_version()  # before the cursors: they may know more, never less
+    folded: dict[str, Mapping[LedgerId, int]] = {}
+    cursors = tables.journal(CURSORS)
+    if subscription is None:
+        cursor_rows = cursors.newest(("topic", f"persistent://{topic.tenant}/{topic.namespace}/"))
+    else:
+        cursor_rows = cursors.newest(topic=str(topic), subscription=subscription)
+    for row in cursor_rows:
+        one = f"{row['topic']}/{row['subscription']}"
+        known.states[one] = decode(bytes(row["state"]), limited=False)
+        folded[one] = parse_ends(row["folded"])
+    rows = log_table.read(known.version).where(is_message())
+    newer = _newer(folded) if key is None else (F.col("key") == key) & after(folded.get(key, {}))
+    known.fold.add(map(received, rows.where(newer).select(*ACK_COLUMNS).toArrow().to_pylist()))
+    return known
+
+
+def received(record: Mapping[str, object]) -> Received:
+    """A row of an `__acks` log as the fold takes it."""
+    payload, time = record["payload"], record["publish_time"]
+    assert isinstance(time, datetime)
+    body = bytes(payload) if isinstance(payload, (bytes, bytearray)) else None
+    return Received(str(record["origin"]), _text(record["key"]), body, in_us(utc(time)))
+
+
+def parse_ends(folded: Mapping[str, int]) -> dict[LedgerId, int]:
+    """`origin:ledger` → entry, as tables have it, by ledger."""
+    return {LedgerId.parse(name): end for name, end in folded.items()}
+
+
+def ends_as_text(ends: Mapping[LedgerId, int]) -> dict[str, int]:
+    """The inverse of `parse_ends`."""
+    return {str(ledger): end for ledger, end in sorted(ends.items())}
+
+
+def _newer(folded: Mapping[str, Mapping[LedgerId, int]]) -> Column:
+    """Records that are not in the cursors."""
+    if not folded:
+        return F.lit(True)
+    others = ~F.coalesce(F.col("key").isin(*folded), F.lit(False))
+    return reduce(or_, ((F.col("key") == key) & after(ends) for key, ends in folded.items()), others)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,82 @@
+"""Folding records into states: what a record changes, and why some change nothing. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from geo.log.ledgers import LEDGER_RANDOM_BITS
+from geo.subscription.acks.ack_state import AckState, merged
+from geo.subscription.acks.record import Refusal, RefusedRecordError, decode, parse_key
+
+HELD_ENTRIES = 10**9
+HELD_ENTRIES_A_SECOND = 10**6
+"""Upper bound of a ledger's length: a first bulk load, and a generous rate since its creation (which its id encodes). A record may
+name messages that are not here yet. One that acknowledges beyond this bound is refused: it would silently skip every future message."""
+
+MAX_STATE_RANGES = 5_000_000
+"""Of one subscription. Half a gigabyte; a subscription that acknowledges every other message of ten million has lost its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A row of an `__acks` log: by whom it was first written, its key and payload, and when, in microseconds since 1970."""
+
+    origin: str
+    key: str | None
+    payload: bytes | None
+    publish_time_us: int
+
+
+@dataclass(slots=True)
+class Fold:
+    """The states of some subscriptions, as records come in, in any order and more than once.
+
+    `clusters` are those of the configuration. What they say of messages of a cluster that has left is kept: it did happen.
+    """
+
+    clusters: Collection[str]
+    states: dict[str, AckState] = field(default_factory=dict)
+    """By the records' key."""
+    refused: Counter[Refusal] = field(default_factory=Counter)
+
+    def add(self, records: Iterable[Received]) -> set[str]:
+        """Take records in. Returns the keys of the subscriptions whose state they changed."""
+        found: dict[str, list[AckState]] = {}
+        for record in records:
+            try:
+                state = self._checked(record)
+            except RefusedRecordError as error:
+                self.refused[error.reason] += 1
+            else:
+                found.setdefault(record.key or "", []).append(state)
+        changed = set()
+        for key, states in found.items():
+            before = self.states.get(key)
+            after = merged([before, *states] if before else states)
+            self.refused[Refusal.OLDER_EPOCH] += sum(before is not None and one.epoch < before.epoch for one in states)
+            if after.acked.range_count > MAX_STATE_RANGES:
+                self.refused[Refusal.TOO_LARGE] += len(states)
+            elif after != before:
+                self.states[key] = after
+                changed.add(key)
+        self.refused += Counter()  # without zeros
+        return changed
+
+    def _checked(self, record: Received) -> AckState:
+        parse_key(record.key or "")
+        state = decode(record.payload or b"")
+        if record.origin not in self.clusters:
+            raise RefusedRecordError(Refusal.UNKNOWN_CLUSTER, record.origin)
+        for messages in (state.acked, *state.redelivered):
+            for (origin, ledger_id), found in messages.ledgers.items():
+                if found[-1][1] > longest_end(ledger_id, record.publish_time_us):
+                    raise RefusedRecordError(Refusal.TOO_LARGE, f"{origin}:{ledger_id} up to entry {found[-1][1]}")
+        return state
+
+
+def longest_end(ledger_id: int, at_us: int) -> int:
+    """The last entry that a ledger can have at a time in microseconds since 1970."""
+    age_s = at_us // 1_000_000 - (ledger_id >> LEDGER_RANDOM_BITS)
+    return HELD_ENTRIES + HELD_ENTRIES_A_SECOND * max(0, age_s)

@@ -1,0 +1,331 @@
+"""The folding query: a stateful stream over a namespace's `__acks` that keeps each subscription's state in `system/cursors`.
+
+With it a consumer starts from one row and the newest records however long the history is, old records can expire, and a cluster
+that joins late lacks nothing: now and then all of a state is published again as compact records, which are records like any
+other. Nothing depends on it running. What a record means is decided in `fold.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from geo.config.model import Config
+from geo.crash import CrashPoint, reach
+from geo.ids import LedgerId
+from geo.log.housekeeping import open_for_writing
+from geo.log.topic_log import is_message
+from geo.log.topics import registered_topics
+from geo.names import Topic
+from geo.session import require_delta
+from geo.streams.life import Life, State
+from geo.streams.query import BatchQuery
+from geo.streams.query_work import QueryWork, leave
+from geo.streams.supervisor import Supervisor
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.work import Failed, Found
+from geo.subscription.acks.ack_publisher import AckPublisher
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.acks_topic import ACK_COLUMNS, ends_as_text, received
+from geo.subscription.acks.fold import Fold, Received
+from geo.subscription.acks.record import decode, encode, key_of
+from geo.tables.cluster import ClusterTables, connect
+from geo.times import utc
+from schemas import CURSORS
+
+log = logging.getLogger(__name__)
+
+FOLD = "fold"
+"""The producer of the compact records; owning it makes a process the only one that folds this namespace here."""
+
+COMPACT_INTERVAL_S = 3600.0
+"""At most so often a subscription that changed is published as a whole."""
+
+FAILED_AGAIN_S = 300.0
+"""When a failed fold is tried again. There is no verb by which a person says that it may; a new start would try, too."""
+
+_OUTPUT = "topic STRING, subscription STRING, state BINARY, folded STRING, refused STRING, changed BOOLEAN"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a run did."""
+
+    cursors: int = 0
+    compacted: int = 0
+    unfinished: Mapping[str, str] = field(default_factory=dict)
+    """By `__acks` topic: state and reason of a namespace that could not be folded to its end."""
+
+
+class Processor(StatefulProcessor):
+    """The state of one subscription (key: topic, subscription). Emits it whenever records came."""
+
+    def __init__(self, clusters: Sequence[str]) -> None:
+        self._clusters = list(clusters)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._kept = handle.getValueState("subscription", "state BINARY, folded STRING, refused STRING")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # Spark's names
+        topic, subscription = key
+        name = f"{topic}/{subscription}"
+        kept = self._kept.get() or (None, "{}", "{}")
+        fold = Fold(self._clusters, {} if kept[0] is None else {name: decode(bytes(kept[0]), limited=False)})
+        folded: dict[str, int] = json.loads(kept[1])
+        found: list[Received] = []
+        for row in rows:
+            ledger = str(LedgerId(row["origin"], row["ledger_id"]))
+            folded[ledger] = max(row["entry_id"], folded.get(ledger, -1))
+            found.append(received({column: row[column] for column in ACK_COLUMNS}))
+        changed = fold.add(found)
+        refused = json.loads(kept[2])
+        for reason, count in fold.refused.items():
+            refused[reason.value] = refused.get(reason.value, 0) + count
+        state = encode(fold.states[name], limited=False) if name in fold.states else None
+        ends, reasons = json.dumps(folded, sort_keys=True), json.dumps(refused, sort_keys=True)
+        if state is not None:  # what was never a subscription leaves nothing behind
+            self._kept.update((state, ends, reasons))
+        yield Row(
+            topic=topic, subscription=subscription, state=state, folded=ends, refused=reasons, changed=bool(changed)
+        )  # fmt: skip
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFold:
+    """A fold's query that was begun, and the producer of its compact records."""
+
+    publisher: AckPublisher
+    running: BatchQuery
+
+    def close(self, *, clean: bool) -> None:
+        self.publisher.close(clean=clean)
+
+    def abandon(self) -> None:
+        self.publisher.abandon()
+
+    def refuse_if_replaced(self) -> None:
+        self.publisher.refuse_if_replaced()
+
+
+class NamespaceFold(QueryWork[OpenFold]):
+    """The query of one namespace, as a piece of work. A batch: fold → compact records that are due → the cursors' rows → the checkpoint.
+    A replay folds the same again, which changes nothing."""
+
+    def __init__(self, tables: ClusterTables, config: Config, acks: Topic, trigger: str, *, take_over: bool = False) -> None:
+        super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)
+        self._tables, self._config, self.acks = tables, config, acks
+        self._trigger = parse_trigger(trigger)
+        self.done = Folded()
+        self._publisher: AckPublisher | None = None
+        self._ttl_s = config.policy(acks).message_ttl_s
+        self.failed_at: float | None = None
+        """When it was found to have failed, while it has."""
+
+    def __str__(self) -> str:
+        return f"fold of {self.acks} in {self._tables.cluster.name}"
+
+    @property
+    def place(self) -> int | None:
+        return self.done.cursors or None
+
+    def _open(self, take_over: bool) -> OpenFold:
+        """Raises AlreadyOwnedError if another process folds this namespace here."""
+        publisher = self._publisher = AckPublisher(self._tables, self._config, self.acks, FOLD, take_over=take_over)
+        try:
+            return OpenFold(publisher, self._query())
+        except BaseException:
+            publisher.close(clean=False)
+            raise
+
+    def _query(self) -> BatchQuery:
+        table = self._tables.log(self.acks)
+        self._refresh()
+        parts = F.regexp_extract("key", "^(.*)/([^/]*)$", 1), F.regexp_extract("key", "^(.*)/([^/]*)$", 2)
+        rows = table.read_stream({"ignoreDeletes": "true"}).where(is_message())
+        keyed = rows.select(
+            F.coalesce(parts[0], F.lit("")).alias("topic"),
+            F.coalesce(parts[1], F.lit("")).alias("subscription"),
+            "ledger_id",
+            "entry_id",
+            *ACK_COLUMNS,
+        )
+        states = keyed.groupBy("topic", "subscription").transformWithState(
+            statefulProcessor=Processor(sorted(self._config.clusters)),
+            outputStructType=_OUTPUT,
+            outputMode="append",
+            timeMode="none",
+        )
+        # Another table has another checkpoint: what the cursors say is kept, and all of the log is folded into it.
+        place = self._tables.checkpoint("fold", self.acks.path, table.table_id())
+        return BatchQuery(states, f"geo fold {self.acks}", self._on_batch, checkpoint=place, trigger=self._trigger)
+
+    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+        self._fold_batch(rows.collect())
+
+    def _fold_batch(self, rows: Sequence[Row]) -> None:
+        reach(CrashPoint.FOLD_FOLDED)
+        known = self._cursors()
+        now = datetime.now(timezone.utc)
+        fresh: list[dict[str, Any]] = []
+        due: list[tuple[Topic, str, AckState]] = []
+        for row in rows:
+            key = f"{row['topic']}/{row['subscription']}"
+            if row["state"] is None:
+                log.warning("%s: records of %.200s refused: %s", self.acks, ascii(key), row["refused"])
+                continue
+            before = known.get(key)
+            state, folded = decode(bytes(row["state"]), limited=False), json.loads(row["folded"])
+            if before is not None:
+                state |= decode(bytes(before["state"]), limited=False)
+                folded = {**before["folded"], **{name: max(end, before["folded"].get(name, -1)) for name, end in folded.items()}}
+            compacted_at = utc(before["compacted_at"]) if before is not None and before["compacted_at"] is not None else None
+            if row["changed"] and (compacted_at is None or (now - compacted_at).total_seconds() >= COMPACT_INTERVAL_S):
+                due.append((Topic.parse(row["topic"]), row["subscription"], state))
+                compacted_at = now
+            fresh.append(
+                _cursor(row, state, folded, json.loads(row["refused"]), compacted_at, before["sequence"] if before else 0, now)
+            )
+        self._publish(due)
+        if fresh:
+            self._tables.journal(CURSORS).append(fresh)
+            self.done = replace(self.done, cursors=self.done.cursors + len(fresh))
+        reach(CrashPoint.FOLD_CURSORS_WRITTEN)
+
+    def _refresh(self) -> None:
+        """Publish anew what would expire: a state whose compact records have half of their time behind them."""
+        if self._ttl_s is None:
+            return
+        now = datetime.now(timezone.utc)
+        old = [
+            row
+            for row in self._cursors().values()
+            if row["compacted_at"] is None or now - utc(row["compacted_at"]) > timedelta(seconds=self._ttl_s / 2)
+        ]
+        states = [(row, decode(bytes(row["state"]), limited=False)) for row in old]
+        self._publish([(Topic.parse(row["topic"]), row["subscription"], state) for row, state in states])
+        if states:
+            self._tables.journal(CURSORS).append(
+                [_cursor(row, state, row["folded"], row["refused"], now, row["sequence"], now) for row, state in states]
+            )
+
+    def _publish(self, states: Iterable[tuple[Topic, str, AckState]]) -> None:
+        states = list(states)
+        if states:
+            assert self._publisher is not None
+            self._publisher.publish(states)
+            self.done = replace(self.done, compacted=self.done.compacted + len(states))
+            reach(CrashPoint.FOLD_COMPACTED)
+
+    def _cursors(self) -> dict[str, Row]:
+        mine = ("topic", f"persistent://{self.acks.tenant}/{self.acks.namespace}/")
+        return {key_of(Topic.parse(r["topic"]), r["subscription"]): r for r in self._tables.journal(CURSORS).newest(mine)}
+
+
+def _cursor(
+    row: Row,
+    state: AckState,
+    folded: Mapping[str, int],
+    refused: Mapping[str, int],
+    compacted_at: datetime | None,
+    sequence: int,
+    now: datetime,
+) -> dict[str, Any]:
+    return {
+        "topic": row["topic"],
+        "subscription": row["subscription"],
+        "epoch": state.epoch.counter,
+        "epoch_cluster": state.epoch.cluster,
+        "deleted": state.deleted,
+        "acknowledged": state.acked.size,
+        "mark_delete": ends_as_text({ledger: state.acked.mark_delete(ledger) for ledger in state.acked.ledgers}),
+        "ranges": state.acked.range_count,
+        "state": encode(state, limited=False),
+        "folded": folded,
+        "refused": refused,
+        "compacted_at": compacted_at,
+        "sequence": sequence + 1,
+        "updated_at": now,
+    }
+
+
+class Namespaces:
+    """The namespaces of a cluster that have acknowledgements, as works."""
+
+    def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool) -> None:
+        self._tables, self._config, self._trigger, self._take_over = tables, config, trigger, take_over
+
+    def __str__(self) -> str:
+        return f"folds in {self._tables.cluster.name}"
+
+    def discover(self, known: Mapping[Hashable, tuple[NamespaceFold, State]]) -> Found[NamespaceFold]:
+        namespaces = [one.topic for one in registered_topics(self._tables) if one.topic == one.topic.acks]
+        fresh = [
+            (acks, NamespaceFold(self._tables, self._config, acks, self._trigger, take_over=self._take_over))
+            for acks in namespaces
+            if acks not in known
+        ]
+        now = time.monotonic()
+        again: list[Hashable] = []
+        for key, (work, state) in known.items():
+            work.failed_at = None if state is not State.FAILED else work.failed_at or now
+            if work.failed_at is not None and now - work.failed_at >= FAILED_AGAIN_S:
+                again.append(key)
+        return Found(fresh, resolved=again)
+
+    def claim(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
+        return []  # each owns itself when it is begun
+
+    def record(self, works: Sequence[tuple[NamespaceFold, State]]) -> Failed[NamespaceFold]:
+        return []  # each batch writes the cursors' rows itself
+
+    def release(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
+        return leave(works)
+
+
+class Folding:
+    """Folds the acknowledgements of every namespace of a cluster; `run` until done or stopped."""
+
+    def __init__(
+        self, spark: SparkSession, config: Config, cluster: str, *, trigger: str = AVAILABLE_NOW, take_over: bool = False
+    ) -> None:
+        require_delta(spark)
+        parse_trigger(trigger)
+        spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
+        tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
+        group = Namespaces(tables, config, trigger, take_over=take_over)
+        self._supervisor = Supervisor[NamespaceFold]([group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
+
+    def stop(self) -> None:
+        """Let running batches end, then stop; callable from a signal handler."""
+        self._supervisor.stop()
+
+    def run(self) -> Folded:
+        """Fold until stopped, or with the available-now trigger what is there. A namespace that fails stops no other.
+
+        One that another process folds here is DELAYED: taken up once that one has ended.
+        """
+        done = Folded()
+        for group, work, life in self._supervisor.run():
+            name = str(group if work is None else work.acks)
+            unfinished = {} if life.reason is None else {name: f"{life.state.value}: {life.reason}"}
+            more = Folded() if work is None else work.done
+            done = Folded(done.cursors + more.cursors, done.compacted + more.compacted, {**done.unfinished, **unfinished})
+        return done
+
+
+def _log_fault(group: object, work: NamespaceFold | None, life: Life) -> None:
+    if life.reason is not None:
+        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)

@@ -1,0 +1,82 @@
+"""Sets of messages, as ranges of entries per ledger: what is acknowledged, delivered, waiting. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from geo.ids import LedgerId, MessageId
+from geo.subscription.acks import ranges
+from geo.subscription.acks.ranges import Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSet:
+    """Ledgers without any message are left out, so equal sets are equal values."""
+
+    ledgers: Mapping[LedgerId, Ranges] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, ids: Iterable[MessageId]) -> MessageSet:
+        entries: dict[LedgerId, list[int]] = {}
+        for one in ids:
+            entries.setdefault(one.ledger, []).append(one.entry_id)
+        return cls({ledger: ranges.of_entries(found) for ledger, found in entries.items()})
+
+    @classmethod
+    def union(cls, sets: Iterable[MessageSet]) -> MessageSet:
+        """All of many sets, in a time that grows with their ranges and not with how many sets there are."""
+        found: dict[LedgerId, list[Ranges]] = {}
+        for one in sets:
+            for ledger, held in one.ledgers.items():
+                found.setdefault(ledger, []).append(held)
+        return cls({ledger: ranges.union(*held) for ledger, held in found.items()})
+
+    def __bool__(self) -> bool:
+        return bool(self.ledgers)
+
+    def __contains__(self, one: MessageId) -> bool:
+        return ranges.contains(self.ledgers.get(one.ledger, ()), one.entry_id)
+
+    def __or__(self, other: MessageSet) -> MessageSet:
+        if not self or not other:
+            return self if self else other
+        changed = {name: ranges.union(self.ledgers.get(name, ()), found) for name, found in other.ledgers.items()}
+        return MessageSet({**self.ledgers, **changed})
+
+    def __sub__(self, other: MessageSet) -> MessageSet:
+        left = {name: ranges.difference(mine, other.ledgers.get(name, ())) for name, mine in self.ledgers.items()}
+        return MessageSet({name: found for name, found in left.items() if found})
+
+    def __and__(self, other: MessageSet) -> MessageSet:
+        both = {name: ranges.intersection(mine, other.ledgers.get(name, ())) for name, mine in self.ledgers.items()}
+        return MessageSet({name: found for name, found in both.items() if found})
+
+    def __iter__(self) -> Iterator[MessageId]:
+        """The messages by origin, ledger and entry."""
+        for (origin, ledger_id), found in sorted(self.ledgers.items()):
+            for first, last in found:
+                for entry_id in range(first, last + 1):
+                    yield MessageId(origin, ledger_id, entry_id)
+
+    def __str__(self) -> str:
+        """Such as `eu:7:0-41 eu:7:43 us:9:0-3`."""
+        return " ".join(
+            f"{origin}:{ledger_id}:{first}" + (f"-{last}" if last > first else "")
+            for (origin, ledger_id), found in sorted(self.ledgers.items())
+            for first, last in found
+        )
+
+    @property
+    def size(self) -> int:
+        """How many messages."""
+        return sum(map(ranges.size, self.ledgers.values()))
+
+    @property
+    def range_count(self) -> int:
+        """What its memory and its encoding grow with."""
+        return sum(map(len, self.ledgers.values()))
+
+    def mark_delete(self, ledger: LedgerId, begin: int = 0) -> int:
+        """The entry up to which all of the ledger's from `begin` on are in the set; `begin` - 1: none."""
+        return ranges.mark_delete(self.ledgers.get(ledger, ()), begin)

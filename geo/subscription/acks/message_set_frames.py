@@ -1,0 +1,104 @@
+"""Messages of a log by their ids: which are in a DataFrame, and a DataFrame of some of them. Columns only; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import and_, or_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from geo.ids import LedgerId, MessageId
+from geo.log.topic_log import ID, PUBLISH_ORDER, is_message, is_of, ledger_ranges
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.ranges import Range
+
+FEW_RANGES = 64
+"""So many ranges are told to Spark as a condition, by which files can be skipped; more as a table that is joined."""
+
+
+def ids_of(rows: DataFrame) -> pa.Table:
+    """PUBLISH_ORDER of the rows, on the driver: 40 bytes a message."""
+    return rows.select(*PUBLISH_ORDER).toArrow()
+
+
+def message_set(ids: pa.Table) -> MessageSet:
+    """The messages of a table with the columns ID."""
+    if not ids.num_rows:
+        return MessageSet()
+    ordered = ids.select(ID).sort_by([(name, "ascending") for name in ID]).combine_chunks()
+    origin, ledger, entry = (ordered[name].combine_chunks() for name in ID)
+    breaks = reduce(
+        pc.or_,
+        (
+            pc.not_equal(origin[1:], origin[:-1]),
+            pc.not_equal(ledger[1:], ledger[:-1]),
+            pc.greater(pc.subtract(entry[1:], entry[:-1]), 1),
+        ),
+    )
+    ends = pc.indices_nonzero(breaks).to_pylist()
+    firsts, lasts = [0, *(at + 1 for at in ends)], [*ends, len(entry) - 1]
+    found: dict[LedgerId, list[Range]] = {}
+    names, numbers = origin.take(firsts).to_pylist(), ledger.take(firsts).to_pylist()
+    for name, number, first, last in zip(
+        names, numbers, entry.take(firsts).to_pylist(), entry.take(lasts).to_pylist(), strict=True
+    ):
+        found.setdefault(LedgerId(name, number), []).append((first, last))
+    return MessageSet({ledger: tuple(held) for ledger, held in found.items()})
+
+
+def messages_in(rows: DataFrame) -> MessageSet:
+    """The messages of a whole log. A ledger has no holes (L5), so its first and last entry tell."""
+    return MessageSet({ledger: (found,) for ledger, found in ledger_ranges(rows.where(is_message())).items()})
+
+
+def only(rows: DataFrame, messages: MessageSet) -> DataFrame:
+    """The rows that are in `messages`, each id once. Columns as `rows`."""
+    return among(rows, messages).dropDuplicates(list(ID))
+
+
+def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
+    """The rows that are in `messages`. Columns as `rows`."""
+    if messages.range_count > FEW_RANGES:
+        return rows.join(F.broadcast(_frame(rows, messages)), list(ID), "left_semi").select(*rows.columns)
+    conditions = [
+        is_of(ledger) & F.col("entry_id").between(first, last)
+        for ledger, found in sorted(messages.ledgers.items())
+        for first, last in found
+    ]
+    return rows.where(reduce(or_, conditions, F.lit(False)))
+
+
+def after(ends: Mapping[LedgerId, int], most: int = 200) -> Column:
+    """Rows after the given entries of their ledgers, as a condition by which Delta skips files. Of at most so many ledgers: rows
+    of others pass, so it only ever passes too much."""
+    conditions = [~is_of(ledger) | (F.col("entry_id") > end) for ledger, end in sorted(ends.items())[:most]]
+    return reduce(and_, conditions, F.lit(True))
+
+
+def counted(rows: DataFrame, counts: Mapping[MessageId, int]) -> DataFrame:
+    """`rows` with a column `redelivery_count` INT: 0 for what is not in `counts`."""
+    if not counts:
+        return rows.withColumn("redelivery_count", F.lit(0))
+    ids = list(counts)
+    table = _id_table(ids).append_column("_count", pa.array([counts[one] for one in ids], pa.int32()))
+    known = F.broadcast(rows.sparkSession.createDataFrame(table))
+    count = F.coalesce(F.col("_count"), F.lit(0)).alias("redelivery_count")
+    return rows.join(known, list(ID), "left").select(*rows.columns, count)
+
+
+def _frame(rows: DataFrame, messages: Iterable[MessageId]) -> DataFrame:
+    return rows.sparkSession.createDataFrame(_id_table(list(messages)))
+
+
+def _id_table(ids: list[MessageId]) -> pa.Table:
+    return pa.table(
+        {
+            "origin": pa.array([one.origin for one in ids], pa.string()),
+            "ledger_id": pa.array([one.ledger_id for one in ids], pa.int64()),
+            "entry_id": pa.array([one.entry_id for one in ids], pa.int64()),
+        }
+    )

@@ -1,0 +1,252 @@
+"""How a state travels: the key and payload of a message of `__acks`. Versioned, compact, and strict when it is read.
+
+    key      TOPIC/SUBSCRIPTION
+    payload  version 1 · flags · epoch · names of clusters · base · acknowledged ranges · levels of redelivery
+
+Numbers are varints (LEB128). The ranges of a ledger alternate between how many entries are left out and how many are in,
+so 10,000 holes take some 30 kB, and a range cannot be told backwards. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import TypeVar
+
+from geo.errors import GeoError
+from geo.ids import ENTRY_ID_LIMIT, LEDGER_ID_LIMIT, LedgerId
+from geo.names import Topic, check_cluster, check_subscription
+from geo.subscription.acks.ack_state import MAX_REDELIVERIES, AckState, Base, Epoch, merged
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.ranges import Range
+
+VERSION = 1
+MAX_BYTES = 4 * 1024 * 1024
+"""Of a payload: below the limit of a message, and read by every cluster that shares the topic."""
+
+MAX_EPOCH = 2**32
+"""A record beyond it is refused, so that nobody can freeze a subscription in a last epoch."""
+
+MAX_RANGES = 1_000_000
+"""Of a record. A set that needs more is sent in several records, which mean the same."""
+
+_DELETED, _BASE, _TIME = 1, 2, 4
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Refusal(str, Enum):
+    """Why a record changes nothing."""
+
+    NEWER_ENCODING = "newer encoding"
+    MALFORMED = "malformed"
+    TOO_LARGE = "too large"
+    UNKNOWN_CLUSTER = "unknown cluster"
+    OLDER_EPOCH = "older epoch"
+
+
+class RefusedRecordError(GeoError):
+    """A record that cannot be taken. Carries the reason under which it is counted."""
+
+    def __init__(self, reason: Refusal, detail: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason.value}: {detail}")
+
+
+def key_of(topic: Topic, subscription: str) -> str:
+    return f"{topic}/{subscription}"
+
+
+def parse_key(key: str) -> tuple[Topic, str]:
+    """Topic and subscription. Raises RefusedRecordError."""
+    topic, _, subscription = key.rpartition("/")
+    try:
+        return Topic.parse(topic), check_subscription(subscription)
+    except GeoError as error:
+        raise RefusedRecordError(Refusal.MALFORMED, str(error)) from None
+
+
+def encode(state: AckState, *, limited: bool = True) -> bytes:
+    """The payload of a record. Raises RefusedRecordError if a reader would refuse it as TOO_LARGE.
+
+    `limited` False: for a state that does not travel, of any size.
+    """
+    sets = [state.acked, *state.redelivered]
+    origins = {origin for one in sets for origin, _ in one.ledgers} | {origin for origin, _ in _floors(state)}
+    clusters = sorted(origins)
+    place = {name: at for at, name in enumerate(clusters)}
+    out = bytearray([VERSION])
+    flags = _DELETED * state.deleted
+    if state.base is not None:
+        flags |= _BASE | (_TIME if state.base.time_us is not None else 0)
+    _number(out, flags)
+    _number(out, state.epoch.counter)
+    _text(out, state.epoch.cluster)
+    _number(out, len(clusters))
+    for name in clusters:
+        _text(out, name)
+    if state.base is not None and state.base.time_us is not None:
+        _number(out, state.base.time_us)
+    elif state.base is not None:
+        _number(out, len(state.base.floors))
+        for (origin, ledger_id), first in sorted(state.base.floors.items()):
+            for number in (place[origin], ledger_id, first):
+                _number(out, number)
+    _messages(out, state.acked, place)
+    _number(out, len(state.redelivered))
+    for level in state.redelivered:
+        _messages(out, level, place)
+    count = sum(one.range_count for one in sets)
+    if limited and (len(out) > MAX_BYTES or count > MAX_RANGES or state.epoch.counter >= MAX_EPOCH):
+        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(out)} bytes, {count} ranges, epoch {state.epoch.counter}")
+    return bytes(out)
+
+
+def _floors(state: AckState) -> Mapping[LedgerId, int]:
+    return state.base.floors if state.base is not None else {}
+
+
+def _messages(out: bytearray, messages: MessageSet, place: Mapping[str, int]) -> None:
+    _number(out, len(messages.ledgers))
+    for (origin, ledger_id), found in sorted(messages.ledgers.items()):
+        for number in (place[origin], ledger_id, len(found)):
+            _number(out, number)
+        end = -1
+        for first, last in found:
+            _number(out, first - end - 1)
+            _number(out, last - first)
+            end = last
+
+
+def decode(payload: bytes, *, limited: bool = True) -> AckState:
+    """The state a payload tells. Raises RefusedRecordError; a payload of another program changes nothing, whatever it holds."""
+    if limited and len(payload) > MAX_BYTES:
+        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
+    if not payload or payload[0] == 0:
+        raise RefusedRecordError(Refusal.MALFORMED, "it has no version")
+    if payload[0] > VERSION:
+        raise RefusedRecordError(Refusal.NEWER_ENCODING, f"version {payload[0]}, this program reads up to {VERSION}")
+    return _Reader(payload, MAX_RANGES if limited else len(payload)).state()
+
+
+def split(state: AckState, most: int = 100_000) -> Iterator[AckState]:
+    """States of at most `most` ranges each that together mean `state`; at least one."""
+    part = _Part(state)
+    for level, messages in enumerate((state.acked, *state.redelivered)):
+        for ledger, found in sorted(messages.ledgers.items()):
+            for at in range(0, len(found), most):
+                piece = found[at : at + most]
+                if part.size + len(piece) > most:
+                    yield part.state
+                    part = _Part(state)
+                part.add(level, ledger, piece)
+    yield part.state
+
+
+class _Part:
+    """A part of a state that is being split: its beginning, and of its sets as much as was added."""
+
+    def __init__(self, whole: AckState) -> None:
+        self._whole, self.size = whole, 0
+        self._sets: list[dict[LedgerId, tuple[Range, ...]]] = [{} for _ in range(1 + len(whole.redelivered))]
+
+    def add(self, level: int, ledger: LedgerId, found: tuple[Range, ...]) -> None:
+        self._sets[level][ledger] = found
+        self.size += len(found)
+
+    @property
+    def state(self) -> AckState:
+        acked, *levels = map(MessageSet, self._sets)
+        while levels and not levels[-1]:
+            levels.pop()
+        return AckState(self._whole.epoch, self._whole.base, self._whole.deleted, acked, tuple(levels))
+
+
+class _Reader:
+    def __init__(self, payload: bytes, ranges: int) -> None:
+        self._bytes, self._at, self._ranges = payload, 1, ranges
+
+    def state(self) -> AckState:
+        flags = self.number(8)
+        epoch = Epoch(self.number(MAX_EPOCH), self.cluster(empty=True))
+        self._clusters = [self.cluster() for _ in range(self.count())]
+        base = None
+        if flags & _TIME:
+            base = Base(time_us=self.number(ENTRY_ID_LIMIT))
+        elif flags & _BASE:
+            base = Base(self.mapping(self.ledger, lambda: self.number(ENTRY_ID_LIMIT)))
+        acked = MessageSet(self.mapping(self.ledger, self.ranges))
+        levels = self.number(MAX_REDELIVERIES + 1)
+        redelivered = tuple(MessageSet(self.mapping(self.ledger, self.ranges)) for _ in range(levels))
+        if self._at != len(self._bytes):
+            raise self.malformed("bytes behind its end")
+        # A record whose counts name what it acknowledges, or end in empty levels, means what its tidy form means.
+        return merged([AckState(epoch, base, bool(flags & _DELETED), acked, redelivered)])
+
+    def number(self, limit: int, least: int = 0) -> int:
+        value = shift = 0
+        while True:
+            if self._at >= len(self._bytes) or shift > 63:
+                raise self.malformed("it ends within a number")
+            byte = self._bytes[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if not least <= value < limit:
+            raise self.malformed(f"{value} is not from {least} to {limit - 1}")
+        return value
+
+    def count(self) -> int:
+        """Read an element count. Each element takes at least a byte, so a forged count cannot allocate more than the payload."""
+        return self.number(len(self._bytes) - self._at + 1)
+
+    def cluster(self, *, empty: bool = False) -> str:
+        length = self.count()
+        raw = self._bytes[self._at : self._at + length]
+        self._at += length
+        try:
+            return raw.decode("ascii") if empty and not raw else check_cluster(raw.decode("ascii"))
+        except (GeoError, UnicodeDecodeError) as error:
+            raise self.malformed(str(error)) from None
+
+    def mapping(self, key: Callable[[], K], value: Callable[[], V]) -> Mapping[K, V]:
+        found: dict[K, V] = {}
+        for _ in range(self.count()):
+            one = key()
+            if one in found:
+                raise self.malformed(f"{one} is there twice")
+            found[one] = value()
+        return found
+
+    def ledger(self) -> LedgerId:
+        return LedgerId(self._clusters[self.number(len(self._clusters))], self.number(LEDGER_ID_LIMIT, least=1))
+
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        found: list[tuple[int, int]] = []
+        end = -1
+        for at in range(self.number(self._ranges + 1, least=1)):
+            first = end + 1 + self.number(ENTRY_ID_LIMIT, least=1 if at else 0)
+            end = first + self.number(ENTRY_ID_LIMIT)
+            if end >= ENTRY_ID_LIMIT:
+                raise self.malformed(f"a range up to {end}")
+            found.append((first, end))
+        self._ranges -= len(found)
+        return tuple(found)
+
+    def malformed(self, what: str) -> RefusedRecordError:
+        return RefusedRecordError(Refusal.MALFORMED, f"{what}, at byte {self._at} of {len(self._bytes)}")
+
+
+def _number(out: bytearray, value: int) -> None:
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _text(out: bytearray, value: str) -> None:
+    _number(out, len(value))
+    out += value.encode("ascii")

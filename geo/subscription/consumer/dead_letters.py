@@ -1,0 +1,104 @@
+"""The dead letter topic of a subscription: messages that were delivered in vain often enough, with the reason."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
+
+from geo.config.model import Config
+from geo.log.admission import MAX_HEADER_BYTES, header_bytes
+from geo.log.publisher import Publisher
+from geo.log.source_identity import by_columns
+from geo.log.topic_log import ID, user_columns
+from geo.log.topics import grow
+from geo.names import Topic
+from geo.tables.cluster import ClusterTables
+from schemas import TOPIC_LOG
+
+REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
+"""Properties of a dead letter, as Pulsar names them."""
+
+REASON = "geo.dead_letter_reason"
+
+
+class DeadLetters:
+    """Publishes dead letters to `<topic>-<subscription>-DLQ`, each message once per cluster: those that are there are left out.
+
+    Payload, key, event time, the user's own columns and properties are the message's; one that was not for all clusters stays
+    in this one.
+    """
+
+    def __init__(
+        self, tables: ClusterTables, config: Config, topic: Topic, subscription: str, max_redeliveries: int, *, take_over: bool
+    ) -> None:
+        self._tables, self._config, self._of, self._subscription = tables, config, topic, subscription
+        self.topic = dead_letter_topic(topic, subscription)
+        self._reason = f"delivered {max_redeliveries + 1} times and not acknowledged"
+        self._take_over = take_over
+        self._publisher: Publisher | None = None
+        self._own: list[StructField] = []
+        """The user's columns with which it was opened."""
+
+    def publish(self, rows: DataFrame) -> None:
+        """Publish `rows`, which have the columns of the log."""
+        own, log = user_columns(rows.schema), self._tables.log(self.topic)
+        message_id = F.concat_ws(":", *ID)
+        there = log.find(TOPIC_LOG)
+        if there is not None:
+            ids = log.read().select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
+            rows = rows.join(ids, message_id == F.col("_there"), "left_anti")
+        if rows.isEmpty():
+            return
+        ours = {
+            REAL_TOPIC: F.lit(str(self._of)),
+            REAL_SUBSCRIPTION: F.lit(self._subscription),
+            ORIGIN_MESSAGE_ID: message_id,
+            REASON: F.lit(self._reason),
+        }
+        kept = F.map_filter(F.coalesce("properties", F.create_map().cast("map<string,string>")), lambda k, _: ~k.isin(*ours))
+        whole = F.map_concat(kept, F.create_map(*(part for k, v in ours.items() for part in (F.lit(k), v))))
+        cut = {**ours, REASON: F.lit(f"{self._reason}; original properties dropped: header would exceed 1 MiB")}
+        properties = F.when(header_bytes("key", whole) <= MAX_HEADER_BYTES, whole).otherwise(
+            F.create_map(*(part for k, v in cut.items() for part in (F.lit(k), v)))
+        )
+        letters = rows.select(
+            "key",
+            "payload",
+            "event_time",
+            *(field.name for field in own),
+            properties.alias("properties"),
+            F.when(F.col("replicate_to").isNotNull(), F.array().cast("array<string>")).alias("replicate_to"),
+            F.lit("dead").alias("_geo_letters"),
+            F.row_number().over(Window.orderBy(*ID)).cast("bigint").alias("_geo_number"),
+        )
+        try:
+            if there is not None:
+                grow(log, there, own, str(self.topic))
+            publisher = self._opened(letters, own)
+            last = publisher.sources.get("dead")
+            letters = letters.withColumn("_geo_number", F.col("_geo_number") + (last.count if last else 0))
+            publisher.publish(letters, by_columns("_geo_letters", "_geo_number"))
+        except BaseException:
+            self.close(clean=False)  # it may be in the log: another one finds out
+            raise
+
+    def close(self, *, clean: bool = True) -> None:
+        if self._publisher is not None:
+            self._publisher.close(clean=clean)
+            self._publisher = None
+
+    def _opened(self, letters: DataFrame, own: list[StructField]) -> Publisher:
+        """The publisher of letters with `own` as the user's columns."""
+        if self._publisher is not None and self._own != own:
+            self.close()
+        if self._publisher is None:
+            publisher = Publisher(self._tables, self._config, self.topic, "dead-letters")
+            self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number"), take_over=self._take_over)
+            self._own = own
+        return self._publisher
+
+
+def dead_letter_topic(topic: Topic, subscription: str) -> Topic:
+    """As Pulsar names it."""
+    return Topic(topic.tenant, topic.namespace, f"{topic.name}-{subscription}-DLQ")

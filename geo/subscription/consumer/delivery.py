@@ -1,0 +1,101 @@
+"""What one consumer has in hand: which messages it delivers, delivers again, or gives up, and what it has to publish. Pure.
+
+Invariants, asserted by the tests after each step:
+- A a message is delivered only if it is not acknowledged and not waiting for its redelivery;
+- B what is acknowledged was delivered in this epoch, or named by a record;
+- C what was delivered in an epoch that has passed changes nothing in the next, until it is handed out again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from geo.ids import LedgerId
+from geo.subscription.acks.ack_state import AckState, Epoch
+from geo.subscription.acks.message_set import MessageSet
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Times are seconds of any clock that does not go back."""
+
+    state: AckState
+    redelivery_delay_s: float
+    max_redeliveries: int | None = None
+    waiting: MessageSet = field(default_factory=MessageSet)
+    """Delivered and not acknowledged: they are delivered again when their time has come."""
+    outdated: MessageSet = field(default_factory=MessageSet)
+    """Delivered before the last reset and not since; acknowledgements of these belong to the old epoch and are refused."""
+    _out: MessageSet = field(default_factory=MessageSet)
+    """Ripe or handed out, and not settled."""
+    _due: list[tuple[float, MessageSet]] = field(default_factory=list)
+    _unpublished: AckState | None = None
+    """What this consumer has found out and not yet published."""
+
+    def wanted(self, present: MessageSet) -> MessageSet:
+        """What of the messages at hand is to be delivered or given up now."""
+        return present - self._done() - self.waiting
+
+    def marks(self) -> dict[LedgerId, int]:
+        """The entry up to which nothing of a ledger is ever wanted, so that files of it need not be read."""
+        done = self._done()
+        marks = {ledger: done.mark_delete(ledger) for ledger in done.ledgers}
+        return {ledger: end for ledger, end in marks.items() if end >= 0}
+
+    def given_up(self, messages: MessageSet) -> MessageSet:
+        """Those of them that were delivered in vain often enough: they go to the dead letter topic."""
+        levels = self.state.redelivered
+        if self.max_redeliveries is None or len(levels) <= self.max_redeliveries:
+            return MessageSet()
+        return messages & levels[self.max_redeliveries]
+
+    def hand_out(self, messages: MessageSet) -> None:
+        """The user's function gets them now, or they are given up."""
+        self._out, self.outdated = self._out | messages, self.outdated - messages
+
+    def settle(self, delivered: MessageSet, acked: MessageSet, epoch: Epoch, now: float) -> None:
+        """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done."""
+        self._out = self._out - delivered
+        if epoch != self.state.epoch:
+            return
+        left = delivered - acked - self.state.acked
+        self._learn(AckState(epoch, acked=acked))
+        if left:
+            self._learn(self.state.once_more(left))
+            self._due.append((now + self.redelivery_delay_s, left))
+        self.waiting = (self.waiting | left) - acked
+
+    def due(self, now: float) -> MessageSet:
+        """What is to be delivered again now, or given up. It does not wait any longer."""
+        passed = [messages for time, messages in self._due if time <= now]
+        if not passed:  # as nearly always: it is asked twenty times a second
+            return MessageSet()
+        ripe = MessageSet.union(passed) & self.waiting
+        self._due = [(time, messages) for time, messages in self._due if time > now]
+        self.waiting, self._out = self.waiting - ripe, self._out | ripe
+        return ripe
+
+    def received(self, state: AckState) -> bool:
+        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted."""
+        before, self.state = self.state, self.state | state
+        if self.state.epoch != before.epoch:
+            self.outdated = self.outdated | self.waiting | self._out
+            self.waiting, self._due, self._unpublished = MessageSet(), [], None
+        else:
+            self.waiting = self.waiting - self.state.acked
+        return not self.state.begins_as(before)
+
+    def take_unpublished(self) -> AckState | None:
+        """What is to be published; None: nothing. It counts as published from here on."""
+        unpublished, self._unpublished = self._unpublished, None
+        return unpublished
+
+    def _done(self) -> MessageSet:
+        """What is acknowledged, or left out from the beginning."""
+        state = self.state
+        return state.acked if state.base is None else state.acked | state.base.below_floors
+
+    def _learn(self, news: AckState) -> None:
+        self.state = self.state | news
+        if news.acked or news.redelivered:
+            self._unpublished = news if self._unpublished is None else self._unpublished | news

@@ -1,0 +1,281 @@
+"""Hands messages to the user's function, a batch at a time, and takes what it acknowledges. (Pulsar's Dispatcher.)
+
+What is delivered when is decided in `delivery.py`; nothing here is published but dead letters.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import timezone
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from geo.crash import CrashPoint, reach
+from geo.errors import UsageError
+from geo.ids import MessageId
+from geo.log.topic_log import ID, PUBLISH_ORDER, is_message
+from geo.subscription.acks.ack_state import AckState, Epoch
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.message_set_frames import after, among, counted, ids_of, message_set, only
+from geo.subscription.consumer.dead_letters import DeadLetters
+from geo.subscription.consumer.delivery import Delivery
+from geo.subscription.consumer.settings import Settings
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[DataFrame], DataFrame | None]
+"""The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all; None:
+none."""
+
+ONE_PARTITION = 10_000
+"""So many messages come in one partition: sorting them needs no shuffle, and one that writes them writes one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """What a run did. `redelivered`: how many of those delivered had been delivered before, in vain. `refused`: acknowledgements
+    of messages that do not exist or were delivered before a reset, and records that changed nothing for another reason than being
+    known."""
+
+    delivered: int = 0
+    redelivered: int = 0
+    acknowledged: int = 0
+    dead_lettered: int = 0
+    refused: int = 0
+
+
+class Dispatcher:
+    """Delivers the batches of one run. Thread-safe: the message query and the run's own thread deliver (one batch at a time), the
+    acknowledgement query merges remote state, the flusher takes unpublished state.
+
+    `ends` is asked between batches; true drops the rest of the current backlog.
+    """
+
+    def __init__(self, settings: Settings, listener: Listener, limit: int | None, ends: Callable[[], bool]) -> None:
+        self._settings, self._listener, self._limit, self._ends = settings, listener, limit, ends
+        self._log = settings.tables.log(settings.topic)
+        self._delivery = Delivery(AckState(), settings.redelivery_delay_s, settings.max_redeliveries)
+        self._dead_letters = None if settings.max_redeliveries is None else DeadLetters(
+            settings.tables, settings.config, settings.topic, settings.name, settings.max_redeliveries, take_over=settings.take_over
+        )  # fmt: skip
+        self.done = Consumed()
+        self.failure: BaseException | None = None
+        """Of the user's function."""
+        self.has_unpublished = threading.Event()
+        """There are acknowledgements to publish."""
+        self._running = False
+        self._turn = threading.RLock()
+        """One batch at a time, whichever thread it comes from."""
+        self._lock = threading.RLock()
+        """Guards `_delivery`, `done` and `_running`."""
+
+    def __str__(self) -> str:
+        return str(self._settings)
+
+    @property
+    def state(self) -> AckState:
+        return self._delivery.state
+
+    def begin(self) -> None:
+        """From now until `end` what is acknowledged will be published."""
+        with self._lock:
+            self._running = True
+
+    def end(self) -> None:
+        """Once the batch in hand has ended."""
+        with self._turn, self._lock:
+            self._running = False
+
+    def close(self, *, clean: bool) -> None:
+        if self._dead_letters is not None:
+            self._dead_letters.close(clean=clean)
+
+    # -- what is known ---------------------------------------------------------------------------------------------------
+
+    def received(self, state: AckState) -> bool:
+        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted."""
+        with self._lock:
+            return self._delivery.received(state)
+
+    def take_unpublished(self) -> AckState | None:
+        """What is to be published; None: nothing. It counts as published from here on."""
+        with self._lock:
+            return self._delivery.take_unpublished()
+
+    def refused(self, count: int) -> None:
+        """So many records or acknowledgements changed nothing."""
+        self._count(refused=count)
+
+    # -- delivering ------------------------------------------------------------------------------------------------------
+
+    def deliver_until(self, version: int) -> None:
+        """Deliver what the log holds at `version`."""
+        with self._lock:
+            marks = self._delivery.marks()
+        self.deliver(self._log.read(version).where(after(marks)))
+
+    def redeliver(self) -> None:
+        """Deliver again what has waited long enough."""
+        with self._turn:
+            with self._lock:
+                ripe = self._delivery.due(time.monotonic())
+            if ripe:
+                # At one version: what a restore takes away meanwhile must not count as delivered unseen.
+                self.deliver(among(self._log.read(self._log.latest_version()), ripe))
+
+    def deliver(self, rows: DataFrame, *, held: bool = False) -> None:
+        """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once. With `held`
+        they are on the driver, in that order. Raises what the user's function does."""
+        with self._turn:
+            rows = rows.where(is_message())
+            base = self.state.base
+            if base is not None and base.time_us is not None:
+                begin = F.timestamp_micros(F.lit(base.time_us))
+                rows = rows.where((F.col("publish_time") >= begin) & (F.col("publish_date") >= F.to_date(begin)))
+            ids = ids_of(rows)
+            if ids.num_rows > self._settings.batch_rows or self._limit is not None:
+                ids = ids.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
+            whole = message_set(ids)
+            each_once = whole.size == ids.num_rows
+            pick, held = (among, held) if each_once else (only, False)
+            for at in range(0, ids.num_rows, self._settings.batch_rows):
+                if not self._running or self._ends():
+                    return
+                part = ids.slice(at, self._settings.batch_rows)
+                present = whole if part.num_rows == ids.num_rows else message_set(part)
+                with self._lock:
+                    wanted = self._delivery.wanted(present)
+                wanted = self._within_limit(wanted, part)
+                if not wanted:
+                    continue
+                if wanted.size == ids.num_rows:
+                    self._hand_out(rows, wanted, held=held)
+                else:
+                    self._hand_out(pick(_between(rows, part), wanted), wanted, held=held)
+
+    def _within_limit(self, wanted: MessageSet, ids: pa.Table) -> MessageSet:
+        """The first of them in publish order, as many as may still be delivered."""
+        if self._limit is None or wanted.size <= (left := self._limit - self.done.delivered):
+            return wanted
+        first: set[MessageId] = set()
+        for row in ids.to_pylist():
+            one = MessageId(row["origin"], row["ledger_id"], row["entry_id"])
+            if one in wanted and len(first) < left:
+                first.add(one)
+        return MessageSet.of(first)
+
+    def _hand_out(self, rows: DataFrame, wanted: MessageSet, *, held: bool) -> None:
+        """One batch. `rows` are exactly the messages `wanted`, with the columns of the log."""
+        with self._lock:
+            state = self.state
+            dead = self._delivery.given_up(wanted)
+            self._delivery.hand_out(wanted)
+        live = wanted - dead
+        acked = MessageSet()
+        counts = {one: state.redelivery_count(one) for one in (live & state.redelivered[0])} if state.redelivered else {}
+        if live:
+            shown = counted((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
+            if held and not counts:
+                acked = self._acknowledged(shown.coalesce(1), live)
+            else:
+                if live.size <= ONE_PARTITION:
+                    messages = shown.coalesce(1).sortWithinPartitions(*PUBLISH_ORDER).persist()
+                else:
+                    messages = shown.orderBy(*PUBLISH_ORDER).persist()
+                try:
+                    acked = self._acknowledged(messages, live)
+                finally:
+                    messages.unpersist()
+        reach(CrashPoint.CONSUME_PROCESSED)
+        self._settle(live, acked, state.epoch, delivered=live.size, redelivered=len(counts))
+        if dead:
+            assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
+            self._dead_letters.publish(among(rows, dead))
+            reach(CrashPoint.CONSUME_DEAD_LETTERED)
+            self._settle(dead, dead, state.epoch, dead_lettered=dead.size)
+
+    # -- acknowledging ---------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, ids: Iterable[MessageId]) -> int:
+        """As `Subscription.acknowledge`."""
+        with self._lock:
+            self._refuse_over()
+            epoch = self.state.epoch
+        existing = self._existing(MessageSet.of(ids))
+        with self._lock:
+            self._refuse_over()  # it may have ended meanwhile
+            self._settle(MessageSet(), existing, epoch)
+        return existing.size
+
+    def _refuse_over(self) -> None:
+        if not self._running:
+            raise UsageError(f"{self}: no consumer is running; acknowledge() works only during a run.")
+
+    def _acknowledged(self, messages: DataFrame, live: MessageSet) -> MessageSet:
+        """Call the user's function. Returns what it acknowledges."""
+        try:
+            return self._named(self._listener(messages), messages, live)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def _named(self, returned: object, messages: DataFrame, live: MessageSet) -> MessageSet:
+        if returned is messages:
+            return live
+        if returned is None:
+            return MessageSet()
+        if not isinstance(returned, DataFrame) or any(name not in returned.columns for name in ID):
+            raise UsageError(
+                f"{self}: the function returned {type(returned).__name__}; expected: its messages, a DataFrame of some of them "
+                f"with the columns {', '.join(ID)}, or None for none. Nothing of this batch is acknowledged."
+            )
+        ids = returned.select(*ID).toArrow()
+        if any(ids[name].null_count for name in ID):
+            raise UsageError(f"{self}: the function returned rows without a message id. Nothing of this batch is acknowledged.")
+        found = message_set(ids)
+        named = found & live
+        if other := found - live:
+            named = named | self._existing(other)
+        return named
+
+    def _existing(self, ids: MessageSet) -> MessageSet:
+        """Those of the messages that are in the log, or are acknowledged already. The others are refused, and those that were
+        delivered before the subscription began elsewhere and not since."""
+        with self._lock:
+            known = ids & (self._delivery.waiting | self.state.acked)
+            outdated = ids & self._delivery.outdated
+        if unknown := ids - known - outdated:
+            known = known | message_set(among(self._log.read(), unknown).select(*ID).toArrow())
+        if refused := ids - known:
+            log.warning(
+                "%s: %d acknowledgements refused, no such messages or of before a reset: %.200s", self, refused.size, refused
+            )
+            self.refused(refused.size)
+        return known
+
+    def _settle(self, handed_out: MessageSet, acked: MessageSet, epoch: Epoch, **done: int) -> None:
+        """`done`: what to add to the counts of `Consumed`, beside the acknowledged."""
+        with self._lock:
+            news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
+            self._delivery.settle(handed_out, acked, epoch, time.monotonic())
+            self._count(acknowledged=news, **done)
+        if acked:
+            self.has_unpublished.set()
+
+    def _count(self, **more: int) -> None:
+        with self._lock:
+            self.done = replace(self.done, **{name: getattr(self.done, name) + count for name, count in more.items()})
+
+
+def _between(rows: DataFrame, ids: pa.Table) -> DataFrame:
+    """The rows of the time that `ids` spans, so that files can be skipped."""
+    times = pc.min_max(ids["publish_time"]).as_py()
+    first, last = (time.replace(tzinfo=time.tzinfo or timezone.utc) for time in (times["min"], times["max"]))
+    return rows.where(F.col("publish_time").between(F.lit(first), F.lit(last)))

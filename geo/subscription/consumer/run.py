@@ -1,0 +1,339 @@
+"""One run of a consumer: a streaming query over the local log, one over the acknowledgements, and what is published of them.
+
+What a batch does is in `dispatcher.py`; this file names the queries and tables and runs the steps in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from geo.crash import CrashPoint, reach
+from geo.errors import GeoError, UnsafeError, UsageError
+from geo.faults import may_pass, of_spark
+from geo.log.topic_log import PUBLISH_ORDER, is_message, open_log, user_columns
+from geo.log.topics import partitions
+from geo.streams.life import Event, Life
+from geo.streams.query import BatchQuery
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.subscription.acks.ack_publisher import AckPublisher, consumer_name
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.acks_topic import ACK_COLUMNS, read_known, received
+from geo.subscription.acks.fold import Fold
+from geo.subscription.acks.record import Refusal, key_of
+from geo.subscription.acks.start_position import base_at
+from geo.subscription.consumer.dispatcher import Dispatcher, Listener
+from geo.subscription.consumer.settings import Settings
+from geo.tables.small_batch import hold_on_driver
+from geo.tables.spark_checkpoint import forget
+from geo.text import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
+
+TRIGGER = "200 ms"
+FLUSH_INTERVAL_S = 1.0
+"""Between two records of one consumer. What was acknowledged after the last one is repeated if the process is killed."""
+
+COUNTS_INTERVAL_S = 5.0
+"""Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
+
+LOOK_INTERVAL_S = 60.0
+"""How often a run looks whether the log is still the one that it reads: Delta's stream need not notice."""
+
+_IDLE_S = 5.0
+"""Between two looks whether there is a commit that a stream can begin at."""
+
+_POLL_S = 0.05
+_RESTARTS = 5
+"""Of the queries in a row, none of which lived for a minute (geo.streams.life): after that their error is the user's to see."""
+
+
+class _Version(NamedTuple):
+    """Of the log."""
+
+    table_id: str
+    number: int
+
+
+class Run:
+    """One run of a consumer. `go`:
+
+    1. owns the subscription in this cluster;
+    2. reads what is known of it, and creates it if that is nothing (then CONSUME_CREATED);
+    3. delivers what the log holds at its newest version V, then streams from V. Per batch it
+       a. calls the user's function (then CONSUME_PROCESSED),
+       b. adds what that acknowledged to the set that the flusher publishes within a second (ACKS_BEFORE_FLUSH, ACKS_AFTER_FLUSH),
+       c. publishes dead letters (then CONSUME_DEAD_LETTERED) and acknowledges those.
+
+    No position is stored: a start resumes with whatever is not acknowledged, so no checkpoint can be lost, too old, or of another
+    table.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        listener: Listener,
+        stopped: threading.Event,
+        *,
+        trigger: str = TRIGGER,
+        limit: int | None = None,
+        for_s: float | None = None,
+    ) -> None:
+        self._settings, self._tables, self._topic, self._name = settings, settings.tables, settings.topic, settings.name
+        self._stopped, self._limit = stopped, limit
+        self._trigger, self._once = parse_trigger(trigger), trigger == AVAILABLE_NOW
+        self._ends_at = None if for_s is None else time.monotonic() + for_s
+        self.dispatcher = Dispatcher(settings, listener, limit, lambda: self._is_over() or self._reset_seen.is_set())
+        self._reset_seen = threading.Event()
+        """A record has reset the subscription: it begins elsewhere now."""
+        self._flusher_stop = threading.Event()
+        self._flush_error: BaseException | None = None
+        """After one, what was to be published may or may not be in the log."""
+
+    def __str__(self) -> str:
+        return str(self._settings)
+
+    def go(self) -> None:
+        """Raises as `Subscription.run`."""
+        self._open()
+        flusher = threading.Thread(target=self._flush_on, name=f"geo-acks-{self._name}", daemon=True)
+        flusher.start()
+        tidy = True
+        try:
+            self.dispatcher.begin()
+            self._run_on()
+        except BaseException as error:
+            # After a fault of this program nothing is tidied up.
+            tidy = error is self.dispatcher.failure or isinstance(error, (GeoError, KeyboardInterrupt)) or of_spark(error)
+            raise
+        finally:
+            self.dispatcher.end()
+            self._flusher_stop.set()
+            self.dispatcher.has_unpublished.set()
+            flusher.join()
+            self._close(tidy=tidy)
+        self._raise_failure()
+
+    def _close(self, *, tidy: bool) -> None:
+        """Publish what is left and give the subscription back, unless a record may be in the log that is not counted. Not `tidy`:
+        only let go."""
+        published = False
+        try:
+            if tidy and self._flush_error is None:
+                self._flush()
+                published = True
+        finally:
+            try:
+                self._publisher.close(clean=published)
+            finally:
+                self.dispatcher.close(clean=tidy)
+
+    # -- start -----------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        settings = self._settings
+        if not self._tables.log(self._topic).exists():
+            if parts := partitions(self._tables, self._topic):
+                raise UsageError(f"{self._topic} is partitioned: consume {parts[0]} to {parts[-1].name} one by one.")
+            raise UsageError(
+                f"{self._topic}: has no log in cluster {self._tables.cluster.name}. Publish to it, or let a link bring it; "
+                "`geo topics list` shows what is there."
+            )
+        self._open_log()
+        self._publisher = AckPublisher(
+            self._tables, settings.config, self._topic, consumer_name(self._topic, self._name), take_over=settings.take_over
+        )
+        try:
+            state = self._read_known().get(key_of(self._topic, self._name))
+            if state is None:
+                state = AckState(base=base_at(settings.start, self._log.read()))
+                self._publisher.publish([(self._topic, self._name, state)])
+            reach(CrashPoint.CONSUME_CREATED)
+            self.dispatcher.received(state)
+        except BaseException:
+            self._publisher.close(clean=False)
+            raise
+
+    def _open_log(self) -> None:
+        self._log, columns = open_log(self._tables, self._topic)
+        self._typed = bool(user_columns(columns))
+
+    def _read_known(self) -> dict[str, AckState]:
+        """What is known of the subscription by now. The tail goes on from there."""
+        known = read_known(self._tables, self._settings.config, self._topic, self._name)
+        self._acks_version = known.version or 0  # the publisher has made the log; if it is gone by now the tail query says so
+        return known.states
+
+    def _refuse_deleted(self) -> None:
+        state = self.dispatcher.state
+        if state.deleted:
+            raise UnsafeError(
+                f"{self} was deleted (by {state.epoch.cluster}). Nothing is delivered. `geo subscriptions create` begins it anew."
+            )
+
+    # -- running ---------------------------------------------------------------------------------------------------------
+
+    def _run_on(self) -> None:
+        life, failed_at, again = Life(), None, False
+        while not self._is_over():
+            version = None
+            self._reset_seen.clear()
+            try:
+                if again:
+                    self._catch_up()
+                again = True
+                with self._tail() as tail:
+                    version = self._version()
+                    self.dispatcher.deliver_until(version.number)
+                    if tail is None or self._is_over():
+                        return
+                    if version == failed_at:
+                        self._await_another(version, tail)
+                    else:
+                        self._stream_from(version, tail)
+            except Exception as error:
+                self._raise_failure()
+                if not may_pass(error):
+                    raise
+                # The log was restored, erased from, made anew: what is not acknowledged is found again.
+                life, failed_at = life.after(Event.FAULT, now=time.monotonic(), reason=first_line(error)), version
+                if life.tries > _RESTARTS:
+                    raise
+                log.warning("%s: a query ended, looking at the whole log again: %s", self, first_line(error))
+                self._stopped.wait(max(0.0, life.again_at - time.monotonic()))
+
+    def _stream_from(self, version: _Version, tail: BatchQuery) -> None:
+        """Deliver what comes after `version` until the run is over, the subscription begins elsewhere, or the log is another one."""
+        # A version that exists, though it is delivered already: a number beyond the latest is refused.
+        rows = self._log.read_stream({"startingVersion": str(version.number), "ignoreDeletes": "true"})
+        with self._query(rows, f"geo consume {self}", "messages", self._on_batch, self._trigger) as query:
+            seen = version
+
+            def replaced(now: _Version) -> bool:
+                nonlocal seen
+                before, seen = seen, now
+                if is_other := now.table_id != before.table_id or now.number < before.number:
+                    log.warning("%s: the log was replaced, looking at the whole of it", self)
+                return is_other
+
+            self._redeliver_until(replaced, LOOK_INTERVAL_S, query, tail)
+
+    def _await_another(self, version: _Version, tail: BatchQuery) -> None:
+        """`version` is one that a stream does not begin at, as that of a RESTORE: until another one is the newest there is nothing
+        to stream."""
+        self._redeliver_until(lambda now: now != version, _IDLE_S, tail)
+
+    def _redeliver_until(self, changed: Callable[[_Version], bool], every_s: float, *queries: BatchQuery) -> None:
+        """Until the run is over, the subscription begins elsewhere, the log has `changed`, asked so often, or one of the queries
+        ends: then its error is raised."""
+        looked = time.monotonic()
+        while all(query.is_active for query in queries) and not self._is_over() and not self._reset_seen.is_set():
+            self.dispatcher.redeliver()
+            time.sleep(_POLL_S)
+            if time.monotonic() - looked > every_s:
+                if changed(self._version()):
+                    return
+                looked = time.monotonic()
+        self._raise_failure()
+        for query in queries:
+            if not query.is_active and (error := query.error) is not None:
+                raise error
+
+    def _version(self) -> _Version:
+        return _Version(self._log.table_id(), self._log.latest_version())
+
+    def _catch_up(self) -> None:
+        """Take in the log as it is by now, and all that is known of the subscription."""
+        if self._log.exists():  # if not, reading it says so
+            self._open_log()
+        for state in self._read_known().values():
+            self.dispatcher.received(state)
+
+    @contextmanager
+    def _query(
+        self, rows: DataFrame, name: str, part: str, each: Callable[[DataFrame, int], None], trigger: Mapping[str, Any]
+    ) -> Iterator[BatchQuery]:
+        """A query from now on, with a checkpoint that nobody reads again."""
+        place = self._tables.checkpoint("consume", self._topic.path, self._name, f"{part}-{time.time_ns():x}")
+        query = BatchQuery(rows, name, each, checkpoint=place, trigger=trigger)
+        try:
+            yield query
+        finally:
+            query.stop()
+            forget(place)
+
+    @contextmanager
+    def _tail(self) -> Iterator[BatchQuery | None]:
+        """Beside all else, take in the records of the subscription as they come, from this cluster and others."""
+        if self._once:
+            yield None
+            return
+        records = self._tables.log(self._topic.acks).read_stream(
+            {"startingVersion": str(self._acks_version), "ignoreDeletes": "true"}
+        )
+        ours = (F.col("key") == key_of(self._topic, self._name)) & is_message()
+        rows = records.where(ours).select(*ACK_COLUMNS)
+        with self._query(rows, f"geo acknowledgements {self}", "acks", self._on_records, parse_trigger(TRIGGER)) as query:
+            yield query
+
+    def _on_records(self, rows: DataFrame, batch_id: int) -> None:
+        records = [received(row) for row in rows.toArrow().to_pylist()]
+        key = key_of(self._topic, self._name)
+        fold = Fold(self._settings.config.clusters, {key: self.dispatcher.state})
+        fold.add(records)
+        if fold.refused:
+            reasons = ", ".join(f"{count} {why.value}" for why, count in fold.refused.items())
+            # After a reset what was acknowledged before it keeps coming for a while.
+            usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
+            log.log(logging.INFO if usual else logging.WARNING, "%s: records refused: %s", self, reasons)
+            self.dispatcher.refused(fold.refused.total())
+        if self.dispatcher.received(fold.states[key]):
+            log.info("%s: was reset (%s)", self, self.dispatcher.state.epoch)
+            self._reset_seen.set()
+
+    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+        held = None if self._typed else hold_on_driver(rows, PUBLISH_ORDER)
+        self.dispatcher.deliver(rows if held is None else held, held=held is not None)
+
+    def _raise_failure(self) -> None:
+        """What ends the run, in whichever thread it was met."""
+        for failure in (self.dispatcher.failure, self._flush_error):
+            if failure is not None:
+                raise failure
+
+    def _is_over(self) -> bool:
+        self._refuse_deleted()
+        self._raise_failure()
+        late = self._ends_at is not None and time.monotonic() >= self._ends_at
+        return self._stopped.is_set() or late or (self._limit is not None and self.dispatcher.done.delivered >= self._limit)
+
+    # -- publishing --------------------------------------------------------------------------------------------------------
+
+    def _flush_on(self) -> None:
+        """Publish what was acknowledged: at once when the last time is long ago, else once in FLUSH_INTERVAL_S. Counts of
+        redeliveries go along, or each COUNTS_INTERVAL_S."""
+        try:
+            while not self._flusher_stop.is_set():
+                self.dispatcher.has_unpublished.wait(COUNTS_INTERVAL_S)
+                self.dispatcher.has_unpublished.clear()
+                begun = time.monotonic()
+                self._flush()
+                self._flusher_stop.wait(max(0.0, FLUSH_INTERVAL_S - (time.monotonic() - begun)))
+        except BaseException as error:
+            log.error("%s: acknowledgements could not be published: %s", self, first_line(error))
+            self._flush_error = error
+
+    def _flush(self) -> None:
+        unpublished = self.dispatcher.take_unpublished()
+        if unpublished is not None:
+            self._publisher.publish([(self._topic, self._name, unpublished)])

@@ -1,0 +1,48 @@
+"""Settings of a consumer, validated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from geo.config.model import Config, Start
+from geo.errors import UsageError
+from geo.names import Topic
+from geo.subscription.acks.ack_state import MAX_REDELIVERIES
+from geo.subscription.consumer.dead_letters import dead_letter_topic
+from geo.tables.cluster import ClusterTables
+
+MOST_REDELIVERIES = MAX_REDELIVERIES - 1
+"""Largest `max_redeliveries`; the count itself goes one higher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Which subscription a consumer reads and how it redelivers: see `geo.subscription.consumer.subscription.Subscription`."""
+
+    tables: ClusterTables
+    config: Config
+    topic: Topic
+    name: str
+    start: Start | datetime
+    redelivery_delay_s: float
+    max_redeliveries: int | None
+    batch_rows: int
+    take_over: bool
+
+    def __post_init__(self) -> None:
+        if self.topic.is_system:
+            raise UsageError(f"{self.topic} is not for consuming: names that start with __ are for what delta-geo itself writes.")
+        if self.start not in ("earliest", "latest") and not isinstance(self.start, datetime):
+            raise UsageError(f"{self}: start is {self.start!r}; expected earliest, latest or a datetime.")
+        for option, least in (("batch_rows", 1), ("redelivery_delay_s", 0), ("max_redeliveries", 0)):
+            value = getattr(self, option)
+            if value is not None and value < least:
+                raise UsageError(f"{self}: {option} is {value}; expected {least} or more.")
+        if self.max_redeliveries is not None:
+            if self.max_redeliveries > MOST_REDELIVERIES:
+                raise UsageError(f"{self}: max_redeliveries is {self.max_redeliveries}; expected at most {MOST_REDELIVERIES}.")
+            dead_letter_topic(self.topic, self.name)  # its name may be too long
+
+    def __str__(self) -> str:
+        return f"subscription {self.name} of {self.topic} in {self.tables.cluster.name}"

@@ -1,0 +1,161 @@
+"""A subscription as a user consumes it: in Spark's thread or in one of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future, wait
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from geo.config.model import Config, Start
+from geo.errors import UsageError
+from geo.ids import MessageId
+from geo.log.housekeeping import open_for_writing
+from geo.names import Topic, check_subscription
+from geo.session import require_delta
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.consumer.dispatcher import Consumed, Listener
+from geo.subscription.consumer.run import TRIGGER, Run
+from geo.subscription.consumer.settings import Settings
+from geo.tables.cluster import connect
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
+
+REDELIVERY_DELAY_S = 60.0
+"""Pulsar's negativeAckRedeliveryDelay."""
+
+BATCH_ROWS = 100_000
+"""Most messages that the user's function gets at once. Their ids are held on the driver."""
+
+
+class Subscription:
+    """The consumer of one subscription in one cluster. One process at a time; the same subscription may be consumed in others.
+
+    Messages come at least once, each ledger in entry order, none that is acknowledged here or in another cluster as far as
+    it is known here. Within a batch they are in publish order. To work on many keys at once, each in its order:
+    `messages.repartition("key").sortWithinPartitions(*PUBLISH_ORDER)` (geo.log.topic_log).
+
+    `start`, where a subscription that is not there yet begins: earliest, latest or a time. Without `max_redeliveries` a
+    message comes back until it is acknowledged; with it, it goes to `<topic>-<name>-DLQ` after so many redeliveries.
+    Raises UsageError for an option that means nothing and a topic of delta-geo's own, InvalidNameError.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topic: str | Topic,
+        name: str,
+        *,
+        config: Config,
+        cluster: str,
+        start: Start | datetime = "latest",
+        redelivery_delay_s: float = REDELIVERY_DELAY_S,
+        max_redeliveries: int | None = None,
+        batch_rows: int = BATCH_ROWS,
+        take_over: bool = False,
+    ) -> None:
+        require_delta(spark)
+        self._settings = Settings(
+            tables=open_for_writing(connect(spark, config.cluster(cluster)), config),
+            config=config,
+            topic=topic if isinstance(topic, Topic) else Topic.parse(topic),
+            name=check_subscription(name),
+            start=start,
+            redelivery_delay_s=redelivery_delay_s,
+            max_redeliveries=max_redeliveries,
+            batch_rows=batch_rows,
+            take_over=take_over,
+        )
+        self._run: Run | None = None
+        """The one under way, or the last one."""
+        self._running = threading.Lock()
+        """Held by the run that is under way."""
+        self._stopped = threading.Event()
+        self._outcome: Future[Consumed] | None = None
+        """What became of the run in a thread."""
+
+    def __str__(self) -> str:
+        return str(self._settings)
+
+    @property
+    def state(self) -> AckState:
+        """What is known of the subscription here and now, once a run has begun."""
+        return AckState() if self._run is None else self._run.dispatcher.state
+
+    @property
+    def done(self) -> Consumed:
+        """What the run has done so far, or the last one did."""
+        return Consumed() if self._run is None else self._run.dispatcher.done
+
+    def run(
+        self, listener: Listener, *, trigger: str = TRIGGER, limit: int | None = None, for_s: float | None = None
+    ) -> Consumed:
+        """Deliver until stopped, until `limit` messages or `for_s` seconds, or with available-now what is there.
+
+        An error of `listener` ends the run and is raised; of its batch nothing is acknowledged or counted.
+        Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted.
+        """
+        return self._go(self._begin(listener, trigger, limit, for_s))
+
+    def start(self, listener: Listener, *, trigger: str = TRIGGER) -> None:
+        """`run` in a thread of its own, for a notebook. What ends it early is logged, and raised by `await_termination`.
+
+        Raises UsageError if one is under way.
+        """
+        run, outcome = self._begin(listener, trigger), Future[Consumed]()
+
+        def go() -> None:
+            try:
+                outcome.set_result(self._go(run))
+            except BaseException as error:
+                log.error("%s: the consumer ended: %s", self, first_line(error))
+                outcome.set_exception(error)
+
+        self._outcome = outcome
+        threading.Thread(target=go, name=f"geo-consume-{self._settings.name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Let the running batch end, publish what was acknowledged, and stop; nothing if no run is under way. Callable from a signal handler."""
+        self._stopped.set()
+
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """Wait until a run that was started ends; True if it did. Raises what ended it."""
+        outcome = self._outcome
+        if outcome is None:
+            raise UsageError(f"{self}: nothing was started.")
+        if not wait([outcome], timeout_s).done:
+            return False
+        if (error := outcome.exception()) is not None:
+            raise error
+        return True
+
+    def acknowledge(self, ids: Iterable[MessageId]) -> int:
+        """Acknowledge messages by id, whenever they were delivered. Returns how many of them count: refused are those that do not
+        exist, and those that this run delivered before the subscription was reset and not since.
+
+        Raises UsageError unless a run is under way, which publishes it.
+        """
+        run = self._run
+        if run is None:
+            raise UsageError(f"{self}: no consumer is running; acknowledge() works only during a run.")
+        return run.dispatcher.acknowledge(ids)
+
+    def _begin(self, listener: Listener, trigger: str, limit: int | None = None, for_s: float | None = None) -> Run:
+        """A run, which nothing else may be beside until `_go` has ended."""
+        run = Run(self._settings, listener, self._stopped, trigger=trigger, limit=limit, for_s=for_s)
+        if not self._running.acquire(blocking=False):
+            raise UsageError(f"{self}: already running; call stop() first.")
+        self._stopped.clear()
+        self._run = run
+        return run
+
+    def _go(self, run: Run) -> Consumed:
+        try:
+            run.go()
+            return run.dispatcher.done
+        finally:
+            self._running.release()

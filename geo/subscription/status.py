@@ -1,0 +1,185 @@
+"""What clusters know of subscriptions: which there are, how far each is, and why one is behind. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from itertools import pairwise
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from geo.config.model import Config
+from geo.faults import FAULTS
+from geo.ids import MessageId
+from geo.log.topics import registered_topics
+from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
+from geo.replication.link_table import read_links
+from geo.streams.life import State
+from geo.subscription.acks.ack_publisher import MOVED, running_consumer
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.acks_topic import Known, ends_as_text, read_known
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.message_set_frames import messages_in
+from geo.subscription.acks.record import key_of, parse_key
+from geo.subscription.acks.start_position import before_base
+from geo.tables.cluster import ClusterTables, connect
+from geo.text import first_line
+from geo.times import utc
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A subscription as one cluster knows it."""
+
+    topic: str
+    subscription: str
+    cluster: str
+    deleted: bool
+    epoch: int
+    acknowledged: int
+    runs: bool
+    """Whether a consumer of it has this cluster's ownership."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The newest record of another cluster, as it is there and as it has come here."""
+
+    cluster: str
+    newest_here: datetime | None
+    age_s: float | None
+    """Age of `newest_here` in seconds."""
+    behind: str | None
+    """Why not all of its records are here; None: they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A subscription in one cluster. By ledger (`origin:ledger`): the entry up to which all is acknowledged, and how many ranges
+    are beyond it. `backlog`: messages of the log that are not acknowledged."""
+
+    cluster: str
+    epoch: int
+    deleted: bool
+    backlog: int
+    acknowledged: int
+    mark_delete: Mapping[str, int]
+    ranges_beyond: Mapping[str, int]
+    runs: bool
+    moved: str | None
+    peers: tuple[Peer, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
+    unreadable: str | None = None
+
+
+def list_subscriptions(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> list[Listed]:
+    """Every subscription that any cluster knows of."""
+    found = []
+    for name, cluster in config.clusters.items():
+        tables = connect(spark, cluster)
+        for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
+            known = read_known(tables, config, namespace)
+            for key, state in sorted(known.states.items()):
+                topic, subscription = parse_key(key)
+                if topic_glob_matches(topics, topic):
+                    runs = running_consumer(tables, topic, subscription) is not None
+                    found.append(
+                        Listed(str(topic), subscription, name, state.deleted, state.epoch.counter, state.acked.size, runs)
+                    )
+    return sorted(found, key=lambda one: (one.topic, one.subscription, one.cluster))
+
+
+def status(spark: SparkSession, config: Config, topic: Topic, subscription: str) -> list[Standing]:
+    """How far a subscription is in every cluster, and why one is behind."""
+    return [_standing(spark, config, name, topic, check_subscription(subscription)) for name in config.clusters]
+
+
+def _standing(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str) -> Standing:
+    tables = connect(spark, config.cluster(cluster))
+    try:
+        known = read_known(tables, config, topic, subscription)
+        state = known.states.get(key_of(topic, subscription), AckState())
+        log = tables.log(topic)
+        rows = log.read() if log.exists() else None
+        present = messages_in(rows) if rows is not None else MessageSet()
+        left_out = before_base(state.base, rows) if rows is not None else MessageSet()
+    except FAULTS as error:
+        return Standing(cluster, 0, False, 0, 0, {}, {}, False, None, unreadable=first_line(error))
+    here, moved = _newest_records(tables, known, topic, subscription)
+    done = (state.acked | left_out) & present
+    first = {ledger: found[0][0] for ledger, found in present.ledgers.items()}
+    mark = {ledger: done.mark_delete(ledger, begin) for ledger, begin in first.items()}
+    ranges_beyond = {
+        ledger: sum(begin > mark[ledger] for begin, _ in found) for ledger, found in done.ledgers.items() if ledger in mark
+    }
+    return Standing(
+        cluster,
+        state.epoch.counter,
+        state.deleted,
+        (present - done).size,
+        state.acked.size,
+        ends_as_text(mark),
+        ends_as_text({ledger: count for ledger, count in ranges_beyond.items() if count}),
+        running_consumer(tables, topic, subscription) is not None,
+        moved,
+        tuple(_peer(spark, config, cluster, peer, topic, subscription, here) for peer in config.clusters if peer != cluster),
+        {why.value: count for why, count in sorted(known.fold.refused.items())},
+    )
+
+
+def _peer(
+    spark: SparkSession,
+    config: Config,
+    cluster: str,
+    peer: str,
+    topic: Topic,
+    subscription: str,
+    here: Mapping[str, tuple[datetime, MessageId]],
+) -> Peer:
+    """What has come of another cluster's records, and if some have not, why."""
+    newest = here[peer][0] if peer in here else None
+    age_s = None if newest is None else (datetime.now(timezone.utc) - newest).total_seconds()
+    tables = connect(spark, config.cluster(peer))
+    try:
+        there, _ = _newest_records(tables, read_known(tables, config, topic, subscription), topic, subscription)
+    except FAULTS as error:
+        return Peer(peer, newest, age_s, f"{peer} cannot be read: {first_line(error)}")
+    if peer not in there or (peer in here and here[peer][1] >= there[peer][1] and here[peer][0] >= there[peer][0]):
+        return Peer(peer, newest, age_s, None)
+    missing = f"its newest, of {there[peer][0]:%Y-%m-%d %H:%M:%S} UTC, is not here"
+    way = config.hubs(peer, cluster, topic.acks)
+    if way is None:
+        return Peer(peer, newest, age_s, f"{missing}: no link carries acknowledgements from {peer} to {cluster}")
+    stops = [peer, *way, cluster]
+    reasons = []
+    for source, target in pairwise(stops):
+        try:
+            link = read_links(connect(spark, config.cluster(target))).get((source, str(topic.acks)))
+        except FAULTS as error:
+            reasons.append(f"what link {source}->{target} does cannot be read: {first_line(error)}")
+            continue
+        if link is None:
+            reasons.append(f"link {source}->{target} has not run for {topic.acks} yet")
+        elif link.state is not State.RUNNING:
+            reasons.append(f"link {source}->{target} is {link.state.value}" + (f": {link.reason}" if link.reason else ""))
+    return Peer(peer, newest, age_s, f"{missing}: {'; '.join(reasons) or 'it is on its way'}")
+
+
+def _newest_records(
+    tables: ClusterTables, known: Known, topic: Topic, subscription: str
+) -> tuple[dict[str, tuple[datetime, MessageId]], str | None]:
+    """Of each cluster the newest record of the subscription here, and the newest failover."""
+    if known.version is None:
+        return {}, None
+    rows = tables.log(topic.acks).read(known.version).where(F.col("key") == key_of(topic, subscription))
+    newest = F.max(F.struct("publish_time", "ledger_id", "entry_id")).alias("newest")
+    found = {
+        row["origin"]: (utc(row["newest"][0]), MessageId(row["origin"], row["newest"][1], row["newest"][2]))
+        for row in rows.groupBy("origin").agg(newest).collect()
+    }
+    move = F.col("properties")[MOVED]
+    moved = rows.where(move.isNotNull()).agg(F.max_by(F.struct("publish_time", move.alias("move")), "publish_time").alias("m"))
+    last = moved.collect()[0]["m"]
+    return found, f"{last['move']} at {utc(last['publish_time']):%Y-%m-%d %H:%M:%S} UTC" if last else None

@@ -1,0 +1,171 @@
+"""The tables and folders of a cluster. The only file that knows how a cluster names a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from geo.config.model import Cluster
+from geo.config.secret import Secret
+from geo.errors import UnsafeError
+from geo.faults import SPARK_ERRORS
+from geo.names import Topic
+from geo.session import set_what_is_needed
+from geo.tables.files import SmallFiles, local_path
+from geo.tables.journal import Journal
+from geo.tables.process import Process, this_process
+from geo.tables.storage import scheme_of, why_unsafe
+from geo.tables.table import Table
+from schemas import TableSchema
+
+
+def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
+    """The tables of a cluster, once the session has what reaching them needs: its `spark_conf`, with the secrets revealed."""
+    set_what_is_needed(spark)
+    for key, value in cluster.spark_conf.items():
+        spark.conf.set(key, value.reveal() if isinstance(value, Secret) else value)
+    return ClusterTables(spark, cluster)
+
+
+class House(Protocol):
+    """Keeps a cluster small in a thread of its own."""
+
+    def stop(self) -> None:
+        """Nothing is owned here any more."""
+
+    def tidy(self, tables: ClusterTables) -> None:
+        """After the last run here: clean what nobody else keeps small. Returns at once."""
+
+
+class ClusterTables:
+    """The tables and folders of one cluster, by the names of design section 4. Made by `connect`; making it touches nothing."""
+
+    def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
+        self.spark = spark
+        self.cluster = cluster
+        self.keep_house: Callable[[ClusterTables], House] | None = None
+        """What begins to keep the cluster small beside the first owner in this process, where it was opened for writing
+        (geo.log.housekeeping)."""
+        self._journals: dict[str, Journal] = {}
+        self.topics_used: set[Topic] = set()
+        """Topics whose logs were asked for."""
+        self._location: str | None = None
+        self._located = False
+
+    @cached_property
+    def me(self) -> Process:
+        return this_process(_jvm_pid(self.spark))
+
+    def log(self, topic: Topic) -> Table:
+        self.topics_used.add(topic)
+        return self._table(f"topics/{topic.path}", topic.table_name)
+
+    def journal(self, schema: TableSchema) -> Journal:
+        """A system table, the same object each time, so that it is checked once."""
+        if schema.kind not in self._journals:
+            self._journals[schema.kind] = Journal(self._table(f"system/{schema.kind}", f"system_{schema.kind}"), schema)
+        return self._journals[schema.kind]
+
+    def checkpoint(self, *parts: str) -> str:
+        return "/".join((self.cluster.checkpoints, *parts))
+
+    @cached_property
+    def files(self) -> SmallFiles:
+        return SmallFiles(self.spark)
+
+    @property
+    def place(self) -> str:
+        """Where the cluster's tables are, as configured."""
+        return self.cluster.root or f"{self.cluster.catalog}.{self.cluster.schema}"
+
+    @property
+    def location(self) -> str | None:
+        """The folder of the cluster's tables; None for a catalog that does not show it, or has no such schema yet."""
+        if self.cluster.root is not None:
+            return self.cluster.root
+        if not self._located:
+            try:
+                rows = self.spark.sql(f"DESCRIBE SCHEMA `{self.cluster.catalog}`.`{self.cluster.schema}`").collect()
+            except AnalysisException:
+                return None
+            self._location = next((row[1] for row in rows if str(row[0]).lower() == "location" and row[1]), None)
+            self._located = True
+        return self._location
+
+    @property
+    def _location_of_tables(self) -> str | None:
+        """Where the registry is: some catalogs show that of a table, and not that of a schema."""
+        registry = self._table("system/topics", "system_topics")
+        return registry.location if registry.exists() else None
+
+    @property
+    def lock_folder(self) -> Path | None:
+        """Where the tables' file locks are, if the tables are on a local disk, wherever the checkpoints are; None elsewhere."""
+        local = local_path(self.location) if self.location is not None else None
+        return None if local is None else local / "locks"
+
+    def refuse_unsafe_storage(self) -> None:
+        """Raises UnsafeError if several writers could lose commits here: see geo.tables.storage."""
+        if (why := self.why_unsafe()) is not None:
+            raise UnsafeError(f"cluster {self.cluster.name}: {why}")
+
+    def why_unsafe(self) -> str | None:
+        """Why this storage may not be written, with the ways out; None if it may."""
+        location = self.location or self._location_of_tables
+        if location is None:
+            return None  # there is no table yet, or a catalog manages their commits
+        scheme, local = scheme_of(location), local_path(location)
+        return why_unsafe(
+            location,
+            log_store=_log_store(self.spark, scheme),
+            mount="" if local is None else mount_type(local),
+            single_driver=self.cluster.single_driver,
+            databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,
+        )
+
+    def _table(self, path: str, name: str) -> Table:
+        folder = self.lock_folder
+        lock = None if folder is None else folder / f"{path}.lock"
+        if self.cluster.root is not None:
+            return Table(self.spark, f"{self.cluster.root}/{path}", by_path=True, lock=lock, me=self.me)
+        full = f"{self.cluster.catalog}.{self.cluster.schema}.{name}"
+        return Table(self.spark, full, by_path=False, lock=lock, me=self.me)
+
+
+def mount_type(path: Path) -> str:
+    """Type of the file system at a path, or at the nearest folder above it that exists; "" where the system does not say."""
+    try:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    real, found = os.path.realpath(path), ("", "")
+    for place, kind in ((mount[1].replace("\\040", " "), mount[2]) for mount in mounts):
+        # The last one of a place is the one that is seen there.
+        if len(place) >= len(found[0]) and (real == place or real.startswith(place.rstrip("/") + "/")):
+            found = (place, kind)
+    return found[1]
+
+
+def _log_store(spark: SparkSession, scheme: str) -> str | None:
+    """The class by which Delta writes a scheme's logs, if one was configured: as Spark was started, since Delta asks then."""
+    keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+    try:
+        conf = spark.sparkContext.getConf()
+        return next((value for key in keys if (value := conf.get(key))), None)
+    except SPARK_ERRORS:  # Spark Connect does not tell
+        return next((value for key in keys if (value := spark.conf.get(key, None))), None)
+
+
+def _jvm_pid(spark: SparkSession) -> int:
+    """Process id of the driver's JVM, asked through SQL so that no JVM handle is needed; 0 where that is not allowed. Over a table of
+    values, which the driver evaluates by itself: a query without one is a job, which an executor would answer with its own."""
+    try:
+        return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])
+    except (*SPARK_ERRORS, ValueError):
+        return 0

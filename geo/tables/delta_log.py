@@ -1,0 +1,144 @@
+"""The `_delta_log` folder of a table on a local disk, read by the operating system: which commits and checkpoints are there, what the
+newest says, and cutting it off below a checkpoint. No Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geo.errors import RetryableError
+from geo.tables.commits import Commit, of_file
+
+_LOG_FILE = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_COMPACTED = re.compile(r"\d{20}\.(\d{20})\.compacted\.json")
+_OF_A_VERSION = re.compile(r"\.?(\d{20})\.")
+
+_LOOK_BACK = 500
+"""Commits that are read for a table's metadata; a table of Delta's own has it in the newest checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFolder:
+    """What a `_delta_log` has: versions with a commit, in order, and with a whole checkpoint of the classic kind (one file, or all
+    its parts). `files` by version: commits, checksums, checkpoints, and Hadoop's checksums of them."""
+
+    commits: tuple[int, ...]
+    checkpoints: tuple[int, ...]
+    files: Mapping[int, tuple[str, ...]]
+
+    @property
+    def newest(self) -> int:
+        """-1 without any commit."""
+        return self.commits[-1] if self.commits else -1
+
+
+def newest_version(folder: Path) -> int | None:
+    """The newest version that has a commit."""
+    return max(_committed(folder), default=None)
+
+
+def newest_metadata(folder: Path, newest: int) -> dict[str, Any] | None:
+    """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits
+    themselves; None if it is too far back (a writer without checksums)."""
+    for version in range(newest, max(-1, newest - _LOOK_BACK), -1):
+        with suppress(FileNotFoundError, ValueError, KeyError):
+            found: dict[str, Any] = json.loads((folder / f"{version:020}.crc").read_text())["metadata"]
+            return found
+        with suppress(FileNotFoundError):
+            for line in (folder / f"{version:020}.json").read_text(encoding="utf-8").split("\n"):
+                if line.startswith('{"metaData"'):
+                    try:
+                        return dict(json.loads(line)["metaData"])
+                    except (ValueError, KeyError):
+                        raise RetryableError(f"the file of commit {version} in {folder} is not whole") from None
+    return None
+
+
+def data_files(folder: Path) -> int | None:
+    """How many data files the newest version has, as its checksum says; None if it has none (yet)."""
+    newest = newest_version(folder)
+    if newest is None:
+        return None
+    with suppress(FileNotFoundError, ValueError, KeyError):
+        return int(json.loads((folder / f"{newest:020}.crc").read_text())["numFiles"])
+    return None
+
+
+def opened_commits(folder: Path, first: int, last: int) -> Iterator[Commit]:
+    """The commits `first` to `last`, oldest first, those that are there."""
+    if first < last and not (folder / f"{first:020}.json").exists():
+        first = _first_commit(folder, first, last)
+    for version in range(first, last + 1):
+        with suppress(FileNotFoundError), open(folder / f"{version:020}.json", encoding="utf-8") as lines:
+            yield of_file(version, lines)
+
+
+def _first_commit(folder: Path, first: int, last: int) -> int:
+    """The first version from `first` to `last` that is there; `last` + 1 if none is."""
+    return min((version for version in _committed(folder) if first <= version <= last), default=last + 1)
+
+
+def _committed(folder: Path) -> Iterator[int]:
+    """The versions that have a commit, in no order."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
+        for file in files:
+            if found := _LOG_FILE.fullmatch(file.name):
+                yield int(found[1])
+
+
+def committed_before(folder: Path, commits: tuple[int, ...], time_s: float) -> int:
+    """The newest of these versions whose commit came before that time (in seconds since 1970); -1 if none did.
+
+    By halving: times of files grow with their versions, but for what was copied.
+    """
+    least, most = 0, len(commits)
+    while least < most:
+        middle = (least + most) // 2
+        try:
+            before = (folder / f"{commits[middle]:020}.json").stat().st_mtime < time_s
+        except FileNotFoundError:
+            before = True
+        least, most = (middle + 1, most) if before else (least, middle)
+    return commits[least - 1] if least else -1
+
+
+def read_folder(folder: Path) -> LogFolder:
+    """What is there now."""
+    commits: list[int] = []
+    parts: dict[tuple[int, int], int] = {}
+    files: dict[int, list[str]] = {}
+    for name in os.listdir(folder):
+        if found := _LOG_FILE.fullmatch(name):
+            commits.append(int(found[1]))
+        elif found := _CHECKPOINT.fullmatch(name):
+            of = (int(found[1]), int(found[3] or 1))
+            parts[of] = parts.get(of, 0) + 1
+        if found := _COMPACTED.fullmatch(name.removeprefix(".").removesuffix(".crc")) or _OF_A_VERSION.match(name):
+            files.setdefault(int(found[1]), []).append(name)
+    checkpoints = sorted({version for (version, of), count in parts.items() if count == of})
+    return LogFolder(tuple(sorted(commits)), tuple(checkpoints), {version: tuple(names) for version, names in files.items()})
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether a file of a `_delta_log` is a checkpoint of the classic kind, or a part of one."""
+    return _CHECKPOINT.fullmatch(name) is not None
+
+
+def remove_below(folder: Path, found: LogFolder, version: int) -> int:
+    """Remove all files of versions below `version`, which must have a checkpoint, oldest first, as Delta's own clean-up does: wherever
+    it ends, what stays is without a gap. Returns how many commits went. 0: nothing goes."""
+    assert version == 0 or version in found.checkpoints
+    for old in sorted(found.files):
+        if old >= version:
+            break
+        for name in found.files[old]:
+            (folder / name).unlink(missing_ok=True)
+    return sum(commit < version for commit in found.commits)

@@ -1,0 +1,88 @@
+"""Small files of this program's own beside the tables: fences, and rows that were rejected. On a local disk by the operating system, elsewhere by Spark, which
+has the credentials and needs no JVM handle for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def local_path(location: str) -> Path | None:
+    """The path of a location on a local disk; None for a URI of anything else."""
+    plain = re.sub(r"^file:(//)?(?=/)", "", location)
+    return None if _SCHEME.match(plain) else Path(plain)
+
+
+def check_folder(location: str) -> None:
+    """Raises OSError if a location on a local disk, or one above it, is no folder. One that is missing was never made."""
+    if (local := local_path(location)) is None:
+        return
+    nearest = next((place for place in (local, *local.parents) if place.exists()), Path("/"))
+    if not nearest.is_dir():
+        raise NotADirectoryError(f"{nearest} is not a folder")
+
+
+class SmallFiles:
+    """Files of a few lines. On storage that Spark reaches a file is a folder with one text file of Spark's in it: any text reader
+    of Spark's reads both by the same path."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def create(self, path: str, line: str) -> None:
+        """Create the file, which nobody else creates: its name has something drawn in it. Durable when this returns."""
+        if (local := local_path(path)) is None:
+            self._spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("errorifexists").text(path)
+            return
+        local.parent.mkdir(parents=True, exist_ok=True)
+        with open(local, "x", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def replace(self, path: str, lines: Sequence[str]) -> None:
+        """Make the file, or make it anew: afterwards it has these lines."""
+        if (local := local_path(path)) is None:
+            rows = self._spark.createDataFrame([(line,) for line in lines], "value STRING")
+            rows.coalesce(1).write.mode("overwrite").text(path)
+            return
+        local.parent.mkdir(parents=True, exist_ok=True)
+        new = local.with_name(f".{local.name}.new")
+        new.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        new.replace(local)
+
+    def exists(self, path: str) -> bool:
+        if (local := local_path(path)) is not None:
+            return local.exists()
+        try:
+            return not self._spark.read.text(path).isEmpty()
+        except AnalysisException:
+            return False
+
+    def remove(self, path: str) -> None:
+        """Remove the file; one that is not there is no fault."""
+        if (local := local_path(path)) is not None:
+            local.unlink(missing_ok=True)
+        elif self.exists(path):
+            # What Spark can do on every storage: replace the folder's content by nothing.
+            self._spark.createDataFrame([], "value STRING").write.mode("overwrite").text(path)
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none if there is no such folder."""
+        if (local := local_path(folder)) is not None:
+            return sorted(path.name for path in local.iterdir()) if local.is_dir() else []
+        try:
+            # Of the lines, since a file that was removed is still a folder with an empty file in it.
+            lines = self._spark.read.option("recursiveFileLookup", "true").text(folder).select("_metadata.file_path")
+            found = lines.distinct().collect()
+        except AnalysisException:
+            return []
+        # <folder>/<name>/part-00000-….txt
+        return sorted({row[0].rsplit("/", 2)[1] for row in found})

@@ -1,0 +1,149 @@
+"""The system tables as journals: rows are appended, and of one subject the last row by the schema's `order` counts.
+
+Nothing is overwritten, so writers never wait for each other. Off their path somebody keeps a journal small (`clean`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from geo.tables.arrow_rows import rows_frame
+from geo.tables.cut import KEEP_OF_JOURNAL, cut_below
+from geo.tables.delta_log import data_files, read_folder, remove_below
+from geo.tables.small_table import read_small
+from geo.tables.table import Table
+from schemas import TableSchema
+
+VACUUM_FILES = 100
+"""Looking for files to remove takes a second; fewer than this disturb nobody."""
+
+
+class Journal:
+    """One system table of a cluster. It comes into being with the first row appended."""
+
+    def __init__(self, table: Table, schema: TableSchema) -> None:
+        self._table, self._schema = table, schema
+        self._there = False
+
+    def __str__(self) -> str:
+        return str(self._table)
+
+    def exists(self) -> bool:
+        """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program."""
+        self._there = self._there or self._table.find(self._schema) is not None
+        return self._there
+
+    def rows(self) -> DataFrame | None:
+        """All rows ever appended, columns as the schema; None if there are none."""
+        return self._table.read() if self.exists() else None
+
+    def newest(self, begins: tuple[str, str] | None = None, **equal: str) -> list[Row]:
+        """The newest row of each subject, among the rows whose columns `equal` these texts, and of which the column that `begins` names
+        begins with its text. On a local disk without a Spark job."""
+        if not self.exists():
+            return []
+        names, folder = self._schema.names, self._table.log_folder
+        small = None if folder is None else read_small(folder, names)
+        if small is None:
+            return self._newest_of(self._table.read().where(_filter(begins, equal))).collect()
+        last: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for one in small:
+            if all(one[name] == text for name, text in equal.items()) and (
+                begins is None or one[begins[0]].startswith(begins[1])
+            ):
+                subject = tuple(_hashable(one[name]) for name in self._schema.subject)
+                if subject not in last or self._schema.place(one) >= self._schema.place(last[subject]):
+                    last[subject] = one
+        return [Row(*names)(*one.values()) for one in last.values()]
+
+    def _newest_of(self, rows: DataFrame) -> DataFrame:
+        """Of the rows of each subject the last. Columns as `rows`."""
+        last = F.max_by(F.struct(*self._schema.names), F.struct(*self._schema.order))
+        return rows.groupBy(*self._schema.subject).agg(last.alias("row")).select("row.*")
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows, given by column name, in one commit."""
+        self._append(rows)
+
+    def append_once(self, rows: Sequence[Mapping[str, Any]], transaction: tuple[str, int], token: str) -> int | None:
+        """Append rows unless this Delta transaction (application id, number), or a higher number of it, was used before.
+
+        Returns the version in which they were appended, derived from `token`, which this call alone uses, in the newest commits.
+        None can also mean that a dozen commits came in the moment between; nobody else has the number then either.
+        """
+        self._append(rows, token, transaction)
+        newest = self.version()
+        commits = self._table.commits(max(0, newest - 12), newest)
+        return next((commit.version for commit in commits if commit.user_metadata == token), None)
+
+    def version(self) -> int:
+        """The newest version, of a journal that exists."""
+        return self._table.latest_version()
+
+    def committed_at(self, version: int) -> datetime | None:
+        """When the storage says that a version came; None if it cannot say."""
+        return self._table.committed_at(version)
+
+    def _append(
+        self, rows: Sequence[Mapping[str, Any]], token: str | None = None, transaction: tuple[str, int] | None = None
+    ) -> None:
+        if not self.exists():
+            self._table.create(self._schema)
+        frame = rows_frame(self._table.spark, self._schema.types, rows).coalesce(1)
+        self._table.append(frame, user_metadata=token, transaction=transaction)
+
+    def files(self) -> int:
+        """How many files its rows are in. On a local disk without a Spark job."""
+        if not self.exists():
+            return 0
+        folder = self._table.log_folder
+        count = None if folder is None else data_files(folder)
+        return len(self._table.read().inputFiles()) if count is None else count
+
+    def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:
+        """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many go.
+
+        An append that comes between stays (`Table.replace`).
+        """
+        rows = self.rows()
+        if rows is None:
+            return 0
+        kept = self._newest_of(rows).where(keep)
+        superseded = rows.count() - kept.count()
+        if not dry_run and (superseded or self.files() > 1):
+            self._table.replace(kept.coalesce(1))
+        return superseded
+
+    def cut(self) -> int:
+        """Let old commits go, which nobody looks at; returns how many. Other storages than a local disk are left to Delta's clean-up."""
+        folder = self._table.log_folder if self.exists() else None
+        if folder is None:
+            return 0
+        found = read_folder(folder)
+        return remove_below(folder, found, cut_below(found.newest, found.checkpoints, (), keep=KEEP_OF_JOURNAL).below)
+
+    def vacuum(self) -> None:
+        """Remove the files that no version within the table's retention needs. On a local disk only if there are many files."""
+        if not self.exists():
+            return
+        folder = self._table.log_folder
+        if folder is None or sum(1 for _ in folder.parent.glob("*.parquet")) > VACUUM_FILES:
+            self._table.commit(lambda: self._table.delta().vacuum())
+
+
+def _filter(begins: tuple[str, str] | None, equal: Mapping[str, str]) -> Column:
+    found = [F.col(name) == text for name, text in equal.items()]
+    if begins is not None:
+        found.append(F.col(begins[0]).startswith(begins[1]))
+    return reduce(and_, found, F.lit(True))
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,341 @@
+"""Ownership of what one process at a time may do, and a fence that stops a stale owner (facts: exactly-once, C).
+
+A runner is an origin's way into a topic of a cluster, or a producer. `system/owners` has a row per claim, with a generation and a
+token; a claim is the file `<generation>-<token>` in its runner's folder of fences. The argument that a stale owner, stopped at
+any moment and continued after a takeover, adds nothing:
+
+1. Each append's plan reads exactly the own fence file and fails unless it is there. Delta pins the table's snapshot before
+   it plans the append, so the snapshot is older than the check.
+2. A takeover, in this order: (a) a numbered Delta transaction adds its claim to `owners`; (b) it writes its own fence file; (c) it
+   reads `owners` again and gives up, removing only its own file, unless its claim is the newest; (d) it removes the files of lower
+   generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property `geo.fence.<runner>` to its
+   token, a metadata change; (f) it reads the table's end and goes on from there.
+3. Stale check after (d): it fails, whenever its plan was made. Stale check before (d): on a local disk the append holds the table's
+   lock until it is committed, so (f) sees it; elsewhere its snapshot is older than (e): if it commits after (e) the metadata
+   change makes it fail, if it commits before (e) then (f) sees it.
+4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
+   ever overwritten, and no two claims share a name.
+
+(e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM, and its row does
+not say that something of those before it was still in flight. Assumes commits that are put-if-absent; where storage does not have
+them a claim is refused (geo.tables.storage).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from geo.crash import CrashPoint, reach
+from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
+from geo.faults import SPARK_ERRORS
+from geo.names import Topic
+from geo.tables.claims import Liveness, Owner, Refuse, decide, fence_generation, fence_name
+from geo.tables.clock import CLOCK_TOLERANCE_US, Stamp, refuse_wrong
+from geo.tables.cluster import ClusterTables
+from geo.tables.heartbeat import keep_alive, last_seen, leave
+from geo.tables.locks import JVM_END_S
+from geo.tables.process import Process
+from geo.tables.table import Table
+from geo.times import EPOCH, in_us, utc
+from schemas import OWNERS
+
+log = logging.getLogger(__name__)
+
+_live: set[tuple[str, str]] = set()
+"""Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so
+that a notebook can try again without a restart; its row still says owned, so the next owner fences."""
+
+_CLAIMS = "geo.claims"
+"""Delta application id of the claims of one owners table."""
+
+_CLAIM_TRIES = 20
+"""Claims of other runners of the cluster may come between; each try takes half a second, and losing twenty is no accident."""
+
+_RELEASED = {"state": "released", "sequence": 1}
+
+_RAISED = "GEO_FENCED"
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """What is owned. `name` is unique in the cluster, `path` is its folder of fences, `property_key` its part of a table property."""
+
+    name: str
+    path: str
+    property_key: str
+
+
+def origin_runner(origin: str, topic: Topic, target: str) -> Runner:
+    """Bringing the messages of `origin` into the topic's log in `target`, whoever does it: a link, a reconcile, a rebuild."""
+    name = f"origin {origin} of {topic} into {target}"
+    return Runner(name, f"origin/{origin}/{topic.path}", f"origin.{origin}")
+
+
+def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runner:
+    """What a producer owns: its work on one topic."""
+    name = f"producer {producer} of {topic} in {tables.cluster.name}"
+    return Runner(name, f"publish/{topic.path}/{producer}", f"producer.{producer}")
+
+
+class Ownership:
+    """Runners that this process owns by one claim. Made by `claim`."""
+
+    def __init__(self, tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, *, in_flight: bool) -> None:
+        self._tables, self.runners, self.generation, self.token = tables, tuple(runners), generation, token
+        self.in_flight = in_flight
+        """An append of an earlier owner may still land: it is not fenced yet."""
+        _live.update((token, runner.name) for runner in self.runners)
+
+    def __str__(self) -> str:
+        return ", ".join(runner.name for runner in self.runners)
+
+    def fence(self, log_table: Table, point: CrashPoint | None = None) -> None:
+        """Step (e): from here on nothing that an earlier owner has in flight can be committed to `log_table`."""
+        if self.in_flight and not log_table.wait_for_commits():
+            for runner in self.runners:
+                log_table.set_property(f"geo.fence.{runner.property_key}", self.token)
+        self.in_flight = False
+        if point is not None:
+            reach(point)
+
+    @property
+    def check(self) -> Column:
+        """True while this claim owns its runners; evaluated inside the plan that appends, it fails the append if not."""
+        found = " AND ".join(f"(SELECT count(*) FROM text.`{path}`) = 1" for path in map(_quoted, self._fences))
+        return F.expr(f"CASE WHEN {found} THEN true ELSE raise_error('{_RAISED}') END")
+
+    def still_owns(self) -> bool:
+        """Whether nobody took a runner over, as far as can be seen now. For what is not an append; an append asks in its plan."""
+        return all(self._tables.files.exists(path) for path in self._fences)
+
+    def refuse_if_replaced(self) -> None:
+        """Raises FencedError if another runner took over: its newer fence is there, and the own one is not."""
+        if self.still_owns():
+            return
+        names = (name for runner in self.runners for name in self._tables.files.names(_fences_of(self._tables, runner)))
+        if any(fence_generation(name) > self.generation for name in names):
+            raise FencedError(
+                f"{self}: another runner took over from generation {self.generation}. This one wrote nothing more and stops."
+            )
+
+    def refuse_if_lost(self) -> None:
+        """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away)."""
+        if self.still_owns():
+            return
+        self.refuse_if_replaced()
+        raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
+
+    def append(self, table: Table, rows: DataFrame, user_metadata: str | None = None) -> None:
+        """Append in one commit, if and only if this claim still owns its runners.
+
+        Raises FencedError if another runner took over; then nothing was written.
+        """
+        try:
+            # Here, so that a plan is not made at all by whoever was replaced long ago. The check in the plan is what counts.
+            self.refuse_if_lost()
+            table.append(rows.where(self.check), user_metadata)
+        except SPARK_ERRORS:
+            # Its plan found the file missing, or a file that was there when it was made: the error has many forms, the cause one.
+            self.refuse_if_lost()
+            raise
+
+    def abandon(self) -> None:
+        """Stop after an error: something may be in flight, so the row stays owned and the next owner fences."""
+        mine = {(self.token, runner.name) for runner in self.runners}  # other ownerships of the same claim go on
+        if mine & _live:
+            _live.difference_update(mine)
+            leave(self._tables)
+
+    @property
+    def _fences(self) -> list[str]:
+        name = fence_name(self.generation, self.token)
+        return [f"{_fences_of(self._tables, runner)}/{name}" for runner in self.runners]
+
+
+def _fences_of(tables: ClusterTables, runner: Runner) -> str:
+    """The folder of a runner's fence files."""
+    return tables.checkpoint("fences", runner.path)
+
+
+def release(ownerships: Sequence[Ownership]) -> None:
+    """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need not ask who lives,
+    and fence only if these have not fenced against those before them."""
+    if ownerships:
+        tables = ownerships[0]._tables
+        rows = [_row(tables, r, o.generation, o.token, in_flight=o.in_flight) for o in ownerships for r in o.runners]
+        tables.journal(OWNERS).append([{**row, **_RELEASED} for row in rows])
+    for ownership in ownerships:
+        ownership.abandon()
+
+
+def claim(
+    tables: ClusterTables, wanted: Sequence[Sequence[Runner]], *, take_over: bool = False, point: CrashPoint | None = None
+) -> list[Ownership]:
+    """Steps (a) to (d) for several groups of runners in one commit: take them for this process, all or none.
+
+    `take_over` also replaces an owner that lives. The fence makes this safe; the replaced runner fails.
+    Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host whose
+    clock is not the storage's.
+    """
+    tables.refuse_unsafe_storage()
+    runners = {runner.name: runner for group in wanted for runner in group}
+    owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
+    if owners.exists():
+        refuse_wrong(who, in_us(_now()), in_us(owners.committed_at(owners.version())))
+    for _ in range(_CLAIM_TRIES):
+        rows = {row["runner"]: row for row in owners.newest()}
+        found = [_owner(row) for row in rows.values()]
+        held = [owner for owner in found if owner.runner in runners and not owner.released]
+        there = {
+            name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
+            for name, runner in runners.items()
+        }
+        decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=take_over)
+        if isinstance(decision, Refuse):
+            raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
+        for holder in decision.dead:
+            _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
+        claims = [_row(tables, r, decision.generation, token, in_flight=r.name in decision.in_flight) for r in runners.values()]
+        before_us = in_us(_now())
+        # Of two takers that read the same generation only one appends; the other looks again.
+        if (version := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
+            break
+    else:
+        raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
+    reach(CrashPoint.CLAIM_WON)
+    came_us = in_us(owners.committed_at(version))
+    try:
+        refuse_wrong(who, before_us, None, Stamp.of(before_us, came_us))
+    except UnsafeError:
+        owners.append([_given_back(claim_, rows.get(claim_["runner"])) for claim_ in claims])
+        raise
+    _write_fences(tables, list(runners.values()), decision.generation, token, version)
+    if point is not None:
+        reach(point)
+    keep_alive(tables, len(wanted))
+    return [
+        Ownership(tables, group, decision.generation, token, in_flight=any(runner.name in decision.in_flight for runner in group))
+        for group in wanted
+    ]
+
+
+def _given_back(claimed: dict[str, Any], before: Row | None) -> dict[str, Any]:
+    """The row by which a claim that fenced nobody leaves a runner to whoever had it: that one may live, and has its fence. What the
+    claim found in flight stays in flight: its generation is above the fences by which the next one would find it."""
+    if before is None:
+        return {**claimed, **_RELEASED}
+    theirs = {"token": before["token"], "holder": before["holder"], "state": before["state"], "since": utc(before["since"])}
+    return {**claimed, **theirs, "sequence": 1}
+
+
+def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, version: int) -> None:
+    """Steps (b) to (d), of a claim that is version `version` of the table of owners."""
+    name = fence_name(generation, token)
+    folders = {runner.name: _fences_of(tables, runner) for runner in runners}
+    for folder in folders.values():
+        tables.files.create(f"{folder}/{name}", token)
+    reach(CrashPoint.CLAIM_FENCED)
+    owners = tables.journal(OWNERS)
+    for row in owners.newest() if owners.version() != version else ():
+        if row["runner"] in folders and row["token"] != token:
+            for folder in folders.values():
+                tables.files.remove(f"{folder}/{name}")
+            raise _refused(row, "It claimed at the same moment.")
+    reach(CrashPoint.CLAIM_NEWEST)
+    for folder in folders.values():
+        for other in tables.files.names(folder):
+            if fence_generation(other) < generation:
+                tables.files.remove(f"{folder}/{other}")
+
+
+def owned_now(tables: ClusterTables) -> list[Row]:
+    """The runners of a cluster that are owned and not released: rows of schemas.OWNERS."""
+    return [row for row in tables.journal(OWNERS).newest() if row["state"] == "owned"]
+
+
+def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
+    """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
+    of = f" of {topic} in {tables.cluster.name}"
+    rows = [row for row in tables.journal(OWNERS).newest(("runner", "producer ")) if row["runner"].endswith(of)]
+    held = [_owner(row) for row in rows if row["state"] == "owned"]
+    liveness = _liveness(tables, held, {row["runner"]: row for row in rows})
+    for row in rows:
+        if row["state"] != "owned":
+            continue
+        if liveness[row["holder"]] is Liveness.LIVES:
+            raise _refused(row, "Nothing was written.")
+        _wait_for_end(row["holder"], row["runner"])
+
+
+def _owner(row: Row) -> Owner:
+    return Owner(row["runner"], row["generation"], row["token"], row["holder"], row["state"] == "released", row["in_flight"])
+
+
+def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]) -> dict[str, Liveness]:
+    """What is known of each holder. Asks for signs of life only of those on other hosts."""
+    found: dict[str, Liveness] = {}
+    for owner in held:
+        holder = Process.decode(owner.holder)
+        if holder is None:
+            found[owner.holder] = Liveness.SILENT  # no version of ours wrote it
+        elif holder.is_mine:
+            lives = (owner.token, owner.runner) in _live or found.get(owner.holder) is Liveness.LIVES
+            found[owner.holder] = Liveness.LIVES if lives else Liveness.LEFT
+        elif holder.is_here:
+            found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if holder.jvm_started else Liveness.SILENT
+        else:
+            signs = (utc(rows[owner.runner]["since"]), last_seen(tables, holder))
+            # By a clock that is ahead anything may be said.
+            seen = max((sign for sign in signs if in_us(sign) <= in_us(_now()) + CLOCK_TOLERANCE_US), default=EPOCH)
+            silent_s = (_now() - seen).total_seconds()
+            lives = silent_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
+            found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT
+            if not lives:
+                log.warning("%s: %s gave no sign of life for %.0f s: taking over", owner.runner, holder, silent_s)
+    return found
+
+
+def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, *, in_flight: bool) -> dict[str, Any]:
+    return {
+        "runner": runner.name,
+        "generation": generation,
+        "token": token,
+        "holder": tables.me.encode(),
+        "state": "owned",
+        "sequence": 0,
+        "in_flight": in_flight,
+        "since": _now(),
+    }
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def _refused(row: Row, else_: str) -> AlreadyOwnedError:
+    runner, since, holder = row["runner"], utc(row["since"]), Process.decode(row["holder"])
+    elsewhere = (
+        "" if holder is None or holder.is_here else " From here one cannot look whether it lives; it gave a sign of life lately."
+    )
+    return AlreadyOwnedError(
+        f"{runner}: already run by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC.{elsewhere} One runner at a time: stop that one first. {else_}"
+    )
+
+
+def _wait_for_end(encoded: str, runner: str) -> None:
+    """Wait until the JVM of a dead holder on this host, which may still be committing, is gone too."""
+    holder = Process.decode(encoded)
+    if holder is not None and holder.is_here and not holder.is_mine and not holder.wait_for_jvm_end(JVM_END_S):
+        raise AlreadyOwnedError(f"{runner}: the JVM {holder.jvm_pid} of the dead {holder} still runs: end it, then start again.")
+
+
+def _quoted(path: str) -> str:
+    return path.replace("`", "``")

@@ -1,0 +1,88 @@
+"""The rows of a small Delta table on a local disk, read from its files by this process: a Spark job for that takes 0.3 s, this 0.01.
+
+Only for tables of this program's own making: no partitions, and nothing that needs more of the protocol than files that come and go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geo.tables.delta_log import is_checkpoint, read_folder
+
+_TRIES = 3
+"""A log may be cut while it is read."""
+
+
+def read_small(folder: Path, columns: tuple[str, ...]) -> list[dict[str, Any]] | None:
+    """All rows of the newest version of the table whose `_delta_log` is `folder`, as Spark's `collect` gives them: times without a zone
+    in that of this process, maps as dict. None where that takes more than this reader knows."""
+    for _ in range(_TRIES):
+        try:
+            paths = _active_files(folder)
+            return None if paths is None else [row for path in paths for row in _rows(folder.parent / path, columns)]
+        except FileNotFoundError:
+            continue
+        except (_TooMuchError, ValueError, KeyError, pa.ArrowException):
+            return None
+    return None
+
+
+class _TooMuchError(Exception):
+    """The table uses something that is not known here."""
+
+
+def _active_files(folder: Path) -> list[str] | None:
+    """The files whose rows the newest version has. None if what leads to it is not all there."""
+    found = read_folder(folder)
+    checkpoint = found.checkpoints[-1] if found.checkpoints else -1
+    later = [version for version in found.commits if version > checkpoint]
+    if found.newest < 0 or later != list(range(checkpoint + 1, found.newest + 1)):
+        return None
+    parts = [folder / name for name in found.files.get(checkpoint, ()) if is_checkpoint(name)]
+    there = {path: None for part in parts for path in _checkpointed(part)}
+    for version in later:
+        text = (folder / f"{version:020}.json").read_text(encoding="utf-8")
+        for line in text.split("\n"):  # not `splitlines`: a text in it may have other ends of lines
+            if line.startswith('{"add"'):
+                there[_path(json.loads(line)["add"])] = None
+            elif line.startswith('{"remove"'):
+                there.pop(json.loads(line)["remove"]["path"], None)
+    return [unquote(path) for path in there]
+
+
+def _checkpointed(file: Path) -> Iterator[str]:
+    for add in pq.ParquetFile(file).read(["add"])["add"].to_pylist():
+        if add is not None:
+            yield _path(add)
+
+
+def _path(add: dict[str, Any]) -> str:
+    if add.get("deletionVector") or add.get("partitionValues"):
+        raise _TooMuchError
+    return str(add["path"])
+
+
+def _rows(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    table = pq.ParquetFile(file).read()
+    if not set(columns) & set(table.column_names):
+        raise _TooMuchError  # they have other names in the files
+    values = {name: _values(table[name]) if name in table.column_names else [None] * len(table) for name in columns}
+    for number in range(len(table)):
+        yield {name: values[name][number] for name in columns}
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        times = column.cast(pa.timestamp("us", "UTC"), safe=False).to_pylist()
+        return [time and time.astimezone().replace(tzinfo=None) for time in times]
+    found: list[Any] = column.to_pylist()
+    if pa.types.is_map(column.type):
+        return [None if pairs is None else dict(pairs) for pairs in found]
+    return found

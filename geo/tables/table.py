@@ -1,0 +1,415 @@
+"""A Delta table by path or catalog name: create, check, read, append.
+
+Nothing here knows about clusters, messages, links or producers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property, reduce
+from operator import or_
+from pathlib import Path
+from typing import TypeVar
+
+from delta.exceptions import DeltaConcurrentModificationException
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import StructField, StructType
+
+from geo.errors import RetryableError, SchemaError
+from geo.session import own_session
+from geo.tables.commits import Commit, of_file, of_history, of_info
+from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
+from geo.tables.files import local_path
+from geo.tables.locks import table_lock
+from geo.tables.process import Process
+from geo.text import first_line
+from geo.times import utc
+from schemas import TableSchema
+from schemas.table import BEFORE_RELEASE, KIND_PROPERTY, VERSION_PROPERTY
+
+log = logging.getLogger(__name__)
+
+COMMIT_ATTEMPTS = 10
+"""An append conflicts only with a metadata change: a fence at somebody's takeover, a new column. Ten in a row means a fault."""
+
+_MISSING = (
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+    "PATH_NOT_FOUND",
+)
+
+T = TypeVar("T")
+
+
+_PAGE = 500
+"""Commits that one Spark job reads where they cannot be opened by this process."""
+
+_INFO_TEXTS = ("operation", "txnId", "timestamp", "inCommitTimestamp", "userName")
+_INFO_OBJECTS = ("operationParameters", "operationMetrics")
+"""What is read of a `commitInfo` beside its userMetadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table as it was at one look. `table_id` is Delta's: another one after the table was dropped and made again."""
+
+    table_id: str
+    version: int
+    properties: Mapping[str, str]
+    columns: StructType
+
+
+class Table:
+    """One Delta table. Creating the object touches nothing."""
+
+    def __init__(self, spark: SparkSession, name: str, *, by_path: bool, lock: Path | None, me: Process) -> None:
+        self.spark = spark
+        self.name = name
+        self.by_path = by_path
+        self._lock = lock
+        self._me = me
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def sql(self) -> str:
+        """The table as SQL names it, quoted."""
+        if self.by_path:
+            return "delta.`" + self.name.replace("`", "``") + "`"
+        return ".".join(f"`{part}`" for part in self.name.split("."))
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def delta(self) -> DeltaTable:
+        return DeltaTable.forPath(self.spark, self.name) if self.by_path else DeltaTable.forName(self.spark, self.sql)
+
+    def look(self) -> Seen | None:
+        """The table as it is now; None if there is none. On a local disk derived from the files of its log alone, without a Spark job."""
+        if (folder := self._local_log()) is not None:
+            newest = newest_version(folder)
+            if newest is None:
+                return None
+            if (metadata := newest_metadata(folder, newest)) is not None:
+                columns = StructType.fromJson(json.loads(metadata["schemaString"]))
+                return Seen(metadata["id"], newest, metadata.get("configuration") or {}, columns)
+        try:
+            delta = self.delta()
+        except AnalysisException as error:
+            if error.getCondition() in _MISSING:
+                return None
+            raise
+        detail = delta.detail().collect()[0]
+        return Seen(str(detail["id"]), self._newest_by_history(), detail["properties"] or {}, delta.toDF().schema)
+
+    def exists(self) -> bool:
+        return self.look() is not None
+
+    def _looked(self) -> Seen:
+        seen = self.look()
+        if seen is None:
+            raise RetryableError(f"{self}: there is no table now.")
+        return seen
+
+    def table_id(self) -> str:
+        return self._looked().table_id
+
+    def properties(self) -> Mapping[str, str]:
+        return self._looked().properties
+
+    def latest_version(self) -> int:
+        if (folder := self._local_log()) is not None and (newest := newest_version(folder)) is not None:
+            return newest
+        return self._newest_by_history()
+
+    def _history_from(self, first: int) -> list[Row]:
+        """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what others
+        commit meanwhile pushes the oldest out: asked again, until the first one or all there are have come."""
+        wanted = max(1, self._newest_by_history() - first + 1)
+        while True:
+            rows: list[Row] = self.delta().history(wanted).collect()
+            if len(rows) < wanted or rows[-1]["version"] <= first:
+                return [row for row in reversed(rows) if row["version"] >= first]
+            wanted = rows[0]["version"] - first + 1
+
+    def _newest_by_history(self) -> int:
+        return int(self.delta().history(1).collect()[0]["version"])
+
+    @cached_property
+    def location(self) -> str | None:
+        """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log` (catalog-managed)."""
+        if self.by_path:
+            return self.name
+        detail = self.delta().detail().collect()[0]
+        return None if "catalogManaged" in (detail["tableFeatures"] or ()) else str(detail["location"])
+
+    @property
+    def log_folder(self) -> Path | None:
+        """The `_delta_log` of a table that exists, where that is a folder on a local disk with all its commits; None elsewhere."""
+        local = None if self.location is None else local_path(self.location)
+        return None if local is None else local / "_delta_log"
+
+    def _local_log(self) -> Path | None:
+        # The location of a table by name would have to be asked for, which is a look of its own.
+        return self.log_folder if self.by_path else None
+
+    # -- its commits ---------------------------------------------------------------------------------------------
+
+    def commit_at(self, version: int) -> Commit | None:
+        """One commit by its number; None if it is not there: not made yet, or cleaned up."""
+        return next(iter(self.commits(version, version)), None)
+
+    def has_commit(self, version: int) -> bool:
+        """Whether a commit is there, by its name alone."""
+        if (folder := self.log_folder) is not None:
+            return (folder / f"{version:020}.json").exists()
+        if self.location is None:
+            return self.commit_at(version) is not None
+        try:
+            self.spark.read.text(f"{self.location}/_delta_log/{version:020}.json")  # asks for the file, reads nothing of it
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return False
+        return True
+
+    def commits(self, first: int, last: int, only: Sequence[str] = ()) -> Iterator[Commit]:
+        """The commits `first` to `last`, oldest first, those that are there. The log is never listed for it, and few of them are
+        held at a time. With `only`, a userMetadata with none of these keys may be left out (None)."""
+        if first > last:
+            return
+        if (folder := self.log_folder) is not None:
+            yield from opened_commits(folder, first, last)
+        elif self.location is None:
+            yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
+        else:
+            for page in range(self._first_commit(first, last), last + 1, _PAGE):
+                yield from self._read_page(page, min(last, page + _PAGE - 1), only)
+
+    def _first_commit(self, first: int, last: int) -> int:
+        """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none is."""
+        gone, there = first - 1, last + 1
+        probe = first  # mostly nothing was cleaned up
+        while gone + 1 < there:
+            gone, there = (gone, probe) if self.has_commit(probe) else (probe, there)
+            probe = (gone + there) // 2
+        return there
+
+    def _read_page(self, first: int, last: int, only: Sequence[str]) -> list[Commit]:
+        """The commits `first` to `last` in one Spark job, or more of them where some are not there."""
+
+        def field(name: str) -> Column:
+            return F.get_json_object("value", f"$.commitInfo.{name}").alias(name)
+
+        paths = [f"{self.location}/_delta_log/{version:020}.json" for version in range(first, last + 1)]
+        named = reduce(or_, (F.contains("value", F.lit(key)) for key in only), F.lit(not only))
+        kept = F.when(named, field("userMetadata")).alias("userMetadata")
+        name_of_file = F.col("_metadata.file_name").alias("name")
+        try:
+            lines = self.spark.read.text(paths).where(F.startswith("value", F.lit('{"commitInfo"')))
+            rows = lines.select(name_of_file, kept, *(field(f) for f in (*_INFO_TEXTS, *_INFO_OBJECTS))).collect()
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            middle = (first + last) // 2
+            halves = ((first, middle), (middle + 1, last)) if first < last else ()
+            return [commit for half in halves for commit in self._read_page(*half, only)]
+        found = {}
+        for row in rows:
+            info = {**row.asDict(), **{name: json.loads(row[name] or "{}") for name in _INFO_OBJECTS}}
+            for name in ("timestamp", "inCommitTimestamp"):
+                info[name] = int(info[name] or 0)
+            if info["txnId"]:
+                found[int(row["name"][:20])] = of_info(int(row["name"][:20]), info, info["txnId"])
+        return [found[v] if v in found else self._read_whole(v) for v in range(first, last + 1)]
+
+    def _read_whole(self, version: int) -> Commit:
+        """A commit whose writer gave it no transaction id."""
+        path = f"{self.location}/_delta_log/{version:020}.json"
+        (row,) = self.spark.read.text(path, wholetext=True).collect()
+        return of_file(version, row["value"].split("\n"))
+
+    def committed_at(self, version: int) -> datetime | None:
+        """When the storage says that a commit came, by the clock of the storage; None if the commit is gone, and where there is no
+        such clock: in-commit timestamps are a writer's."""
+        if self.location is not None and (local := local_path(self.location)) is not None:
+            try:
+                return datetime.fromtimestamp((local / "_delta_log" / f"{version:020}.json").stat().st_mtime, timezone.utc)
+            except FileNotFoundError:
+                return None
+        if self.location is None:
+            return None
+        try:
+            path = f"{self.location}/_delta_log/{version:020}.json"
+            row = self.spark.read.text(path).select("_metadata.file_modification_time").first()
+        except AnalysisException:
+            return None
+        return None if row is None else utc(row[0])
+
+    # -- its rows --------------------------------------------------------------------------------------------------
+
+    def read(self, version: int | None = None) -> DataFrame:
+        """The table's rows, at `version` or at its newest."""
+        if not self.by_path and version is not None:
+            return self.spark.sql(f"SELECT * FROM {self.sql} VERSION AS OF {int(version)}")
+        if not self.by_path:
+            return self.spark.table(self.sql)
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.name)
+
+    def read_inserts(self, first: int, last: int) -> DataFrame:
+        """The rows that the versions `first` to `last` added, by the change feed, with its columns `_change_type`, `_commit_version`
+        and `_commit_timestamp`."""
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", first).option("endingVersion", last)
+        rows = reader.load(self.name) if self.by_path else reader.table(self.sql)
+        return rows.where(F.col("_change_type") == "insert")
+
+    def read_stream(self, options: Mapping[str, str]) -> DataFrame:
+        reader: DataStreamReader = self.spark.readStream.format("delta")
+        reader = reader.options(**options)
+        return reader.load(self.name) if self.by_path else reader.table(self.sql)
+
+    # -- what is ours --------------------------------------------------------------------------------------------
+
+    def create(self, schema: TableSchema, extra: Iterable[StructField] = ()) -> None:
+        """Create the table if it is missing; `extra` are a typed topic's own columns. Idempotent."""
+        if not self.by_path:
+            self._create_by_name(schema, extra)
+            return
+        maker = DeltaTable.createIfNotExists(self.spark).location(self.name)
+        for column in schema.columns:
+            maker = maker.addColumn(column.name, column.type, nullable=column.nullable, comment=column.comment)
+        for field in extra:
+            maker = maker.addColumn(field.name, field.dataType, nullable=True)
+        if schema.partitioned_by:
+            maker = maker.partitionedBy(*schema.partitioned_by)
+        for key, value in schema.all_properties.items():
+            maker = maker.property(key, value)
+        with self._locked():
+            maker.execute()
+
+    def _create_by_name(self, schema: TableSchema, extra: Iterable[StructField]) -> None:
+        """By SQL: Delta's own builder takes no name with a catalog in it."""
+        columns = [
+            f"`{c.name}` {c.type}{'' if c.nullable else ' NOT NULL'} COMMENT '{_quoted(c.comment)}'" for c in schema.columns
+        ] + [f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in extra]
+        properties = ", ".join(f"'{_quoted(key)}' = '{_quoted(value)}'" for key, value in schema.all_properties.items())
+        partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
+        with self._locked():
+            self.spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
+            )
+
+    def find(self, schema: TableSchema) -> StructType | None:
+        """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table.
+
+        Raises SchemaError naming table, stored and known version, and the way out.
+        """
+        seen = self.look()
+        if seen is None:
+            return None
+        kind, version = seen.properties.get(KIND_PROPERTY), seen.properties.get(VERSION_PROPERTY, "")
+        if kind != schema.kind:
+            raise SchemaError(
+                f"{self}: is not a {schema.kind} of delta-geo ({KIND_PROPERTY} is {kind!r}). "
+                "Nothing was written. Move that table away or choose another root or name."
+            )
+        if version.isdigit() and int(version) < schema.least_version:
+            raise SchemaError(
+                f"{self}: has schema version {version}, of a program before the first release; this one reads from {schema.least_version} "
+                f"on. {BEFORE_RELEASE.get(int(version), '')} Nothing was written. Choose another root, and publish and replicate into it anew."
+            )
+        if not version.isdigit() or int(version) > schema.version:
+            raise SchemaError(
+                f"{self}: has schema version {version!r}, this program knows up to {schema.version}. "
+                "Nothing was written. Upgrade delta-geo here first."
+            )
+        missing = [name for name in schema.names if name not in seen.columns.names]
+        if missing:
+            raise SchemaError(f"{self}: lacks the columns {', '.join(missing)} of a {schema.kind}. Nothing was written.")
+        return seen.columns
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def append(self, rows: DataFrame, user_metadata: str | None = None, transaction: tuple[str, int] | None = None) -> None:
+        """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
+
+        With `transaction` (application id, number) nothing is appended if the table has that number or a higher one of it.
+        """
+
+        def write() -> None:
+            writer = rows.write.format("delta").mode("append")
+            if user_metadata is not None:
+                writer = writer.option("userMetadata", user_metadata)
+            if transaction is not None:
+                writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+            if self.by_path:
+                writer.save(self.name)
+            else:
+                writer.saveAsTable(self.sql)
+
+        self.commit(write)
+
+    def replace(self, rows: DataFrame) -> None:
+        """Replace the rows that are there by others, made from them, in one commit. What is appended meanwhile stays: within the commit
+        Delta reads and replaces the files of one version. Streams do not see it."""
+        # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
+        writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false")
+        self.commit(lambda: writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql))
+
+    def saying(self, user_metadata: str) -> Table:
+        """This table in a session of its own, in which each commit carries that userMetadata: for changes that take it only from there."""
+        own = own_session(self.spark, {"spark.databricks.delta.commitInfo.userMetadata": user_metadata})
+        return Table(own, self.name, by_path=self.by_path, lock=self._lock, me=self._me)
+
+    def commit(self, action: Callable[[], T]) -> T:
+        """Run one committing action under the table's lock, again if another commit came between.
+
+        A conflict means that nothing of the action landed. Raises RetryableError after COMMIT_ATTEMPTS conflicts.
+        """
+        for _ in range(COMMIT_ATTEMPTS):
+            with self._locked():
+                try:
+                    return action()
+                except DeltaConcurrentModificationException as error:
+                    conflict: Exception = error
+                except PySparkException as error:
+                    if error.getCondition() not in ("DELTA_METADATA_CHANGED", "DELTA_CONCURRENT_APPEND"):
+                        raise
+                    conflict = error
+            log.info("%s: another commit came between, trying again: %s", self, first_line(conflict))
+        raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} commits in a row met another writer's; nothing was written. Try again.")
+
+    def set_property(self, key: str, value: str) -> None:
+        self.commit(lambda: self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ('{_quoted(key)}' = '{_quoted(value)}')"))
+
+    def wait_for_commits(self) -> bool:
+        """Wait until no process of ours is inside a commit to this table. False where there is no lock that could tell."""
+        if self._lock is None:
+            return False
+        with self._locked():
+            return True
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with table_lock(self._lock, self._me) if self._lock else nullcontext():
+            yield
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

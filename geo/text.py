@@ -1,0 +1,28 @@
+"""Texts that may be shown: on one line, without characters that move a cursor or forge a log line. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """`text` without characters that move a cursor or forge a log line (CWE-117)."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def printable_lines(text: str) -> str:
+    """`text` as `printable`, its line ends kept."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def show(value: object) -> str:
+    """A value as it may stand in a message or a log line: quoted, ASCII, on one line, bounded."""
+    quoted = ascii(value)
+    return quoted if len(quoted) <= 120 else f"{quoted[:117]}..."
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says without the traces that Spark's carry after it; its type if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

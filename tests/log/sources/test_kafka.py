@@ -1,0 +1,186 @@
+"""A Kafka topic published into the log, from a real broker: exactly once, in order, and loud when something is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from geo.config import load
+from geo.errors import SourceChangedError, UsageError
+from geo.log.publish import publish_kafka
+from geo.log.publisher import Published
+from geo.log.sources.kafka import next_offsets, refuse_other_topic
+from tests.kafka_broker import PASSWORD, USER, Broker
+from tests.processes import geo
+from tests.world import TOPIC, World
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    started = Broker(tmp_path_factory.mktemp("kafka"))
+    yield started
+    started.close()
+
+
+def _publish(world: World, broker: Broker, topic: str, **options: object) -> Published:
+    stream = publish_kafka(
+        world.spark,
+        broker.bootstrap,
+        topic,
+        TOPIC,
+        config=world.config,
+        cluster="eu",
+        **options,  # type: ignore[arg-type]
+    )
+    stream.await_termination()
+    return stream.published
+
+
+def test_a_record_keeps_everything_it_has(world: World, broker: Broker) -> None:
+    broker.create("whole", 1)
+    broker.produce(
+        "whole",
+        [
+            (0, b"k", b"v", [("trace", b"abc")]),
+            (0, b"deleted", None, []),
+            (0, b"\xff\xfe", b"\x00", [("a", b"1"), ("a", b"2")]),
+        ],
+    )
+    assert _publish(world, broker, "whole").rows == 3
+    rows = world.log("eu").read().orderBy("entry_id").collect()
+    assert [(r["key"], None if r["payload"] is None else bytes(r["payload"])) for r in rows] == [
+        ("k", b"v"),
+        ("deleted", None),
+        ("//4=", b"\x00"),
+    ]
+    assert rows[0]["properties"] == {"trace": "abc", "kafka.topic": "whole", "kafka.partition": "0", "kafka.offset": "0"}
+    assert rows[2]["properties"]["kafka.key"] == "base64"
+    assert json.loads(rows[2]["properties"]["kafka.headers"]) == [["a", "MQ=="], ["a", "Mg=="]]
+    assert all(row["event_time"] is not None for row in rows)
+
+
+def test_a_lost_checkpoint_repeats_nothing_and_new_partitions_are_read(world: World, broker: Broker) -> None:
+    broker.create("grows", 1)
+    broker.produce("grows", [(0, b"a", str(i).encode(), []) for i in range(50)])
+    assert _publish(world, broker, "grows", batch_rows=20).commits == 3
+    checkpoints = Path(world.config.cluster("eu").checkpoints)
+    (checkpoints / "publish").rename(world.folder / "away")
+    broker.produce("grows", [(0, b"a", b"50", [])])
+    done = _publish(world, broker, "grows")
+    assert (done.rows, done.already_published) == (1, 0), "the producer's record says where to go on"
+    from kafka.admin import KafkaAdminClient, NewPartitions
+
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.create_partitions({"grows": NewPartitions(total_count=2)})
+    admin.close()
+    broker.produce("grows", [(1, b"b", b"0", [])])
+    assert _publish(world, broker, "grows").rows == 1
+    assert world.log("eu").read().select("ledger_id").distinct().count() == 2
+
+
+def test_offsets_that_are_gone_stop_the_stream_with_their_range(world: World, broker: Broker) -> None:
+    broker.create("short", 1, **{"segment.bytes": "1048576", "retention.bytes": "1048576"})
+    broker.produce("short", [(0, None, b"first", [])])
+    assert _publish(world, broker, "short").rows == 1
+    _fill_until_gone(broker, "short")
+    with pytest.raises(SourceChangedError, match=r"are gone, by retention or deletion \(partition 0: 1 to \d+\).*--accept-lost"):
+        _publish(world, broker, "short")
+    assert world.log("eu").read().count() == 1
+    assert _publish(world, broker, "short", accept_lost=True).rows > 0
+    ends = world.log("eu").read().agg(F.max("entry_id"), F.count("*")).collect()[0]
+    assert ends[0] + 1 == ends[1], "the ledger has no hole: its entries are what was published"
+
+
+def _fill_until_gone(broker: Broker, topic: str) -> None:
+    from kafka import KafkaConsumer, TopicPartition
+
+    where, consumer = TopicPartition(topic, 0), KafkaConsumer(bootstrap_servers=broker.bootstrap)
+    while consumer.beginning_offsets([where])[where] <= 1:
+        broker.produce(topic, [(0, None, b"x" * 100_000, []) for _ in range(20)])
+    consumer.close()
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(world: World, broker: Broker) -> None:
+    broker.create("anew", 1)
+    broker.produce("anew", [(0, None, b"1", [])])
+    _publish(world, broker, "anew")
+    broker.delete("anew")
+    broker.create("anew", 1)
+    broker.produce("anew", [(0, None, b"2", []), (0, None, b"3", [])])
+    with pytest.raises(SourceChangedError, match="deleted and made anew"):
+        _publish(world, broker, "anew")
+    (Path(world.config.cluster("eu").checkpoints) / "publish").rename(world.folder / "away")
+    with pytest.raises(SourceChangedError, match=r"deleted and made anew.*\(its id is \S+, it was \S+\)"):
+        _publish(world, broker, "anew")
+    assert _publish(world, broker, "anew", producer="r").rows == 2
+    with pytest.raises(UsageError, match="Kafka topic nowhere is not at"):
+        _publish(world, broker, "nowhere", producer="q")
+
+
+def test_a_broker_that_asks_for_tls_and_a_password_gets_the_referenced_one(
+    world: World, broker: Broker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker.create("guarded", 1)
+    broker.produce("guarded", [(0, None, b"1", [])])
+    settings = (
+        f"security_protocol: SASL_SSL, ssl_cafile: {broker.certificate}, sasl_mechanism: PLAIN, sasl_plain_username: {USER}"
+    )
+    with world.path.open("a") as file:
+        file.write(f'kafka:\n  "{broker.sasl_bootstrap}": {{{settings}, sasl_plain_password: secret://env/KAFKA_PASSWORD}}\n')
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    stream = publish_kafka(world.spark, broker.sasl_bootstrap, "guarded", TOPIC, config=load(world.path), cluster="eu")
+    stream.await_termination()
+    assert stream.published.rows == 1
+    assert PASSWORD not in "".join(capfd.readouterr())
+
+
+def test_records_arrive_once_in_order_though_publisher_and_broker_fall(world: World, broker: Broker) -> None:
+    """SIGKILL of the publisher in the middle, the broker stopped and started under the next one, while records keep coming."""
+    partitions, each = 4, 5_000
+    broker.create("many", partitions)
+
+    def produce(first: int, end: int) -> None:
+        broker.produce("many", [(p, str(p).encode(), str(i).encode(), []) for i in range(first, end) for p in range(partitions)])
+
+    def published() -> int:  # told by another engine, which leaves the cores to the publisher
+        log = world.log("eu").name
+        return DeltaTable(log).count() if DeltaTable.is_deltatable(log) else 0
+
+    args = ["publish", "--config", str(world.path), "--cluster", "eu", "--topic", str(TOPIC), "--kafka", broker.bootstrap]
+    args += ["--kafka-topic", "many", "--trigger", "500 ms", "--batch-rows", "1000"]
+    produce(0, each // 2)
+    with geo(world.folder, *args) as first:
+        first.until(lambda: published() >= 2_000)
+    with geo(world.folder, *args) as second:
+        second.until(lambda: published() >= 6_000)
+        broker.stop()
+        broker.start()
+        produce(each // 2, each)
+        second.until(lambda: published() >= partitions * each)
+    rows = world.log("eu").read()
+    ledgers = rows.groupBy("ledger_id").agg(
+        F.min("entry_id").alias("first"), F.max("entry_id").alias("last"), F.count("*").alias("rows"),
+        F.countDistinct("key").alias("keys"), F.min(F.expr("entry_id = cast(payload AS string)")).alias("in_order"),
+    ).collect()  # fmt: skip
+    assert [r[1:] for r in ledgers] == [(0, each - 1, each, 1, True)] * partitions
+    world.replicate("us")
+    assert world.verify().clean
+
+
+def test_a_topic_is_refused_that_has_another_id_than_what_was_published_of_it() -> None:
+    published = {"kafka:t:0": "", "kafka:t:1": "id", "kafka:t2:0": "other", "file": "other"}
+    refuse_other_topic("t", "id", published)
+    refuse_other_topic("t", "", published)  # a broker too old to have ids
+    with pytest.raises(SourceChangedError, match=r"of another Kafka cluster.*its id is new, it was id"):
+        refuse_other_topic("t", "new", published)
+
+
+def test_the_offsets_to_go_on_from_are_those_of_the_topic_alone() -> None:
+    assert next_offsets("a:b", {"kafka:a:b:0": 4, "kafka:a:b:12": 0, "kafka:a:1": 9, "file": 3}) == {"0": 5, "12": 1}

@@ -1,0 +1,141 @@
+"""A publisher's stream that is begun again: what may pass does, each row once; what a person must see to ends it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from geo.errors import AlreadyOwnedError, SourceChangedError
+from geo.log import ledger_writer
+from geo.log.publish import PublishStream, publish
+from geo.log.publish_work import Publishing
+from geo.log.publisher import Published
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+LIMIT_S = 120.0
+
+
+def _lines(folder: Path, name: str, keys: range) -> None:
+    (folder / f".{name}").write_text("".join(f"k{key}\n" for key in keys))
+    (folder / f".{name}").rename(folder / name)
+
+
+class Source:
+    """A folder of text files as a stream, of which no row can be read while a file named `away` is beside it."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.folder, self.away = folder / "lines", folder / "away"
+        self.folder.mkdir()
+        self.world = world
+
+    def frame(self) -> DataFrame:
+        away = str(self.away)
+
+        def read(line: str) -> str:  # behind a lambda: Spark warns of type hints that it cannot use
+            if Path(away).exists():
+                raise OSError("the source is away")
+            return line
+
+        lines = self.world.spark.readStream.text(str(self.folder))
+        return lines.select(F.udf(lambda line: read(line), "STRING")("value").alias("key"))
+
+    def begin(self, trigger: str) -> Callable[[bool], PublishStream]:
+        def begin(take_over: bool) -> PublishStream:
+            stream = publish(
+                self.frame(), TOPIC, config=self.world.config, cluster="eu", producer="p", trigger=trigger, take_over=take_over
+            )
+            assert isinstance(stream, PublishStream)
+            return stream
+
+        return begin
+
+    def keys(self) -> list[str]:
+        return sorted(row["key"] for row in self.world.log("eu").read().collect())
+
+
+@pytest.fixture
+def source(world: World, tmp_path: Path) -> Source:
+    return Source(world, tmp_path)
+
+
+def _until(condition: Callable[[], bool], thread: threading.Thread) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert thread.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _started(runner: Publishing) -> tuple[Future[Published], threading.Thread]:
+    done: Future[Published] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(runner.run())
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return done, thread
+
+
+def test_a_stream_that_failed_is_begun_again_and_publishes_each_row_once(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    _lines(source.folder, "a", range(5))
+    runner = Publishing(source.begin("100 ms"), once=False)
+    done, thread = _started(runner)
+    try:
+        _until(lambda: runner.work.published.rows == 5, thread)
+        source.away.touch()
+        _lines(source.folder, "b", range(5, 9))
+        _until(lambda: runner.life.error is not None, thread)
+        source.away.unlink()
+        _until(lambda: runner.work.published.rows == 9, thread)
+    finally:
+        runner.stop()
+        thread.join(LIMIT_S)
+    assert done.result().rows == 9
+    assert source.keys() == sorted(f"k{key}" for key in range(9))
+    assert "DELAYED: " in caplog.text
+    assert source.world.verify().clean
+    # It was given back: the next one needs not take it over.
+    assert Publishing(source.begin("available-now"), once=True).run().rows == 0
+
+
+def test_a_run_that_ends_gives_up_after_some_tries_and_says_why(source: Source) -> None:
+    _lines(source.folder, "a", range(5))
+    source.away.touch()
+    with pytest.raises(Exception, match="the source is away"):
+        Publishing(source.begin("available-now"), once=True).run()
+    source.away.unlink()
+    assert Publishing(source.begin("available-now"), once=True).run().rows == 5
+
+
+def test_what_a_person_must_see_to_ends_it_at_once(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
+    _lines(source.folder, "a", range(5))
+    runner = Publishing(source.begin("100 ms"), once=False)
+    done, thread = _started(runner)
+    try:
+        _until(lambda: runner.work.published.rows == 5, thread)
+        with pytest.raises(AlreadyOwnedError, match="already run by"):
+            Publishing(source.begin("available-now"), once=True).run()
+        source.world.spark.sql(f"UPDATE {source.world.log('eu').sql} SET key = 'x' WHERE entry_id = 3")
+        _lines(source.folder, "b", range(5, 9))
+        thread.join(LIMIT_S)
+        with pytest.raises(SourceChangedError, match="is a UPDATE by"):
+            done.result(0)
+    finally:
+        runner.stop()
+        thread.join(LIMIT_S)

@@ -1,0 +1,156 @@
+"""What running links take up by themselves: new topics and partitions, a changed policy, a failure that was resolved."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from unittest import mock
+
+import pytest
+from deltalake import DeltaTable
+
+from geo.errors import UsageError
+from geo.log.publish import publish
+from geo.log.topics import create_partitions, create_single, partitions, registered_topics, set_replication_clusters
+from geo.names import Topic
+from geo.replication import link_work
+from geo.replication.repair import reconcile_links
+from geo.streams.life import State
+from tests.running import running
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+ORDERS = Topic.parse("persistent://shop/web/orders")
+
+
+def _count(world: World, cluster: str, topic: Topic) -> int:
+    """Told by another engine, which leaves Spark to the links."""
+    log = world.log(cluster, topic).name
+    return DeltaTable(log).count() if DeltaTable.is_deltatable(log) else 0
+
+
+def test_new_partitions_are_taken_up_with_the_columns_and_policy_of_the_others(world: World) -> None:
+    us = world.tables("us")
+
+    with pytest.raises(UsageError, match="us has no topic"):
+        set_replication_clusters(us, world.config, ORDERS, ["us"])
+    columns = world.spark.range(0).selectExpr("id AS number", "CAST(id AS DOUBLE) AS amount").schema
+    assert [str(one) for one in create_partitions(us, ORDERS, 2, list(columns))] == [f"{ORDERS}-partition-{n}" for n in (0, 1)]
+    assert create_partitions(us, ORDERS, 2) == []
+    with pytest.raises(UsageError, match="has 2 partitions in us; they can grow in number, not shrink to 1"):
+        create_partitions(us, ORDERS, 1)
+    shutil.rmtree(world.log("us", ORDERS.with_partition(1)).name)  # as if its creator had died before the log
+    assert create_partitions(us, ORDERS, 2) == [ORDERS.with_partition(1)]
+    with pytest.raises(UsageError, match="is there and has other columns"):
+        create_single(us, ORDERS.with_partition(1), list(world.rows(0, 0).select("number").schema))
+    with pytest.raises(UsageError, match="has 2 partitions in us: say how many"):
+        create_single(us, ORDERS)
+    with pytest.raises(UsageError, match=r"orders is partitioned: publish to one of .*-partition-0 to orders-partition-1"):
+        publish(world.rows(0, 1), ORDERS, config=world.config, cluster="us", order_by="number")
+    set_replication_clusters(us, world.config, ORDERS, ["us", "eu"])
+    for part in partitions(us, ORDERS):
+        world.write("us", 0, 5, topic=part)
+    with running(world, "eu") as links:
+        links.until(lambda: all(_count(world, "eu", ORDERS.with_partition(n)) == 5 for n in (0, 1)))
+        (third,) = create_partitions(us, ORDERS, 3)
+        world.write("us", 0, 7, topic=third)
+        links.until(lambda: _count(world, "eu", third) == 7)
+    assert [found.replication_clusters for found in registered_topics(us)] == [("eu", "us")] * 3
+    assert partitions(world.tables("eu"), ORDERS) == partitions(us, ORDERS)
+    set_replication_clusters(world.tables("eu"), world.config, ORDERS, ["eu"])
+    create_partitions(us, ORDERS, 4)
+    world.replicate("eu")
+    assert [found.replication_clusters for found in registered_topics(world.tables("eu"))] == [("eu",)] * 4, "also by a link"
+    assert "amount" in world.log("eu", third).read().columns
+    assert world.verify().clean
+
+
+def test_a_topic_whose_policy_leaves_the_link_out_stops_and_goes_on_when_it_is_back(world: World) -> None:
+    us = world.tables("us")
+    world.write("us", 0, 10)
+    with running(world, "eu") as links:
+        links.until(lambda: _count(world, "eu", TOPIC) == 10)
+        assert set_replication_clusters(us, world.config, TOPIC, ["us"]) == [TOPIC]
+        links.until(lambda: links.last(TOPIC) == (State.PAUSED, "its replication clusters leave this link out"))
+        world.write("us", 10, 20)
+        assert world.verify().clean, "what no link carries is not missing"
+        rows = world.rows(0, 1).selectExpr("*", "array('eu') AS replicate_to")
+        with pytest.raises(UsageError, match="replicate_to names eu: from us this topic reaches no other cluster"):
+            publish(rows, TOPIC, config=world.config, cluster="us", order_by="number")
+        set_replication_clusters(us, world.config, TOPIC, None)
+        links.until(lambda: _count(world, "eu", TOPIC) == 20)
+    world.assert_clean()
+    assert world.verify().clean
+
+
+def test_the_registrys_policy_goes_before_the_configurations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write("us", 0, 10)
+    with world.path.open("a") as file:
+        file.write(f'topics:\n  - {{match: "{TOPIC}", replication_clusters: [us]}}\n')
+    world.reload()
+    set_replication_clusters(world.tables("us"), world.config, TOPIC, ["eu", "us"])
+    assert [report.replicated for report in world.replicate("eu")] == [10]
+    (before,) = registered_topics(world.tables("us"))
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    set_replication_clusters(world.tables("us"), world.config, TOPIC, ["us", "eu"])
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert registered_topics(world.tables("us")) == [before], "whatever time zone the process has"
+    with pytest.raises(UsageError, match="leave out us itself"):
+        set_replication_clusters(world.tables("us"), world.config, TOPIC, ["eu"])
+    with pytest.raises(UsageError, match="mars"):
+        set_replication_clusters(world.tables("us"), world.config, TOPIC, ["us", "mars"])
+
+
+def test_a_failed_link_goes_on_in_its_process_once_it_is_resolved(linked: World) -> None:
+    with running(linked, "eu") as links:
+        linked.write("us", 20, 30)
+        links.until(lambda: _count(linked, "eu", TOPIC) == 50)
+        linked.log("us").delta().update("origin = 'us' AND entry_id = 7", {"key": "'forged'"})
+        linked.write("us", 30, 40)
+        links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
+        assert "geo reconcile" in (links.last(TOPIC)[1] or "")
+        (done,) = reconcile_links(linked.spark, linked.config, "us", "eu")
+        assert done.appended == 10
+        links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
+        linked.write("us", 40, 50)
+        links.until(lambda: _count(linked, "eu", TOPIC) == 70)
+    assert linked.link_state("eu", "us").state is State.STOPPED
+
+
+def test_columns_added_to_a_typed_topic_cross_while_its_link_runs(world: World) -> None:
+    us = world.tables("us")
+    create_single(us, ORDERS, list(world.rows(0, 0).select("number").schema))
+    world.write("us", 0, 5, topic=ORDERS)
+    with running(world, "eu") as links:
+        links.until(lambda: _count(world, "eu", ORDERS) == 5)
+        world.spark.sql(f"ALTER TABLE {world.log('us', ORDERS).sql} ADD COLUMNS (note STRING)")
+        rows = world.entries("us", 5, 9).selectExpr("*", "entry_id AS number", "'new' AS note")
+        world.log("us", ORDERS).append(rows)
+        links.until(lambda: _count(world, "eu", ORDERS) == 9)
+        world.spark.sql(f"ALTER TABLE {world.log('us', ORDERS).sql} ADD COLUMNS (place STRING)")
+        rows = world.entries("us", 9, 12).selectExpr("*", "entry_id AS number", "'new' AS note", "'here' AS place")
+        world.log("us", ORDERS).append(rows)
+        links.until(lambda: _count(world, "eu", ORDERS) == 12)
+    assert world.log("eu", ORDERS).read().where("note = 'new'").count() == 7
+    assert world.log("eu", ORDERS).read().where("place = 'here' AND note = 'new'").count() == 3
+    assert [report.state for report in links.reports if report.state is State.FAILED] == []
+    assert world.verify().clean
+
+
+def test_a_query_without_news_ends_and_the_next_news_start_another(linked: World) -> None:
+    def brought() -> int:
+        return linked.log("eu").read().where("origin = 'us'").count()
+
+    with running(linked, "eu") as links, mock.patch.object(link_work, "IDLE_S", 0.5):
+        links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
+        for end in (22, 24):
+            linked.write("us", end - 2, end)
+            links.until(lambda: bool(linked.spark.streams.active))
+            links.until(lambda end=end: brought() == end)  # type: ignore[misc]
+            links.until(lambda: not linked.spark.streams.active)
+    assert {report.state for report in links.reports} <= {State.RUNNING, State.STOPPED}
+    linked.replicate("us")
+    linked.assert_clean()

@@ -1,0 +1,71 @@
+"""The routing rule has two forms, a function and a Spark column: they say the same of every row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from geo.replication.rule import CROSSING_MARKERS, MICROSECONDS, RoutedRow, Rule, Verdict, verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW_US = 1_700_000_000 * MICROSECONDS + 123_457  # a fraction no rounding to milliseconds would keep
+TTL_S = 3600
+RULES = [
+    Rule("us", "eu", frozenset({"us"})),
+    Rule("us", "eu", frozenset({"us", "asia"}), TTL_S),
+    Rule("eu", "us", frozenset({"eu"}), 100 * 365 * 86_400),  # expires before the epoch: a negative instant
+]
+# Twice what passes a filter, so that enough rows come to the filters behind it.
+CLUSTERS = st.sampled_from(["eu", "us", "eu", "us", "asia", "EU", "us ", "", None])
+MARKERS = st.sampled_from([None, *sorted(CROSSING_MARKERS), "SNAPSHOT", "TXN_COMMIT", "", "snapshot_request"])
+HORIZONS = [NOW_US, *(NOW_US - rule.message_ttl_s * MICROSECONDS for rule in RULES if rule.message_ttl_s)]
+TIMES = st.none() | st.builds(int.__add__, st.sampled_from(HORIZONS), st.sampled_from([-1_000, -1, 0, 1, 999]))
+ROWS = st.builds(RoutedRow, CLUSTERS, st.none() | st.lists(CLUSTERS, max_size=3), st.none() | MARKERS, TIMES)
+
+
+def _rows() -> list[RoutedRow]:
+    """Rows of hypothesis, for one DataFrame: a Spark job for each row would take an hour."""
+    rows = []
+
+    @settings(max_examples=1500, phases=[Phase.generate], derandomize=True, database=None)
+    @given(ROWS)
+    def collect(row: RoutedRow) -> None:
+        rows.append(row)
+
+    collect()
+    return rows
+
+
+@pytest.mark.spark
+def test_the_column_and_the_function_agree_on_every_row(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    from geo.replication.rule_columns import routing_column, verdict_column
+
+    rows = _rows()
+    schema = "n INT, origin STRING, replicate_to ARRAY<STRING>, marker STRING, publish_time_us BIGINT"
+    log = spark.createDataFrame(
+        [(n, row.origin, row.replicate_to, row.marker, row.publish_time_us) for n, row in enumerate(rows)], schema
+    ).withColumn("publish_time", F.timestamp_micros("publish_time_us"))
+    columns = [
+        column
+        for n, rule in enumerate(RULES)
+        for column in (
+            routing_column(rule, NOW_US).alias(f"crosses_{n}"),
+            verdict_column(rule, NOW_US).alias(f"verdict_{n}"),
+        )
+    ]
+    found = {row["n"]: row for row in log.select("n", *columns).collect()}
+
+    for n, rule in enumerate(RULES):
+        expected = [verdict(rule, row, NOW_US) for row in rows]
+        assert set(Verdict) - set(expected) <= {Verdict.EXPIRED}, "rows too alike to show a difference"
+        assert (Verdict.EXPIRED in expected) == (rule.message_ttl_s is not None)
+        for at, (row, one) in enumerate(zip(rows, expected, strict=True)):
+            assert found[at][f"verdict_{n}"] == one.value, (rule, row)
+            assert found[at][f"crosses_{n}"] is (one is Verdict.REPLICATE), (rule, row)

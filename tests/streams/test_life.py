@@ -1,0 +1,84 @@
+"""The life of a piece of work: which event leads where, and when it is tried again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.streams.life import STEADY_S, TRANSITIONS, TRIES, Event, Life, State, backoff_s
+
+
+def test_a_pause_doubles_up_to_a_minute() -> None:
+    assert [backoff_s(attempt) for attempt in (1, 2, 3, 6, 7, 8, 100)] == [1, 2, 4, 32, 60, 60, 60]
+
+
+def test_from_every_state_there_is_a_way_to_run_again_and_a_way_to_stop() -> None:
+    assert TRANSITIONS.keys() == set(State)
+    for state, ways in TRANSITIONS.items():
+        assert Event.STOP in ways
+        reached = {state}
+        while not reached >= (more := {end for one in reached for end in TRANSITIONS[one].values()}):
+            reached |= more
+        assert State.RUNNING in reached
+    assert {state for state, ways in TRANSITIONS.items() if ways[Event.STOP] is not State.STOPPED} == {
+        State.DELAYED, State.FAILED, State.PAUSED,
+    }, "why something is not running is not forgotten at a stop"  # fmt: skip
+
+
+def test_what_needs_a_person_is_not_tried_again_by_itself() -> None:
+    failed = Life().after(Event.REFUSED, now=5, reason="why")
+    assert (failed.state, failed.reason) == (State.FAILED, "why")
+    assert not failed.is_ripe(10**9)
+    with pytest.raises(KeyError):
+        failed.after(Event.UP)
+    resolved = failed.after(Event.RESOLVED)
+    assert (resolved.state, resolved.reason) == (State.STOPPED, None)
+    assert resolved.is_ripe(10**9)
+
+
+def test_a_fault_is_tried_again_after_longer_and_longer() -> None:
+    life, now = Life(), 100.0
+    for pause in (1, 2, 4, 8):
+        life = life.after(Event.FAULT, now=now, reason="away")
+        assert life.state is State.DELAYED
+        assert not life.is_ripe(now + pause - 0.1)
+        assert life.is_ripe(now + pause)
+        now += pause
+    steady = life.after(Event.UP).after(Event.FAULT, now=now + STEADY_S + 1, reason="again")
+    assert (steady.tries, steady.again_at) == (1, now + STEADY_S + 2)
+
+
+def test_a_run_that_ends_gives_up_after_some_faults_unless_it_comes_further() -> None:
+    life = Life()
+    for number in range(1, TRIES + 1):
+        life = life.after(Event.FAULT, now=0, ends=True)
+        assert life.done == (number == TRIES)
+    assert not life.is_ripe(10**9)
+    life = Life()
+    for _ in range(10):
+        life = life.after(Event.FAULT, now=0, ends=True, moved=True)
+        assert not life.done
+    assert Life().after(Event.REFUSED, ends=True).done
+    assert Life().after(Event.UP).after(Event.DONE).done
+
+
+def test_paused_work_waits_until_it_is_wanted() -> None:
+    paused = Life().after(Event.UP).after(Event.LEFT_OUT, reason="its policy leaves it out")
+    assert (paused.state, paused.reason) == (State.PAUSED, "its policy leaves it out")
+    assert not paused.is_ripe(10**9)
+    assert paused.after(Event.STOP) == paused
+    assert paused.after(Event.WANTED).is_ripe(10**9)
+
+
+@given(st.lists(st.tuples(st.sampled_from(Event), st.floats(0, 100), st.booleans())), st.booleans())
+def test_whatever_happens_a_reason_is_only_of_what_does_not_run(events: list[tuple[Event, float, bool]], ends: bool) -> None:
+    life, now = Life(), 0.0
+    for event, later, moved in events:
+        now += later
+        if event not in TRANSITIONS[life.state]:
+            continue
+        reason = "why" if event in (Event.FAULT, Event.REFUSED, Event.LEFT_OUT) else None
+        life = life.after(event, now=now, reason=reason, ends=ends, moved=moved)
+        assert (life.reason is not None) == (life.state in (State.DELAYED, State.FAILED, State.PAUSED))
+        assert not (life.done and life.is_ripe(now))

@@ -1,0 +1,475 @@
+"""One supervisor for many works: side by side, each with its own faults, groups that hang beside groups that do not."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from geo.errors import AlreadyOwnedError, FencedError, RetryableError, SchemaError, SourceChangedError
+from geo.streams import supervisor
+from geo.streams.life import TRIES, Life, State
+from geo.streams.supervisor import AT_ONCE, Supervisor
+from geo.streams.work import Found
+
+LIMIT_S = 20.0
+
+
+@dataclass(eq=False)
+class Job:
+    """A piece of work that does what it is told and notes what happens to it."""
+
+    name: str
+    faults: list[BaseException] = field(default_factory=list)
+    """Raised by one `bring_up` after another."""
+    follows: Callable[[], None] = lambda: None
+    due: Callable[[], None] | None = None
+    ends_well: bool | BaseException = True
+    waits_for: threading.Event | None = None
+    is_owned: bool = False
+    place: int | None = 0
+    noted: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def bring_up(self, stopped: Callable[[], bool]) -> None:
+        self.noted.append("up")
+        self.is_owned = True
+        while self.waits_for is not None and not self.waits_for.wait(0.01):
+            if stopped():
+                return
+        if self.faults:
+            raise self.faults.pop(0)
+
+    def follow(self) -> Callable[[], None] | None:
+        self.follows()
+        return self.due
+
+    def end(self) -> bool:
+        self.noted.append("end")
+        if isinstance(self.ends_well, BaseException):
+            raise self.ends_well
+        return self.ends_well
+
+    def give_up(self, state: State, reason: str, error: BaseException) -> None:
+        self.noted.append(f"give up {state.value}")
+        self.is_owned = False
+
+    def abandon(self) -> None:
+        if self.is_owned:
+            self.noted.append("abandon")
+        self.is_owned = False
+
+
+@dataclass(eq=False)
+class Jobs:
+    """A group of them."""
+
+    jobs: list[Job]
+    name: str = "jobs"
+    asked: Callable[[], None] = lambda: None
+    found: Callable[[Mapping[Hashable, tuple[Job, State]]], dict[str, Any]] = lambda known: {}
+    refuses: Mapping[str, BaseException] = field(default_factory=dict)
+    """By name of a job: why it cannot be owned."""
+    turns_out: Mapping[str, BaseException] = field(default_factory=dict)
+    """By name of a job: what is found when it is released."""
+    released: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def discover(self, known: Mapping[Hashable, tuple[Job, State]]) -> Found[Job]:
+        self.asked()
+        fresh = [(job.name, job) for job in self.jobs if job.name not in known]
+        return Found(fresh, **self.found(known))
+
+    def claim(self, works: Sequence[Job]) -> list[tuple[Job, BaseException]]:
+        for job in works:
+            job.is_owned = job.name not in self.refuses
+        return [(job, self.refuses[job.name]) for job in works if not job.is_owned]
+
+    def record(self, works: Sequence[tuple[Job, State]]) -> list[tuple[Job, BaseException]]:
+        for job, state in works:
+            job.noted.append(f"record {state.value}")
+        return []
+
+    def release(self, works: Sequence[Job]) -> list[tuple[Job, BaseException]]:
+        for job in works:
+            job.is_owned = False
+            if job.name not in self.turns_out:
+                self.released.append(job.name)
+        return [(job, self.turns_out[job.name]) for job in works if job.name in self.turns_out]
+
+
+class Running:
+    """A supervisor in a thread, and what it reported."""
+
+    def __init__(self, *groups: Jobs, once: bool = False) -> None:
+        self.changes: list[tuple[str, State, str | None]] = []
+        self.supervisor = Supervisor[Job](groups, once=once, on_change=self._changed)
+        self.ended: list[tuple[Any, Job | None, Life]] = []
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _changed(self, group: Any, job: Job | None, life: Life) -> None:
+        self.changes.append((str(group if job is None else job), life.state, life.reason))
+
+    def _run(self) -> None:
+        try:
+            self.ended = self.supervisor.run()
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.supervisor.stop()
+        self._thread.join(LIMIT_S)
+        assert not self._thread.is_alive()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < deadline, self.changes
+            time.sleep(0.005)
+
+    def states(self, name: str) -> list[State]:
+        return [state for who, state, _ in self.changes if who == name]
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals only: so that nobody waits ten seconds for nothing."""
+    monkeypatch.setattr(supervisor, "TICK_S", 0.01)
+    monkeypatch.setattr(supervisor, "DISCOVERY_INTERVAL_S", 0.05)
+    monkeypatch.setattr(supervisor, "HAND_OVER_S", 0.05)
+    monkeypatch.setattr("geo.streams.life.backoff_s", lambda attempt: 0.01)
+
+
+def _wait(event: threading.Event) -> None:
+    event.wait(LIMIT_S)
+
+
+def run_once(*groups: Jobs) -> dict[str, Life]:
+    ended = Supervisor[Job](groups, once=True).run()
+    return {str(group if job is None else job): life for group, job, life in ended}
+
+
+def test_a_run_that_ends_does_all_there_is_and_hands_it_over() -> None:
+    group = Jobs([Job(f"j{number}") for number in range(10)])
+    lives = run_once(group)
+    assert {life.state for life in lives.values()} == {State.STOPPED}
+    assert len(lives) == 10
+    for job in group.jobs:
+        assert job.noted == ["up", "end", "record STOPPED"]
+    assert sorted(group.released) == sorted(lives)
+
+
+def test_starts_run_side_by_side_and_no_more_than_so_many() -> None:
+    at_once, most, lock = 0, 0, threading.Lock()
+    gate = threading.Event()
+
+    class Counting(Job):
+        def bring_up(self, stopped: Callable[[], bool]) -> None:
+            nonlocal at_once, most
+            with lock:
+                at_once += 1
+                most = max(most, at_once)
+                if at_once == AT_ONCE:
+                    gate.set()
+            assert gate.wait(LIMIT_S)
+            with lock:
+                at_once -= 1
+
+    run_once(Jobs([Counting(str(number)) for number in range(3 * AT_ONCE)]))
+    assert most == AT_ONCE
+
+
+def test_one_that_fails_stops_no_other_and_is_tried_again() -> None:
+    away, changed = RetryableError("away"), SourceChangedError("it was restored: geo reconcile")
+    group = Jobs([Job("good"), Job("shaky", [away]), Job("bad", [changed]), Job("lasting", [away] * 100)])
+    lives = run_once(group)
+    assert {name: (life.state, life.reason) for name, life in lives.items()} == {
+        "good": (State.STOPPED, None),
+        "shaky": (State.STOPPED, None),
+        "bad": (State.FAILED, "it was restored: geo reconcile"),
+        "lasting": (State.DELAYED, "away"),
+    }
+    jobs = {job.name: job for job in group.jobs}
+    assert jobs["lasting"].noted.count("up") == TRIES
+    assert jobs["bad"].noted == ["up", "give up FAILED", "end"]
+    assert sorted(group.released) == ["good", "shaky"], "what failed is left to the next start"
+
+
+def test_one_that_comes_further_each_time_is_not_given_up() -> None:
+    job = Job("far", [RetryableError("away") for _ in range(3 * TRIES)])
+    real = job.bring_up
+
+    def further(stopped: Callable[[], bool]) -> None:
+        job.place = (job.place or 0) + 1
+        real(stopped)
+
+    job.bring_up = further  # type: ignore[method-assign]
+    assert run_once(Jobs([job]))["far"].state is State.STOPPED
+
+
+def test_a_group_that_cannot_be_asked_is_delayed_and_the_others_continue() -> None:
+    def away() -> None:
+        raise OSError("no route to the region")
+
+    lives = run_once(Jobs([Job("a")]), Jobs([Job("b")], "link us->eu", asked=away))
+    assert (lives["a"].state, lives["link us->eu"].state) == (State.STOPPED, State.DELAYED)
+    assert lives["link us->eu"].reason == "no route to the region"
+
+
+def test_a_group_that_hangs_holds_up_its_own_works_only_and_continues_by_itself() -> None:
+    hangs, steps = threading.Event(), 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    stuck = Jobs([Job("b", follows=lambda: _wait(hangs))], "stuck")
+    with Running(Jobs([Job("a", follows=step)]), stuck) as running:
+        running.until(lambda: State.RUNNING in running.states("a") and State.RUNNING in running.states("b"))
+        before = steps
+        running.until(lambda: steps > before + 20)
+        hangs.set()
+    assert [life.state for _, _, life in running.ended] == [State.STOPPED] * 2
+    assert stuck.released == ["b"]
+
+
+def test_one_that_hangs_for_ever_is_left_behind_owned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STOP_S", 0.2)
+    hangs = threading.Event()
+    group = Jobs([Job("b", follows=lambda: _wait(hangs))])
+    with Running(group) as running:
+        running.until(lambda: State.RUNNING in running.states("b"))
+        time.sleep(0.05)
+    assert group.released == []
+    assert group.jobs[0].noted == ["up", "abandon"]
+    hangs.set()
+
+
+def test_a_stop_is_heard_while_works_are_brought_up() -> None:
+    group = Jobs([Job(str(number), waits_for=threading.Event()) for number in range(20)])
+    with Running(group) as running:
+        running.until(lambda: sum("up" in job.noted for job in group.jobs) == AT_ONCE)
+    assert sum("up" in job.noted for job in group.jobs) == AT_ONCE, "those that waited were not begun"
+    assert len(group.released) == 20
+
+
+def test_one_that_is_followed_fails_and_comes_back() -> None:
+    faults = [RetryableError("a moment")]
+
+    def follow() -> None:
+        if faults:
+            raise faults.pop()
+
+    group = Jobs([Job("a", follows=follow)])
+    with Running(group) as running:
+        running.until(lambda: running.states("a") == [State.RUNNING, State.DELAYED, State.RUNNING])
+    assert group.jobs[0].noted == ["up", "give up DELAYED", "up", "end", "record STOPPED"]
+    assert running.states("a")[-1] is State.STOPPED
+
+
+def test_what_needs_a_person_waits_for_one() -> None:
+    job, resolved = Job("a", [SourceChangedError("restored")]), threading.Event()
+    asked = 0
+
+    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
+        nonlocal asked
+        failed = [key for key, (_, state) in known.items() if state is State.FAILED]
+        asked += bool(failed)
+        return {"resolved": failed if resolved.is_set() else []}
+
+    with Running(Jobs([job], found=found)) as running:
+        running.until(lambda: asked > 3)
+        assert running.states("a") == [State.FAILED]
+        resolved.set()
+        running.until(lambda: running.states("a")[-1] is State.RUNNING)
+
+
+def test_what_a_policy_leaves_out_is_paused_and_given_back() -> None:
+    left_out = threading.Event()
+
+    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
+        states = {key: state for key, (_, state) in known.items()}
+        if left_out.is_set():
+            return {"left_out": {key: "a policy" for key, state in states.items() if state is State.RUNNING}}
+        return {"wanted": [key for key, state in states.items() if state is State.PAUSED]}
+
+    group = Jobs([Job("a")], found=found)
+    with Running(group) as running:
+        running.until(lambda: running.states("a") == [State.RUNNING])
+        left_out.set()
+        running.until(lambda: running.states("a")[-1] is State.PAUSED)
+        assert group.jobs[0].noted == ["up", "end", "record PAUSED"]
+        assert group.released == ["a"]
+        left_out.clear()
+        running.until(lambda: running.states("a")[-1] is State.RUNNING)
+
+
+def test_who_is_owned_by_another_is_waited_for_beside_the_others() -> None:
+    owned = AlreadyOwnedError("another one runs it")
+    group = Jobs([Job("a"), Job("b")], refuses={"b": owned})
+    lives = run_once(group, Jobs([Job("c")], "other", refuses={"c": owned}))
+    # Brought up it owns itself: the other one has ended by then.
+    assert {name: life.state for name, life in lives.items()} == dict.fromkeys("abc", State.STOPPED)
+    assert group.jobs[0].noted.count("up") == 1
+
+
+def test_what_refuses_all_at_the_start_ends_the_run() -> None:
+    def refused() -> None:
+        raise newer
+
+    taken, newer = AlreadyOwnedError("another one runs it"), SchemaError("a newer version wrote it")
+    owned = Jobs([Job(name, [taken] * 100) for name in "ab"], refuses={"a": taken, "b": taken})
+    unreadable = Jobs([], "link us->eu", asked=refused)
+    for groups, error in (([owned], taken), ([unreadable, owned], newer), ([unreadable], newer)):
+        with pytest.raises(type(error), match=str(error)):
+            run_once(*groups)
+    with Running(Jobs([Job("c")], "other"), unreadable) as running:
+        running.until(lambda: State.RUNNING in running.states("c") and State.DELAYED in running.states("link us->eu"))
+    assert running.error is None
+
+
+def test_what_is_resolved_and_left_out_at_once_is_paused() -> None:
+    job = Job("a", [SourceChangedError("restored")])
+
+    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
+        failed = [key for key, (_, state) in known.items() if state is State.FAILED]
+        return {"resolved": failed, "left_out": dict.fromkeys(failed, "a policy")}
+
+    with Running(Jobs([job], found=found)) as running:
+        running.until(lambda: running.states("a")[-1:] == [State.PAUSED])
+    assert running.error is None
+
+
+def test_what_a_query_failed_of_while_it_was_stopped_is_told() -> None:
+    group = Jobs([Job("a", ends_well=SourceChangedError("restored")), Job("b", ends_well=OSError("away")), Job("c")])
+    lives = run_once(group)
+    assert {name: (life.state, life.reason) for name, life in lives.items()} == {
+        "a": (State.FAILED, "restored"),
+        "b": (State.DELAYED, "away"),
+        "c": (State.STOPPED, None),
+    }
+    assert group.released == ["c"]
+
+
+def test_what_turns_out_when_it_is_handed_over_is_told() -> None:
+    group = Jobs([Job("a"), Job("b")], turns_out={"a": SourceChangedError("restored")})
+    lives = run_once(group)
+    assert (lives["a"].state, lives["b"].state) == (State.FAILED, State.STOPPED)
+    assert group.released == ["b"]
+
+
+def test_one_for_which_something_is_always_due_is_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "RECORD_INTERVAL_S", 0.01)
+    job = Job("a", due=lambda: None)
+    with Running(Jobs([job])) as running:
+        running.until(lambda: job.noted.count("record RUNNING") > 3)
+
+
+def test_the_end_of_spark_ends_the_run() -> None:
+    def gone() -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    with Running(Jobs([Job("a", follows=gone)]), Jobs([Job("b")], "other")) as running:
+        running.until(lambda: running.error is not None)
+    assert isinstance(running.error, Py4JNetworkError)
+
+
+def test_one_whose_place_is_not_always_known_is_given_up_all_the_same() -> None:
+    job = Job("a", [RetryableError("away") for _ in range(100)])
+    real, places = job.bring_up, itertools.cycle([5, None])
+
+    def moves(stopped: Callable[[], bool]) -> None:
+        job.place = next(places)
+        real(stopped)
+
+    job.bring_up = moves  # type: ignore[method-assign]
+    assert run_once(Jobs([job]))["a"].state is State.DELAYED
+    assert job.noted.count("up") <= 2 * TRIES
+
+
+def test_what_takes_a_while_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, steps = threading.Event(), 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    group = Jobs([Job("a", follows=step), Job("b", due=lambda: _wait(hangs))])
+    with Running(group) as running:
+        running.until(lambda: steps > 50)
+        hangs.set()
+    assert sorted(group.released) == ["a", "b"]
+
+
+@pytest.mark.parametrize("where", ["brought up", "due", "ended"])
+def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STOP_S", 2.0)
+    hangs, entered = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        entered.set()
+        _wait(hangs)
+
+    class Hanging(Job):
+        def bring_up(self, stopped: Callable[[], bool]) -> None:
+            super().bring_up(stopped)
+            if where == "brought up":
+                hang()
+
+        def end(self) -> bool:
+            if where == "ended":
+                hang()
+            return super().end()
+
+    stuck = Hanging("stuck", due=hang if where == "due" else None)
+    group = Jobs([stuck, Job("good")])
+    with Running(group) as running:
+        running.until(lambda: State.RUNNING in running.states("good"))
+        running.until(lambda: State.RUNNING in running.states("stuck") if where == "ended" else entered.is_set())
+    lives = {str(job): life for _, job, life in running.ended}
+    assert (lives["good"].state, lives["stuck"].state) == (State.STOPPED, State.DELAYED)
+    assert "did not stop" in str(lives["stuck"].reason)
+    assert (group.released, stuck.is_owned) == (["good"], False)
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("geo-"))
+    hangs.set()
+
+
+def test_a_replaced_one_is_failed_and_releases_nothing() -> None:
+    group = Jobs([Job("a", [FencedError("replaced")])])
+    assert run_once(group)["a"].state is State.FAILED
+    assert group.released == []
+
+
+def test_a_batch_that_was_cut_short_is_not_handed_over() -> None:
+    group = Jobs([Job("a", ends_well=False), Job("b")])
+    lives = run_once(group)
+    assert (lives["a"].state, lives["b"].state) == (State.DELAYED, State.STOPPED)
+    assert group.released == ["b"]
+    assert group.jobs[0].noted[-1] == "abandon"
+
+
+def test_a_fault_of_this_program_ends_everything_and_hands_nothing_over_of_its_group() -> None:
+    class Odd(Exception):
+        pass
+
+    group, other = Jobs([Job("a", [Odd("bug")]), Job("b")]), Jobs([Job("c")], "other")
+    with Running(group, other) as running:
+        running.until(lambda: running.error is not None)
+    assert isinstance(running.error, Odd)
+    assert group.released == []
+    assert other.released == ["c"]

@@ -1,0 +1,134 @@
+"""The merge of subscription states: whatever order, repeats and groupings records come in, the result is the same."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.ids import MessageId
+from geo.subscription.acks import ranges
+from geo.subscription.acks.ack_state import AckState, Base, Epoch, merged
+from geo.subscription.acks.message_set import MessageSet
+
+entries = st.sets(st.integers(0, 40))
+ids = st.builds(MessageId, st.sampled_from(["eu", "us"]), st.integers(1, 2), st.integers(0, 12))
+acked = st.builds(MessageSet.of, st.sets(ids))
+ledgers = st.tuples(st.sampled_from(["eu", "us"]), st.integers(1, 2))
+bases = st.one_of(
+    st.builds(Base, st.dictionaries(ledgers, st.integers(1, 9), max_size=3)),
+    st.builds(Base, time_us=st.integers(1, 9)),
+)
+epochs = st.builds(Epoch, st.integers(0, 2), st.sampled_from(["", "eu", "us"]))
+
+
+@st.composite
+def states(draw: st.DrawFn) -> AckState:
+    """States as they are: counts are of messages that are not acknowledged, and their last level is not empty."""
+    counts = tuple(draw(st.lists(acked, max_size=3)))
+    return merged([AckState(draw(epochs), draw(st.none() | bases), draw(st.booleans()), draw(acked), counts)])
+
+
+@given(entries, entries)
+def test_ranges_are_sets(one: set[int], other: set[int]) -> None:
+    a, b = ranges.of_entries(one), ranges.of_entries(other)
+    assert ranges.union(a, b) == ranges.of_entries(one | other)
+    assert ranges.difference(a, b) == ranges.of_entries(one - other)
+    assert ranges.size(a) == len(one)
+    assert {entry for entry in range(-1, 42) if ranges.contains(a, entry)} == one
+    assert all(last + 1 < first for (_, last), (first, _) in itertools.pairwise(a)), "disjoint and not touching"
+
+
+@given(entries, st.integers(0, 40))
+def test_the_mark_delete_is_the_end_of_the_unbroken_beginning(done: set[int], begin: int) -> None:
+    expected = begin - 1
+    while expected + 1 in done:
+        expected += 1
+    assert ranges.mark_delete(ranges.of_entries(done), begin) == expected
+
+
+@given(st.sets(ids), st.sets(ids))
+def test_an_acknowledged_set_covers_what_was_acknowledged_and_nothing_else(one: set[MessageId], other: set[MessageId]) -> None:
+    united, left = MessageSet.of(one) | MessageSet.of(other), MessageSet.of(one) - MessageSet.of(other)
+    every = {MessageId(origin, ledger, entry) for origin in ("eu", "us") for ledger in (1, 2) for entry in range(14)}
+    assert {one for one in every if one in united} == one | other
+    assert {one for one in every if one in left} == one - other
+    assert set(MessageSet.of(one) & MessageSet.of(other)) == one & other
+    assert list(united) == sorted(one | other)
+    assert MessageSet.union([MessageSet.of(one), MessageSet.of(other), MessageSet.of(one)]) == united
+    assert united.size == len(one | other)
+    assert united == MessageSet.of(one | other)
+    assert left == MessageSet.of(one - other), "equal sets are equal values"
+
+
+@given(states(), states(), states())
+def test_the_merge_is_commutative_associative_and_idempotent(a: AckState, b: AckState, c: AckState) -> None:
+    assert a | b == b | a
+    assert (a | b) | c == a | (b | c)
+    assert a | a == a
+    assert (a | b) | b == a | b
+
+
+@given(states(), states(), ids)
+def test_within_an_epoch_nothing_acknowledged_is_lost_and_nothing_else_is_gained(
+    a: AckState, b: AckState, one: MessageId
+) -> None:
+    both = a | b
+    assert both.epoch == max(a.epoch, b.epoch)
+    counting = [state for state in (a, b) if state.epoch == both.epoch]
+    assert (one in both.acked) == any(one in state.acked for state in counting)
+    assert both.deleted == any(state.deleted for state in counting)
+    for level, messages in enumerate(both.redelivered):
+        assert messages == MessageSet.union(s.redelivered[level] for s in counting if level < len(s.redelivered)) - both.acked
+
+
+@given(states(), states(), ids, st.integers(0, 10))
+def test_what_a_merged_base_leaves_out_both_leave_out(a: AckState, b: AckState, one: MessageId, time_us: int) -> None:
+    both = a | b
+    known = [state.base for state in (a, b) if state.epoch == both.epoch and state.base is not None]
+    if both.base is not None and _is_before(both.base, one, time_us):
+        assert known
+        assert all(_is_before(base, one, time_us) for base in known)
+
+
+def _is_before(base: Base, one: MessageId, time_us: int) -> bool:
+    return one in base.below_floors or (base.time_us is not None and time_us < base.time_us)
+
+
+@given(st.lists(states(), max_size=5), st.randoms())
+def test_many_are_merged_as_two_by_two(found: list[AckState], chance: st.DataObject) -> None:
+    expected = AckState()
+    for state in found:
+        expected |= state
+    shuffled = [*found, *found[:2]]
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert merged(shuffled) == merged([*found]) == expected
+
+
+@given(states(), st.sets(ids))
+def test_each_delivery_in_vain_counts_once(state: AckState, again: set[MessageId]) -> None:
+    after = state | state.once_more(MessageSet.of(again))
+    for one in again:
+        if one not in state.acked:
+            levels = [one in level for level in state.redelivered]
+            nested = all(levels[: sum(levels)])  # only then has it a count at all; others come of records that were made up
+            assert not nested or after.redelivery_count(one) == state.redelivery_count(one) + 1
+    assert after.acked == state.acked
+
+
+@given(states(), states(), bases, bases)
+def test_two_resets_at_once_converge_and_beat_every_acknowledgement_before_them(
+    a: AckState, late: AckState, x: Base, y: Base
+) -> None:
+    here, there = a.reset("eu", x), a.reset("us", y)
+    assert here | there == there | here == there, "the cluster decides between equal counters"
+    old = AckState(a.epoch, acked=late.acked)
+    assert here | old == old | here == here
+
+
+@given(states(), states())
+def test_a_deleted_subscription_comes_back_by_a_reset_only(a: AckState, late: AckState) -> None:
+    tombstone = a.delete("eu")
+    assert (tombstone | AckState(a.epoch, acked=late.acked)).deleted
+    assert not (tombstone | tombstone.reset("us", Base())).deleted

@@ -1,0 +1,86 @@
+"""Folding: records in any order, twice, and bad ones between them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.ids import LedgerId, MessageId
+from geo.log.ledgers import ledger_id
+from geo.names import Topic
+from geo.subscription.acks.ack_state import AckState, Base, Epoch
+from geo.subscription.acks.fold import HELD_ENTRIES, HELD_ENTRIES_A_SECOND, Fold, Received
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.record import Refusal, encode, key_of
+from tests.subscription.acks.test_ack_state import states
+
+TOPIC = Topic.parse("persistent://shop/web/clicks")
+KEY = key_of(TOPIC, "billing")
+CLUSTERS = ("eu", "us")
+BORN = 1_800_000_000
+LEDGER = ledger_id(BORN, 0)
+
+
+def record(payload: bytes | None, *, key: str | None = KEY, origin: str = "eu", second: int = BORN) -> Received:
+    return Received(origin, key, payload, second * 1_000_000)
+
+
+def _fold(*records: Received) -> Fold:
+    fold = Fold(CLUSTERS)
+    fold.add(records)
+    return fold
+
+
+@given(st.lists(states(), min_size=1, max_size=5), st.randoms())
+def test_any_order_and_any_repeats_end_in_the_same_state(found: list[AckState], chance: st.DataObject) -> None:
+    records = [record(encode(state)) for state in found]
+    shuffled = [*records, *records[:2]]
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    one_by_one = Fold(CLUSTERS)
+    for one in shuffled:
+        one_by_one.add([one])
+    assert _fold(*shuffled).states == _fold(*records).states == one_by_one.states
+
+
+def test_a_record_says_which_subscription_it_changed_and_a_repeat_changes_none() -> None:
+    fold, one = Fold(CLUSTERS), record(encode(AckState(acked=MessageSet.of([MessageId("eu", 1, 3)]))))
+    assert fold.add([one]) == {KEY}
+    assert fold.add([one]) == set()
+
+
+def _acked(entry: int, origin: str = "eu", first: int = 0) -> bytes:
+    return encode(AckState(acked=MessageSet({LedgerId(origin, LEDGER): ((first, entry),)})))
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (record(_acked(0), key=None), Refusal.MALFORMED),
+        (record(None), Refusal.MALFORMED),
+        (record(b"\x09"), Refusal.NEWER_ENCODING),
+        (record(_acked(0), origin="mars"), Refusal.UNKNOWN_CLUSTER),
+        (record(_acked(HELD_ENTRIES + 1)), Refusal.TOO_LARGE),
+        (record(_acked(2**62)), Refusal.TOO_LARGE),
+        (record(encode(AckState(Epoch(1, "eu"), acked=MessageSet({LedgerId("eu", 1): ((0, 9),)})))), Refusal.OLDER_EPOCH),
+    ],
+    ids=lambda value: value.value if isinstance(value, Refusal) else "",
+)
+def test_a_bad_record_is_counted_with_its_reason_and_changes_nothing(bad: Received, reason: Refusal) -> None:
+    fold = _fold(record(encode(AckState(Epoch(2, "us"), Base(time_us=5)))))
+    before = dict(fold.states)
+    assert fold.add([bad]) == set()
+    assert fold.states == before
+    assert dict(fold.refused) == {reason: 1}
+
+
+def test_acknowledgements_may_run_ahead_of_their_messages_as_far_as_a_ledger_can_have_grown() -> None:
+    fold = _fold(record(_acked(HELD_ENTRIES + 60 * HELD_ENTRIES_A_SECOND), second=BORN + 60))
+    assert fold.states[KEY].acked.size == HELD_ENTRIES + 60 * HELD_ENTRIES_A_SECOND + 1
+    assert not fold.refused
+
+
+def test_what_a_cluster_that_left_had_written_is_still_acknowledged() -> None:
+    fold = _fold(record(_acked(9, origin="gone")))
+    assert fold.states[KEY].acked.size == 10
+    assert not fold.refused

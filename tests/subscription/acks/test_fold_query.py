@@ -1,0 +1,131 @@
+"""The folding query: cursors are what the records say, whatever happens to it, and nothing needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.ids import MessageId
+from geo.log.publisher import Publisher
+from geo.ops.maintain import maintain
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.fold_query import Folded, Folding
+from geo.subscription.acks.record import decode, key_of
+from geo.subscription.changes import reset
+from geo.tables.arrow_rows import rows_frame
+from schemas import CURSORS
+from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
+from tests.test_crash_points import FOLD_POINTS
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+KEY = key_of(TOPIC, NAME)
+
+
+def fold(world: World, cluster: str = "eu") -> Folded:
+    return Folding(world.spark, world.config, cluster).run()
+
+
+def cursor(world: World, cluster: str = "eu") -> Row:
+    (row,) = world.tables(cluster).journal(CURSORS).newest()
+    return row
+
+
+def forget_records(world: World, cluster: str = "eu") -> None:
+    """As if all records of `__acks` had expired."""
+    world.tables(cluster).log(TOPIC.acks).delta().delete()
+
+
+def test_a_cursor_is_the_state_and_a_consumer_needs_no_record_that_is_in_it(consumed: World) -> None:
+    before = state(consumed, "eu")
+    assert fold(consumed) == Folded(cursors=1, compacted=1)
+    row = cursor(consumed)
+    assert decode(bytes(row["state"])) == before
+    assert (row["acknowledged"], row["ranges"], row["mark_delete"]) == (39, 3, {"eu:1": 4, "us:1": 19})
+    fold(consumed)  # takes in the compact record, which says nothing new
+    assert cursor(consumed)["sequence"] == 2
+    forget_records(consumed)
+    assert state(consumed, "eu") == before
+    consumed.write("eu", 20, 30)
+    assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 30)], "cursor and newer records"
+
+
+def test_a_cluster_that_joins_late_lacks_nothing_once_only_compact_records_are_left(consumed: World) -> None:
+    fold(consumed)
+    records = consumed.tables("eu").log(TOPIC.acks)
+    records.delta().delete(F.col("producer") != "fold")
+    consumed.replicate("us")
+    assert consume(consumed, "us") == [("eu", 5)]
+
+
+@pytest.mark.parametrize("point", FOLD_POINTS, ids=lambda point: point.value)
+def test_a_fold_that_stops_here_ends_with_the_same_cursor(consumed: World, point: CrashPoint) -> None:
+    crash.arm(f"{point.value}:raise")
+    with pytest.raises(InjectedCrash):
+        fold(consumed)
+    crash.arm(None)
+    consumed.write("eu", 20, 30)
+    assert consume(consumed, "eu", leave=lambda one: one == ("eu", 25)) == [("eu", 5), *entries("eu", 20, 30)]
+    expected = state(consumed, "eu")
+    fold(consumed)
+    assert decode(bytes(cursor(consumed)["state"])) == expected
+    forget_records(consumed)
+    assert consume(consumed, "eu") == [("eu", 25)]
+
+
+def test_a_reset_is_folded_and_old_acknowledgements_after_it_are_counted(consumed: World) -> None:
+    consumed.replicate("us", topics=ACKS)
+    consume(consumed, "eu")
+    reset(consumed.spark, consumed.config, "us", TOPIC, NAME, MessageId("eu", 1, 5))
+    fold(consumed, "us")
+    consumed.replicate("us", topics=ACKS)
+    fold(consumed, "us")
+    row = cursor(consumed, "us")
+    assert (row["epoch"], row["epoch_cluster"], row["acknowledged"]) == (1, "us", 0)
+    assert row["refused"]["older epoch"] >= 1
+
+
+def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_leaves_nothing(consumed: World) -> None:
+    rows: list[Mapping[str, object]] = [
+        {"key": KEY, "payload": b"\x09"},
+        {"key": KEY, "payload": None},
+        {"key": "nonsense", "payload": b"\x01"},
+        {"key": None, "payload": b""},
+    ]
+    publisher = Publisher(consumed.tables("eu"), consumed.config, TOPIC.acks, "forger")
+    publisher.open(rows_frame(consumed.spark, {"key": "STRING", "payload": "BINARY"}, []))
+    publisher.publish_rows(rows)
+    publisher.close()
+    before = state(consumed, "eu")
+    fold(consumed)
+    row = cursor(consumed)
+    assert row["refused"] == {"newer encoding": 1, "malformed": 1}
+    assert decode(bytes(row["state"])) == before
+    assert read_known(consumed.tables("eu"), consumed.config, TOPIC).states == {KEY: before}
+
+
+def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: World) -> None:
+    before: AckState = state(consumed, "eu")
+    log = consumed.tables("eu").log(TOPIC.acks)
+    old = log.read().withColumn("publish_time", F.expr("publish_time - INTERVAL 20 DAYS"))
+    old = old.withColumn("publish_date", F.to_date("publish_time")).withColumn("ledger_id", F.lit(77).cast("bigint"))
+    log.append(old.cache())
+    with consumed.path.open("a") as file:
+        file.write('topics:\n  - {match: "persistent://*/*/__acks", message_ttl: 10 days}\n')
+    consumed.reload()
+    consumed.replicate("us")
+    (held, *_) = maintain(consumed.spark, consumed.config, "eu", ACKS)
+    assert [(one.link, len(one.days)) for one in held.held] == [("the folding query", 1)]
+    assert not held.expired
+    fold(consumed)
+    (gone, *_) = maintain(consumed.spark, consumed.config, "eu", ACKS)
+    assert len(gone.expired) == 1
+    assert not gone.held
+    assert state(consumed, "eu") == before

@@ -1,0 +1,125 @@
+"""What a consumer delivers, in any interleaving of batches, acknowledgements, redeliveries, records and resets."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from geo.ids import LedgerId, MessageId
+from geo.subscription.acks.ack_state import AckState, Base, merged
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.consumer.delivery import Delivery
+from tests.subscription.acks.test_ack_state import ids
+
+DELAY_S = 10
+ALL = MessageSet(
+    {LedgerId("eu", 1): ((0, 12),), LedgerId("eu", 2): ((0, 12),), LedgerId("us", 1): ((0, 12),), LedgerId("us", 2): ((0, 12),)}
+)
+some = st.sets(ids)
+
+
+class Consumer(RuleBasedStateMachine):
+    """A naive model beside it: per message, how often it was delivered in vain, and when it comes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.real = Delivery(AckState(base=Base()), DELAY_S, max_redeliveries=2)
+        self.now = 0
+        self.acked: set[MessageId] = set()
+        self.vain: dict[MessageId, int] = {}
+        self.back_at: dict[MessageId, int] = {}
+        self.published: list[AckState] = [AckState(base=Base())]
+        self.floors: set[MessageId] = set()
+        self.outdated: set[MessageId] = set()
+
+    def _hand_out(self, found: MessageSet, done: set[MessageId]) -> None:
+        dead = self.real.given_up(found)
+        assert set(dead) == {one for one in found if self.vain.get(one, 0) > 2}
+        self.real.hand_out(found)
+        self.outdated -= set(found)
+        done = (done & set(found)) | set(dead)
+        self.real.settle(found, MessageSet.of(done), self.real.state.epoch, self.now)
+        self.acked |= done
+        for one in set(found) - done:
+            self.vain[one] = self.vain.get(one, 0) + 1
+            self.back_at[one] = self.now + DELAY_S
+        for one in done:
+            self.back_at.pop(one, None)
+
+    @rule(present=some, done=some)
+    def batch(self, present: set[MessageId], done: set[MessageId]) -> None:
+        wanted = self.real.wanted(MessageSet.of(present))
+        assert set(wanted) == present - self.acked - self.back_at.keys() - self.floors
+        self._hand_out(wanted, done)
+
+    @rule(seconds=st.integers(1, 15), done=some)
+    def time_passes(self, seconds: int, done: set[MessageId]) -> None:
+        self.now += seconds
+        ripe = {one for one, time in self.back_at.items() if time <= self.now}
+        found = self.real.due(self.now)
+        assert set(found) == ripe
+        for one in ripe:
+            del self.back_at[one]
+        self._hand_out(found, done)
+
+    @rule(elsewhere=some)
+    def acknowledged_elsewhere(self, elsewhere: set[MessageId]) -> None:
+        record = AckState(self.real.state.epoch, acked=MessageSet.of(elsewhere))
+        self.published.append(record)
+        assert not self.real.received(record)
+        self.acked |= elsewhere
+        for one in elsewhere:
+            self.back_at.pop(one, None)
+
+    @rule(seconds=st.integers(0, 15))
+    def acknowledged_later(self, seconds: int) -> None:
+        waiting = set(self.back_at)
+        self.real.settle(MessageSet(), MessageSet.of(waiting), self.real.state.epoch, self.now)
+        self.acked |= waiting
+        self.back_at.clear()
+
+    @rule(floor=st.integers(0, 12), late=some, seconds=st.integers(0, 15))
+    def reset_elsewhere(self, floor: int, late: set[MessageId], seconds: int) -> None:
+        """While a batch is out, and others wait to be handed out again."""
+        self.now += seconds
+        ripe = set(self.real.due(self.now))
+        for one in ripe:
+            del self.back_at[one]
+        late = late - self.back_at.keys()
+        self.real.hand_out(MessageSet.of(late))
+        old = self.real.state.epoch
+        begun = self.real.state.reset("us", Base({LedgerId("eu", 1): floor}))
+        self.published.append(begun)
+        assert self.real.received(begun)
+        self.outdated |= late | ripe | self.back_at.keys()
+        for known in (self.acked, self.vain, self.back_at):
+            known.clear()
+        self.floors = {MessageId("eu", 1, entry) for entry in range(floor)}
+        self.real.settle(MessageSet.of(late), MessageSet.of(late), old, self.now)  # a batch that was out meanwhile
+
+    @rule()
+    def flush(self) -> None:
+        if told := self.real.take_unpublished():
+            self.published.append(told)
+        assert merged(self.published) == self.real.state, "nothing is lost from the records, and nothing else gets in"
+
+    @invariant()
+    def the_set_is_what_was_acknowledged(self) -> None:
+        assert set(self.real.state.acked) == self.acked
+        assert set(self.real.waiting) == set(self.back_at)
+        assert set(self.real.outdated) == self.outdated
+        for one in set(ALL) - self.acked:
+            assert self.real.state.redelivery_count(one) == self.vain.get(one, 0)
+
+    @invariant()
+    def files_up_to_a_mark_need_not_be_read(self) -> None:
+        done = self.acked | self.floors
+        for ledger in ALL.ledgers:
+            mark = self.real.marks().get(ledger, -1)
+            assert {MessageId(*ledger, entry) for entry in range(mark + 1)} <= done
+            assert MessageId(*ledger, mark + 1) not in done
+
+
+Consumer.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestConsumer = Consumer.TestCase
