@@ -17,13 +17,16 @@ from tests.world import World
 
 _LIMIT_S = 120.0
 
+TRIGGER = "250 ms"
+"""Of queries that run while a test does something else: eight that look ten times a second keep two cores busy."""
+
 
 class Running:
     """The links into a cluster, running in a thread, and what they reported."""
 
     def __init__(self, world: World, target: str) -> None:
         self.reports: list[LinkReport] = []
-        self.replicator = Replicator(world.spark, world.config, target, trigger="100 ms", on_event=self.reports.append)
+        self.replicator = Replicator(world.spark, world.config, target, trigger=TRIGGER, on_event=self.reports.append)
         self._thread = threading.Thread(target=self.replicator.run)
         self._thread.start()
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pyspark.sql import functions as F
 
+from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError
 from geo.ops.verify.report import Category
+from geo.replication import topic_link
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from geo.tables.ownership import claim, release
@@ -69,18 +73,34 @@ def _brought(world: World) -> int:
 
 
 def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: World) -> None:
-    """As a notebook does: `for query in spark.streams.active: query.stop()`, wherever the batch is then."""
-    pauses = random.Random(11)
-    with running(linked, "eu") as links:
-        for number in range(20, 32):
+    """As a notebook does: `for query in spark.streams.active: query.stop()`, in turn in a batch, held there, and at any time."""
+    streams, in_batch, hold, pauses = linked.spark.streams, threading.Event(), threading.Event(), random.Random(11)
+
+    def reach(point: CrashPoint) -> None:
+        if point is CrashPoint.LINK_BEFORE_APPEND and hold.is_set() and streams.active:
+            in_batch.set()
+            while any(query.isActive for query in streams.active):
+                time.sleep(0.01)
+
+    with mock.patch.object(topic_link, "reach", reach), running(linked, "eu") as links:
+        number = 20
+        while number < 28 or not any("stopped in the middle of a batch" in (report.reason or "") for report in links.reports):
+            assert number < 60, f"no batch was ever stopped: {links.reports}"
             links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)  # its turns are over: what comes now, a query brings
+            in_batch.clear()
+            if number % 2:
+                hold.set()
             linked.write("us", number, number + 1)
-            links.until(lambda number=number: linked.spark.streams.active or _brought(linked) > number)  # type: ignore[misc, arg-type]
-            time.sleep(pauses.uniform(0, 0.8))
-            for query in linked.spark.streams.active:
+            number += 1
+            if hold.is_set():
+                links.until(lambda number=number: in_batch.is_set() or _brought(linked) >= number)  # type: ignore[misc]
+            else:
+                links.until(lambda number=number: streams.active or _brought(linked) >= number)  # type: ignore[misc, arg-type]
+                time.sleep(pauses.uniform(0, 0.8))
+            hold.clear()
+            for query in streams.active:
                 query.stop()
-        links.until(lambda: _brought(linked) >= 32)
-    assert State.DELAYED in {report.state for report in links.reports}, "it was stopped in the middle of a batch"
+        links.until(lambda: _brought(linked) >= number)
     linked.replicate("us")
     linked.assert_clean()
 

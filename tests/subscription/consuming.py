@@ -19,13 +19,14 @@ from geo.subscription.acks.record import key_of
 from geo.subscription.consumer import Subscription
 from geo.subscription.consumer.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
 from geo.subscription.consumer.dispatcher import Consumed, Listener
+from tests.running import TRIGGER
 from tests.world import TOPIC, World
 
 NAME = "billing"
 
 ALL, NONE = "true", "false"
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 """For what must happen while a consumer runs."""
 
 
@@ -107,15 +108,20 @@ def letters(world: World, cluster: str, name: str = NAME) -> list[Row]:
 class Running:
     """A consumer that runs in its thread while the test does something else."""
 
-    def __init__(self, consumer: Subscription, given: Given) -> None:
-        self.subscription, self.given = consumer, given
-        consumer.start(given, trigger="100 ms")
+    def __init__(self, world: World, consumer: Subscription, given: Given) -> None:
+        self._spark, self.subscription, self.given = world.spark, consumer, given
+        consumer.start(given, trigger=TRIGGER)
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LIMIT_S
         while not condition():
             assert not self.subscription.await_termination(0.05), "ended early"
-            assert time.monotonic() < deadline, f"did not happen: {self.subscription.done}, {self.given.batches}"
+            assert time.monotonic() < deadline, f"did not happen: {self._told()}"
+
+    def _told(self) -> str:
+        """What there is to know of a consumer that hangs."""
+        queries = [f"{query.name}: {query.status}, {query.lastProgress}" for query in self._spark.streams.active]
+        return "\n".join([str(self.subscription.done), f"last batch {self.given.batches[-1:]}", *queries])
 
     def until_given(self, *messages: MessageId) -> None:
         self.until(lambda: set(messages) <= self.given.counts.keys())
@@ -129,7 +135,7 @@ class Running:
 @contextmanager
 def consuming(world: World, cluster: str, done: str | Listener = ALL, **options: Any) -> Iterator[Running]:
     """A consumer that runs; what ends it early is raised."""
-    running = Running(subscription(world, cluster, **options), Given(done))
+    running = Running(world, subscription(world, cluster, **options), Given(done))
     try:
         yield running
     finally:
