@@ -5,7 +5,8 @@ Nothing is overwritten, so writers never wait for each other. Off their path som
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import reduce
 from operator import and_
@@ -82,6 +83,13 @@ class Journal:
         newest = self.version()
         commits = self._table.commits(max(0, newest - 12), newest)
         return next((commit.version for commit in commits if commit.user_metadata == token), None)
+
+    @contextmanager
+    def alone(self) -> Iterator[Journal | None]:
+        """Nobody else appends meanwhile: the journal as it is to be used inside, for rows that follow from those that are there. None
+        where there is no lock that could see to that; there `append_once` does it, for the price of a Spark job."""
+        with self._table.alone() as table:
+            yield None if table is None else Journal(table, self._schema)
 
     def version(self) -> int:
         """The newest version, of a journal that exists."""

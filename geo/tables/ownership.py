@@ -6,7 +6,8 @@ any moment and continued after a takeover, adds nothing:
 
 1. Each append's plan reads exactly the own fence file and fails unless it is there. Delta pins the table's snapshot before
    it plans the append, so the snapshot is older than the check.
-2. A takeover, in this order: (a) a numbered Delta transaction adds its claim to `owners`; (b) it writes its own fence file; (c) it
+2. A takeover, in this order: (a) it adds its claim to `owners`, with a generation above all that are there: on a local disk under
+   that table's lock, elsewhere by a Delta transaction of that number, so no two have the same; (b) it writes its own fence file; (c) it
    reads `owners` again and gives up, removing only its own file, unless its claim is the newest; (d) it removes the files of lower
    generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property `geo.fence.<runner>` to its
    token, a metadata change; (f) it reads the table's end and goes on from there.
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -37,10 +38,11 @@ from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
 from geo.faults import SPARK_ERRORS
 from geo.names import Topic
-from geo.tables.claims import Liveness, Owner, Refuse, decide, fence_generation, fence_name
+from geo.tables.claims import Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
 from geo.tables.clock import CLOCK_TOLERANCE_US, Stamp, refuse_wrong
 from geo.tables.cluster import ClusterTables
 from geo.tables.heartbeat import keep_alive, last_seen, leave
+from geo.tables.journal import Journal
 from geo.tables.locks import JVM_END_S
 from geo.tables.process import Process
 from geo.tables.table import Table
@@ -191,22 +193,24 @@ def claim(
     if owners.exists():
         refuse_wrong(who, in_us(_now()), in_us(owners.committed_at(owners.version())))
     for _ in range(_CLAIM_TRIES):
-        rows = {row["runner"]: row for row in owners.newest()}
-        found = [_owner(row) for row in rows.values()]
-        held = [owner for owner in found if owner.runner in runners and not owner.released]
-        there = {
-            name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
-            for name, runner in runners.items()
-        }
-        decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=take_over)
-        if isinstance(decision, Refuse):
-            raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
-        for holder in decision.dead:
-            _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
-        claims = [_row(tables, r, decision.generation, token, in_flight=r.name in decision.in_flight) for r in runners.values()]
-        before_us = in_us(_now())
+        rows, decision = _looked(tables, owners, runners, take_over=take_over)
+        with owners.alone() as alone:
+            if alone is not None:
+                waited_for = decision.dead
+                rows, decision = _looked(tables, alone, runners, take_over=take_over, wait=False)
+                if not decision.dead <= waited_for:
+                    continue
+            claims = [
+                _row(tables, r, decision.generation, token, in_flight=r.name in decision.in_flight) for r in runners.values()
+            ]
+            before_us = in_us(_now())
+            if alone is not None:
+                alone.append(claims)
+                version = alone.version()
+                break
         # Of two takers that read the same generation only one appends; the other looks again.
-        if (version := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
+        if (found := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
+            version = found
             break
     else:
         raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
@@ -225,6 +229,26 @@ def claim(
         Ownership(tables, group, decision.generation, token, in_flight=any(runner.name in decision.in_flight for runner in group))
         for group in wanted
     ]
+
+
+def _looked(
+    tables: ClusterTables, owners: Journal, runners: Mapping[str, Runner], *, take_over: bool, wait: bool = True
+) -> tuple[dict[str, Row], Take]:
+    """The newest claims of the cluster by runner, and what may be done about `runners`. Waits for the JVMs of the dead to end.
+    Raises AlreadyOwnedError."""
+    rows = {row["runner"]: row for row in owners.newest()}
+    found = [_owner(row) for row in rows.values()]
+    held = [owner for owner in found if owner.runner in runners and not owner.released]
+    there = {
+        name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
+        for name, runner in runners.items()
+    }
+    decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=take_over)
+    if isinstance(decision, Refuse):
+        raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
+    for holder in decision.dead if wait else ():
+        _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
+    return rows, decision
 
 
 def _given_back(claimed: dict[str, Any], before: Row | None) -> dict[str, Any]:

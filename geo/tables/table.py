@@ -406,6 +406,15 @@ class Table:
             return True
 
     @contextmanager
+    def alone(self) -> Iterator[Table | None]:
+        """Nobody else commits to it meanwhile: the table as it is to be used inside. None where there is no lock that could see to that."""
+        if self._lock is None:
+            yield None
+            return
+        with self._locked():
+            yield Table(self.spark, self.name, by_path=self.by_path, lock=None, me=self._me)
+
+    @contextmanager
     def _locked(self) -> Iterator[None]:
         with table_lock(self._lock, self._me) if self._lock else nullcontext():
             yield

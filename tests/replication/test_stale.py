@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,7 +26,8 @@ from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.tables import ownership as ownership_module
 from geo.tables.claims import fence_name
-from geo.tables.ownership import Ownership, _write_fences, claim, release
+from geo.tables.cluster import ClusterTables
+from geo.tables.ownership import Ownership, Runner, _write_fences, claim, origin_runner, release
 from geo.tables.table import Table
 from schemas import OWNERS, PROCESSES
 from tests.running import running
@@ -81,6 +83,29 @@ def test_no_two_claims_share_a_generation_also_when_the_table_of_owners_is_lost(
     (after,) = [row for row in linked.tables("eu").journal(OWNERS).newest() if row["runner"] == stale.runners[0].name]
     assert after["generation"] > before.generation
     before.abandon()
+
+
+@pytest.mark.parametrize("has_lock", [True, False])
+def test_of_claims_at_the_same_moment_one_owns_and_no_two_share_a_generation(
+    linked: World, monkeypatch: pytest.MonkeyPatch, *, has_lock: bool
+) -> None:
+    if not has_lock:
+        monkeypatch.setattr(ClusterTables, "lock_folder", None)
+    tables, together = linked.tables("eu"), threading.Barrier(6)
+    wanted = [origin_runner("us", Topic.parse(f"shop/web/{name}"), "eu") for name in ("a", "b", "c", "both", "both", "both")]
+
+    def take(runner: Runner) -> Ownership | None:
+        together.wait()
+        try:
+            return claim(tables, [[runner]])[0]
+        except AlreadyOwnedError:
+            return None
+
+    with ThreadPoolExecutor(6) as pool:
+        taken = [owned for owned in pool.map(take, wanted) if owned is not None]
+    assert sorted(str(owned) for owned in taken if owned.still_owns()) == sorted({runner.name for runner in wanted})
+    assert len({owned.generation for owned in taken}) == len(taken)
+    release(taken)
 
 
 def test_a_plan_made_before_a_takeover_and_run_after_it_fails(linked: World) -> None:
