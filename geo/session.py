@@ -52,6 +52,8 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     # Default 0: rows are sorted by a table's partition columns before they are written, here by publish_date, which most appends
     # have one of. So many dates are written side by side instead; more are sorted as before.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
+    # Default true: a batch is held while it is counted and written. Packing bodies, which seldom repeat, is most of that work.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Spark's own pattern does not cover Azure account keys, SAS tokens and JAAS lines: they would show in the UI.
     "spark.redaction.regex": (
         r"(?i)secret|passw(or)?d|token|credential|access[.]?key|account[.]key|azure[.]sas|[?&]sig=|sasl[.]jaas"

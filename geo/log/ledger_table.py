@@ -206,11 +206,7 @@ class LedgerTable:
 
     def taken(self, ids: Collection[int]) -> set[int]:
         """Those of the ids that a ledger of the cluster has already."""
-        rows = self._journal.rows()
-        if rows is None:
-            return set()
-        found = rows.where(f"ledger_id IN ({', '.join(map(str, ids))})").select("ledger_id").distinct()
-        return {row["ledger_id"] for row in found.collect()}
+        return self._journal.values("ledger_id", ids)
 
 
 def _progress(rows: list[Row]) -> Progress:

@@ -121,7 +121,9 @@ def publish_json_lines(
     topic = _of_users(topic)
     tables = connect(spark, config.cluster(cluster))
     publisher = Publisher(tables, config, topic, producer)
-    frame = spark.readStream.format(jsonl.FORMAT).option("path", path).option("batchBytes", batch_bytes).load()
+    span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-batch_bytes // spark.sparkContext.defaultParallelism))
+    options = {"path": path, "batchBytes": str(batch_bytes), "spanBytes": str(span_bytes)}
+    frame = spark.readStream.format(jsonl.FORMAT).options(**options).load()
     identity = by_columns("_geo_file", "_geo_line")
     return PublishStream(
         publisher, lambda _: frame, trigger, identity=identity, rejects=rejects, reject_keys=("file", "line"), take_over=take_over

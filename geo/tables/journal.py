@@ -5,7 +5,7 @@ Nothing is overwritten, so writers never wait for each other. Off their path som
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import reduce
@@ -63,6 +63,16 @@ class Journal:
                 if subject not in last or self._schema.place(one) >= self._schema.place(last[subject]):
                     last[subject] = one
         return [Row(*names)(*one.values()) for one in last.values()]
+
+    def values(self, column: str, among: Collection[int]) -> set[int]:
+        """Those of the numbers that any row ever appended has in this column. On a local disk without a Spark job."""
+        if not self.exists():
+            return set()
+        folder = self._table.log_folder
+        if folder is not None and (small := read_small(folder, (column,))) is not None:
+            return {row[column] for row in small}.intersection(among)
+        there = self._table.read().select(column).where(F.col(column).isin(list(among))).distinct()
+        return {row[column] for row in there.collect()}
 
     def _newest_of(self, rows: DataFrame) -> DataFrame:
         """Of the rows of each subject the last. Columns as `rows`."""

@@ -70,9 +70,10 @@ def _path(add: dict[str, Any]) -> str:
 
 
 def _rows(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    table = pq.ParquetFile(file).read()
-    if not set(columns) & set(table.column_names):
+    found = pq.ParquetFile(file)
+    if not set(columns) & set(found.schema_arrow.names):
         raise _TooMuchError  # they have other names in the files
+    table = found.read(columns=list(columns))
     values = {name: _values(table[name]) if name in table.column_names else [None] * len(table) for name in columns}
     for number in range(len(table)):
         yield {name: values[name][number] for name in columns}

@@ -92,7 +92,10 @@ def test_of_claims_at_the_same_moment_one_owns_and_no_two_share_a_generation(
     if not has_lock:
         monkeypatch.setattr(ClusterTables, "lock_folder", None)
     tables, together = linked.tables("eu"), threading.Barrier(6)
-    wanted = [origin_runner("us", Topic.parse(f"shop/web/{name}"), "eu") for name in ("a", "b", "c", "both", "both", "both")]
+    wanted = [
+        origin_runner("us", Topic.parse(f"persistent://shop/web/{name}"), "eu")
+        for name in ("a", "b", "c", "both", "both", "both")
+    ]
 
     def take(runner: Runner) -> Ownership | None:
         together.wait()

@@ -1,21 +1,17 @@
-"""JSON lines as a stream: a PySpark data source that knows file and line number of every row, and the parser of a line.
+"""JSON lines as a stream: a PySpark data source that knows file and line number of every row.
 
-One line is one message: an object with `key`, `payload` (text) or `payload_base64`, `properties`, `replicate_to`,
-`event_time` (ISO 8601, UTC if it says nothing). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files;
+One line is one message (geo.log.sources.json_line). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files;
 new files, and lines that are added at the end of a file, are picked up. A file that was changed below what was read stops
 the stream.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from geo.errors import SourceChangedError, UsageError
+from geo.log.sources.json_line import MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
 
 log = logging.getLogger(__name__)
 
@@ -37,125 +34,16 @@ SCHEMA = (
 BATCH_BYTES = 256 * 1024 * 1024
 """Of all files together, per micro-batch: some hundred thousand messages, a commit of some seconds."""
 
-SPAN_BYTES = 16 * 1024 * 1024
-"""Of a file, read by one task: large files are read by several."""
-
-MAX_LINE_BYTES = 16 * 1024 * 1024
-"""A payload of the largest size in base64, with room for the rest. A longer line is rejected without being parsed."""
+LEAST_SPAN_BYTES = 16 * 1024 * 1024
+"""Of a file, read by one task: a large one is read by several, as many as there are cores, but not in smaller parts."""
 
 _FINGERPRINT_BYTES = 4096
 _CHUNK_BYTES = 1024 * 1024
 _ROWS_PER_BLOCK = 2_000
 _ENDINGS = (".jsonl", ".json", ".ndjson")
 
-_ARROW = pa.schema(
-    [
-        ("_geo_file", pa.string()),
-        ("_geo_line", pa.int64()),
-        ("key", pa.string()),
-        ("payload", pa.binary()),
-        ("properties", pa.map_(pa.string(), pa.string())),
-        ("replicate_to", pa.list_(pa.string())),
-        ("event_time", pa.timestamp("us", tz="UTC")),
-        ("_geo_error", pa.string()),
-    ]
-)
-
-# -- one line --------------------------------------------------------------------------------------------------------
-
-
-def parse_line(line: bytes) -> dict[str, Any]:
-    """The fields of one message. Raises ValueError with a reason fit for the rejects file: it never quotes the payload."""
-    if len(line) > MAX_LINE_BYTES:
-        raise ValueError(f"line has {len(line)} bytes, the limit is {MAX_LINE_BYTES}")
-    try:
-        fields = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
-    except RecursionError:
-        raise ValueError("not JSON: nested too deeply") from None
-    if not isinstance(fields, dict):
-        raise ValueError(f"a line must be an object, this is {_kind(fields)}")
-    if unknown := sorted(set(fields) - set(_FIELDS)):
-        raise ValueError(f"unknown field {unknown[0][:100]!r}; known are {', '.join(_FIELDS)}")
-    for name, value in fields.items():
-        if value is not None:
-            _FIELDS[name](name, value)
-    if fields.get("payload") is not None and fields.get("payload_base64") is not None:
-        raise ValueError("has both payload and payload_base64; give one")
-    return {
-        "key": fields.get("key"),
-        "payload": _payload(fields),
-        "properties": fields.get("properties"),
-        "replicate_to": fields.get("replicate_to"),
-        "event_time": _time(fields.get("event_time")),
-    }
-
-
-def _payload(fields: Mapping[str, Any]) -> bytes | None:
-    if fields.get("payload_base64") is not None:
-        try:
-            return base64.b64decode(fields["payload_base64"], validate=True)
-        except (binascii.Error, ValueError):
-            raise ValueError("payload_base64 is not base64") from None
-    payload = fields.get("payload")
-    return None if payload is None else _text("payload", payload)
-
-
-def _text(name: str, value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, this is {_kind(value)}")
-    try:
-        return value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} has half of a surrogate pair, which is no text") from None
-
-
-def _map(name: str, value: Any) -> None:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} must be an object of strings, this is {_kind(value)}")
-    for key, item in value.items():
-        _text(f"a key of {name}", key)
-        if item is not None:
-            _text(f"a value of {name}", item)
-
-
-def _list(name: str, value: Any) -> None:
-    if not isinstance(value, list):
-        raise ValueError(f"{name} must be a list of cluster names, this is {_kind(value)}")
-    for item in value:
-        if item is not None:
-            _text(f"an element of {name}", item)
-
-
-def _time(value: Any) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        time = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    except (ValueError, AttributeError):
-        raise ValueError("event_time must be ISO 8601, such as 2013-01-01T05:15:00Z") from None
-    return time.replace(tzinfo=time.tzinfo or timezone.utc)
-
-
-_FIELDS: dict[str, Callable[[str, Any], object]] = {
-    "key": _text,
-    "payload": _text,
-    "payload_base64": _text,
-    "properties": _map,
-    "replicate_to": _list,
-    "event_time": lambda _, value: _time(value),
-}
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return names.get(type(value), "null")
-
-
-# -- files -----------------------------------------------------------------------------------------------------------
+_PLACE = (("_geo_file", pa.string()), ("_geo_line", pa.int64()))
+_ARROW = pa.schema([*_PLACE, *((f"_geo_{field.name}" if field.name == "error" else field.name, field.type) for field in MESSAGE)])
 
 
 def open_path(path: str) -> tuple[fs.FileSystem, str]:
@@ -195,8 +83,8 @@ class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     that was replaced from one that grew. A last line without its newline is waited for; with the available-now trigger it is
     taken if it is a whole message, and else left for a later run."""
 
-    def __init__(self, path: str, batch_bytes: int) -> None:
-        self._path, self._batch_bytes = path, batch_bytes
+    def __init__(self, path: str, batch_bytes: int, span_bytes: int) -> None:
+        self._path, self._batch_bytes, self._span_bytes = path, batch_bytes, span_bytes
         self._end: dict[str, int] | None = None
         self._left: set[str] = set()
         """Files of which it was said that their last line is left for later."""
@@ -257,7 +145,7 @@ class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spans: list[InputPartition] = []
         for file, (stop, _, _) in sorted(end.items()):
             position, lines, _ = start.get(file, (0, 0, ""))
-            if stop - position > SPAN_BYTES:
+            if stop - position > self._span_bytes:
                 spans += self._split(file, position, stop, lines + 1)
             elif stop > position:
                 spans.append(FileSpan(file, position, stop, lines + 1))
@@ -269,7 +157,7 @@ class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with system.open_input_file(file) as stream:
             line -= _is_inside_a_line(stream, position)  # from here on the number of the line at `position`, whole or not
             while position < stop:
-                end, count, has_tail = _whole_lines(stream, position, min(stop, position + SPAN_BYTES), stop)
+                end, count, has_tail = _whole_lines(stream, position, min(stop, position + self._span_bytes), stop)
                 end = stop if has_tail else end
                 yield FileSpan(file, position, end, line + _is_inside_a_line(stream, position))
                 position, line = end, line + count
@@ -277,23 +165,17 @@ class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FileSpan)
         system, _ = open_path(self._path)
-        rows: list[dict[str, Any]] = []
         with system.open_input_file(partition.file) as stream:
             first = partition.line - _is_inside_a_line(stream, partition.start)
-            for number, line in enumerate(_lines(stream, partition.start, partition.end), first):
-                if line.strip():
-                    rows.append({"_geo_file": partition.file, "_geo_line": number, **_parsed(line)})
-                if len(rows) == _ROWS_PER_BLOCK:
-                    yield pa.RecordBatch.from_pylist(rows, _ARROW)
-                    rows = []
-        yield pa.RecordBatch.from_pylist(rows, _ARROW)
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    try:
-        return parse_line(line)
-    except ValueError as error:
-        return {"_geo_error": str(error)}
+            numbered = (
+                (number, line)
+                for number, line in enumerate(_lines(stream, partition.start, partition.end), first)
+                if line.strip()
+            )
+            while block := list(islice(numbered, _ROWS_PER_BLOCK)):
+                numbers, lines = zip(*block, strict=True)
+                place = [pa.repeat(pa.scalar(partition.file), len(block)), pa.array(numbers, pa.int64())]
+                yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines).columns], schema=_ARROW)
 
 
 def _fingerprint(stream: pa.NativeFile, position: int) -> str:
@@ -356,7 +238,7 @@ def _lines(stream: pa.NativeFile, start: int, end: int) -> Iterator[bytes]:
 
 
 class JsonLinesSource(DataSource):
-    """`spark.readStream.format("geo_jsonl").load(path)`, columns as in SCHEMA."""
+    """`spark.readStream.format("geo_jsonl")` with the options `path`, `batchBytes` and `spanBytes`, columns as in SCHEMA."""
 
     @classmethod
     def name(cls) -> str:
@@ -366,4 +248,5 @@ class JsonLinesSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> JsonLinesReader:
-        return JsonLinesReader(self.options["path"], int(self.options.get("batchBytes", BATCH_BYTES)))
+        options = self.options
+        return JsonLinesReader(options["path"], int(options["batchBytes"]), int(options["spanBytes"]))
