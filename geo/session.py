@@ -49,6 +49,8 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     # Default false: a commit whose answer was lost on the way from an object store meets its own file, takes it for another
     # writer's, and lands a second time.
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+    # Default false: on plain S3 with one driver Delta lists all of a log at each look, 1,000 files a request; with it only what is new.
+    "spark.hadoop.delta.enableFastS3AListFrom": "true",
     # Default 0: rows are sorted by a table's partition columns before they are written, here by publish_date, which most appends
     # have one of. So many dates are written side by side instead; more are sorted as before.
     "spark.sql.maxConcurrentOutputFileWriters": "16",

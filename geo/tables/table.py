@@ -16,7 +16,16 @@ from operator import or_
 from pathlib import Path
 from typing import TypeVar
 
-from delta.exceptions import DeltaConcurrentModificationException
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -57,6 +66,22 @@ _PAGE = 500
 """Commits that one Spark job reads where they cannot be opened by this process."""
 
 _INFO_TEXTS = ("operation", "txnId", "timestamp", "inCommitTimestamp", "userName")
+_CONFLICTS = (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+"""By which Delta refuses a commit because of another one: no two have a base in common. Some come without their class, others without
+their condition."""
+
+_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+"""How those begin."""
+
 _INFO_OBJECTS = ("operationParameters", "operationMetrics")
 """What is read of a `commitInfo` beside its userMetadata."""
 
@@ -386,10 +411,8 @@ class Table:
             with self._locked():
                 try:
                     return action()
-                except DeltaConcurrentModificationException as error:
-                    conflict: Exception = error
                 except PySparkException as error:
-                    if error.getCondition() not in ("DELTA_METADATA_CHANGED", "DELTA_CONCURRENT_APPEND"):
+                    if not (isinstance(error, _CONFLICTS) or (error.getCondition() or "").startswith(_CONDITIONS)):
                         raise
                     conflict = error
             log.info("%s: another commit came between, trying again: %s", self, first_line(conflict))
