@@ -85,10 +85,11 @@ def prepared(rows: DataFrame, columns: StructType, cluster: str) -> DataFrame:
 
     `replicate_to` is sorted, without repeats and without the own cluster, so that equal aims share a ledger (L4, L5).
     """
-    wanted = [f for f in columns if f.name in _TYPES] + user_columns(columns)
-    rows = rows.withColumns({f.name: F.lit(None).cast(f.dataType) for f in wanted if f.name not in rows.columns})
-    rows = rows.withColumns({name: F.col(name).cast(kind) for name, kind in _TYPES.items()})
-    return rows.withColumn("replicate_to", F.array_sort(F.array_remove(F.array_distinct("replicate_to"), cluster)))
+    given = set(rows.columns)
+    own = {f.name: F.lit(None).cast(f.dataType) for f in user_columns(columns) if f.name not in given}
+    envelope = {name: (F.col(name) if name in given else F.lit(None)).cast(kind) for name, kind in _TYPES.items()}
+    to = F.array_sort(F.array_remove(F.array_distinct(envelope["replicate_to"]), cluster))
+    return rows.withColumns({**own, **envelope, "replicate_to": to})  # in one step: each is a plan that Spark analyses
 
 
 def row_error(cluster: str, routes: Mapping[str, tuple[str, ...] | None]) -> Column:

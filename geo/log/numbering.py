@@ -54,6 +54,16 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that is not published. `offset` is its place in its source, as text."""
+
+    source: str
+    offset: tuple[str, ...]
+    reason: str
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Writer:
     """What every row of a batch has in common: where and by whom it is written, and the log's columns."""
 
@@ -63,16 +73,20 @@ class Writer:
 
 
 def numbering(
-    tagged: DataFrame, identity: Identity, writer: Writer, held: list[DataFrame], *, may_be_few: bool
+    tagged: DataFrame, identity: Identity, writer: Writer, held: list[DataFrame], *, was_few: bool | None
 ) -> OnSpark | OnDriver:
-    """`tagged` has the log's columns, SOURCE, OFFSET, HASH, ERROR and PUBLISHED, and is persisted. `may_be_few`: it is worth a look
-    whether they are."""
-    if may_be_few and not user_columns(writer.columns):
+    """`tagged` has the log's columns, SOURCE, OFFSET, HASH, ERROR and PUBLISHED. `was_few`: whether the batch before was of
+    few rows, so that this one may be, and need not be held to be looked at. What is to be unpersisted afterwards is added to `held`."""
+    if not was_few:
+        held.append(tagged.persist())
+    if was_few is not False and not user_columns(writer.columns):
         taken = (SOURCE, OFFSET, HASH, ERROR, PUBLISHED, "replicate_to", "event_time", "key", "payload", "properties")
         head = fetch_if_small(tagged.select(*taken, identity.as_text(F.col(OFFSET)).alias(_TEXT)))
         if head is not None:
             with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
                 return OnDriver(tagged, head, identity, writer)
+    if was_few:
+        held.append(tagged.persist())
     return OnSpark(tagged, identity, writer, held)
 
 
@@ -116,6 +130,13 @@ class OnSpark:
     def groups(self) -> list[Group]:
         self._parts = self._count(self._tagged, by_partition=not self._identity.is_scattered)
         return _merged((Group(p.key, p.bad, p.published, p.rows, p.last_text, p.hash), _ordered(p.last)) for p in self._parts)
+
+    def rejected(self, most: int | None = None) -> list[Rejected]:
+        """The new rows that are bad, all or some of them."""
+        text = self._identity.as_text(F.col(OFFSET)).alias(_TEXT)
+        bad = self._tagged.where(F.col(ERROR).isNotNull() & ~F.col(PUBLISHED)).select(SOURCE, text, ERROR, "key")
+        rows = (bad if most is None else bad.limit(most)).collect()
+        return [Rejected(row[SOURCE], tuple(row[_TEXT]), row[ERROR], row["key"]) for row in rows]
 
     def entries(self, batch: Batch) -> DataFrame:
         """The new rows as they stand in the log. This, or evaluating what it returns, raises an error for which `is_repeated` if two rows
@@ -260,7 +281,7 @@ class OnDriver:
 
     def __init__(self, tagged: DataFrame, head: pa.Table, identity: Identity, writer: Writer) -> None:
         self._spark, self._head, self._identity, self._writer = tagged.sparkSession, head, identity, writer
-        listed = head.select([SOURCE, OFFSET, HASH, ERROR, PUBLISHED, "replicate_to", _TEXT]).to_pylist()
+        listed = head.select([SOURCE, OFFSET, HASH, ERROR, PUBLISHED, "replicate_to", "key", _TEXT]).to_pylist()
         self._keys = [LedgerKey.of(row[SOURCE], row["replicate_to"]) for row in listed]
         self._offsets = [_ordered(row[OFFSET].values()) for row in listed]
         self._rows = listed
@@ -270,6 +291,11 @@ class OnDriver:
             (Group(key, row[ERROR] is not None, row[PUBLISHED], 1, tuple(row[_TEXT].values()), row[HASH]), offset)
             for key, row, offset in zip(self._keys, self._rows, self._offsets, strict=True)
         )
+
+    def rejected(self, most: int | None = None) -> list[Rejected]:
+        """The new rows that are bad, all or some of them."""
+        bad = [row for row in self._rows if row[ERROR] is not None and not row[PUBLISHED]]
+        return [Rejected(row[SOURCE], tuple(row[_TEXT].values()), row[ERROR], row["key"]) for row in bad[:most]]
 
     def entries(self, batch: Batch) -> DataFrame:
         """The new rows as they stand in the log. Raises an error for which `is_repeated` if two are one."""

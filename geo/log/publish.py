@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from geo.config.model import Config
 from geo.config.secret import Secret
 from geo.errors import UnsafeError, UsageError
 from geo.log.ledgers import SourceEnd
+from geo.log.numbering import Rejected
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import Identity, by_batch, by_columns, by_id, by_order
 from geo.log.sources import jsonl, kafka
@@ -277,23 +278,23 @@ class PublishStream:
         identity = self._identity or by_batch(batch_id)
         self._publisher.publish(rows, identity, lambda bad: self._write_rejects(bad, batch_id))
 
-    def _write_rejects(self, bad: list[Row], batch_id: int) -> None:
+    def _write_rejects(self, bad: list[Rejected], batch_id: int) -> None:
         """A file per batch, so that a replay writes the same file again and no reject is told twice."""
         source, offset = self._reject_keys
         lines = [
             json.dumps(
-                {source: row["source"], offset: int(row["offset"][0]), **self._told_apart(row), "reason": row["reason"]},
+                {source: row.source, offset: int(row.offset[0]), **self._told_apart(row), "reason": row.reason},
                 ensure_ascii=False,
             )
-            for row in sorted(bad, key=lambda row: (row["source"], int(row["offset"][0]), row["key"] or ""))
+            for row in sorted(bad, key=lambda row: (row.source, int(row.offset[0]), row.key or ""))
         ]
         self.rejects_file = f"{self._rejects}/batch-{batch_id:06d}.jsonl"
         self._publisher.tables.files.replace(self.rejects_file, lines)
         log.warning("%s: %d rows were rejected, see %s", self._publisher.topic, len(bad), self.rejects_file)
 
-    def _told_apart(self, row: Row) -> dict[str, str | None]:
+    def _told_apart(self, row: Rejected) -> dict[str, str | None]:
         """What tells the rows of one batch apart where their source does not number them: the beginning of the key."""
-        return {"key": row["key"] and row["key"][:200]} if self._identity is None else {}
+        return {"key": row.key and row.key[:200]} if self._identity is None else {}
 
     def _check_checkpoint(self, spark: SparkSession) -> None:
         """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it:

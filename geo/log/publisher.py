@@ -13,7 +13,7 @@ from functools import partial, reduce
 from operator import xor
 from typing import cast
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -25,8 +25,8 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledger_writer import RECORD_INTERVAL_S, LedgerWriter
 from geo.log.ledgers import Batch, Counted, LedgerKey, SourceEnd
-from geo.log.numbering import Group, OnDriver, OnSpark, Writer, is_other_rows, is_repeated, numbering
-from geo.log.source_identity import OFFSET, PUBLISHED, SOURCE, Identity
+from geo.log.numbering import Group, OnDriver, OnSpark, Rejected, Writer, is_other_rows, is_repeated, numbering
+from geo.log.source_identity import Identity
 from geo.log.topics import create_topic, partitions, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
@@ -71,8 +71,8 @@ class Publisher:
         self.total = Published()
         self._clock = clock or now_us
         self._routes_read_at = -math.inf
-        self._may_be_few = True
-        """The last batch had few rows."""
+        self._was_few: bool | None = None
+        """The last batch had few rows; None before the first."""
 
     # -- start and stop ------------------------------------------------------------------------------------------
 
@@ -126,30 +126,30 @@ class Publisher:
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    def publish(self, rows: DataFrame, identity: Identity, on_rejected: Callable[[list[Row]], None] | None = None) -> Published:
+    def publish(
+        self, rows: DataFrame, identity: Identity, on_rejected: Callable[[list[Rejected]], None] | None = None
+    ) -> Published:
         """Publish the rows that are not yet published, in one commit.
 
-        `rows` may bring a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected` as
-        (source, offset, reason, key); without it one bad row refuses the whole batch.
+        `rows` may bring a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad row refuses the whole batch.
         Raises UsageError for bad rows; SourceChangedError if the rows below the end are not those that were published, or the log is
         not what it was; UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
         """
         if time.monotonic() - self._routes_read_at >= ROUTES_INTERVAL_S:
             self._read_routes()
-        own = row_error(self.tables.cluster.name, self._routes)
-        error = F.coalesce(F.col(ERROR), own) if ERROR in rows.columns else own
+        error = F.coalesce(F.col(ERROR), self._error) if ERROR in rows.columns else self._error
         ready = prepared(rows, self.columns, self.tables.cluster.name).withColumn(ERROR, error)
-        tagged = identity.mark_published(self.tables.spark, identity.tag(ready, self.columns), self.sources).persist()
-        held, writer = [tagged], Writer(self.tables.cluster.name, self.producer, self.columns)
+        tagged = identity.mark_published(self.tables.spark, identity.tag(ready, self.columns), self.sources)
+        held, writer = list[DataFrame](), Writer(self.tables.cluster.name, self.producer, self.columns)
         try:
-            numbered = numbering(tagged, identity, writer, held, may_be_few=self._may_be_few)
+            numbered = numbering(tagged, identity, writer, held, was_few=self._was_few)
             groups = numbered.groups()
             self._check_below(groups, identity)
             fresh = [g for g in groups if not g.published]
             rejected = sum(g.rows for g in fresh if g.bad)
             if rejected:
-                self._reject(tagged, identity, rejected, on_rejected)
-            self._may_be_few = sum(g.rows for g in groups) <= FEW
+                self._reject(numbered, rejected, on_rejected)
+            self._was_few = sum(g.rows for g in groups) <= FEW
             result = Published(sum(g.rows for g in fresh if not g.bad), rejected, sum(g.rows for g in groups if g.published))
             if result.rows:
                 self._commit(numbered, identity, fresh)
@@ -198,11 +198,11 @@ class Publisher:
             raise
 
     def _read_routes(self) -> None:
-        """Derive the hubs on the way to every other cluster, under this cluster's current topic policy."""
+        """Derive the hubs on the way to every other cluster, under this cluster's current topic policy, and what is refused by them."""
         cluster = self.tables.cluster.name
         local = {cluster: replication_clusters(self.tables, self.topic)}
         others = [name for name in self.config.clusters if name != cluster]
-        self._routes = {name: self.config.hubs(cluster, name, self.topic, local) for name in others}
+        self._error = row_error(cluster, {name: self.config.hubs(cluster, name, self.topic, local) for name in others})
         self._routes_read_at = time.monotonic()
 
     def _check_below(self, groups: Sequence[Group], identity: Identity) -> None:
@@ -222,12 +222,9 @@ class Publisher:
                     "other ones under another producer name or publish_id."
                 )
 
-    def _reject(self, tagged: DataFrame, identity: Identity, count: int, on_rejected: Callable[[list[Row]], None] | None) -> None:
-        bad = tagged.where(F.col(ERROR).isNotNull() & ~F.col(PUBLISHED)).select(
-            F.col(SOURCE).alias("source"), identity.as_text(F.col(OFFSET)).alias("offset"), F.col(ERROR).alias("reason"), "key"
-        )
+    def _reject(self, numbered: OnSpark | OnDriver, count: int, on_rejected: Callable[[list[Rejected]], None] | None) -> None:
         if on_rejected is not None:
-            on_rejected(bad.orderBy("source").collect())
+            on_rejected(numbered.rejected())
             return
-        examples = [f"- row {', '.join(map(str, row['offset']))}: {row['reason']}" for row in bad.limit(3).collect()]
+        examples = [f"- row {', '.join(row.offset)}: {row.reason}" for row in numbered.rejected(3)]
         raise UsageError(f"{self.topic}: nothing was published, {count} rows cannot be:\n" + "\n".join(examples))

@@ -73,9 +73,10 @@ class Identity:
     def tag(self, rows: DataFrame, columns: StructType) -> DataFrame:
         """`rows` with the columns SOURCE (string), OFFSET (struct) and HASH, of the `columns` that get into the log as well."""
         offset = F.struct(*(c.alias(f"o{i}") for i, c in enumerate(self.offsets)))
-        tagged = rows.withColumn(SOURCE, self.source).withColumn(OFFSET, offset)
+        place = {SOURCE: self.source, OFFSET: offset}
         if not self.gapless:
-            return tagged.withColumn(HASH, F.lit(0).cast("bigint"))
+            return rows.withColumns({**place, HASH: F.lit(0).cast("bigint")})
+        tagged = rows.withColumns(place)
         given = [field for field in columns if field.name in tagged.columns]
         return tagged.withColumn(HASH, _hash({SOURCE: F.col(SOURCE), OFFSET: self.as_text(F.col(OFFSET))}, given))
 

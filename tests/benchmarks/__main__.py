@@ -108,7 +108,7 @@ def kafka(spark: SparkSession, folder: Path, records: int, seconds: float) -> No
             mirror.wait()
         print(f"  MirrorMaker 2, broker to broker: {copied * mb / took:.0f} MB/s of {records:,} x 1 KB", flush=True)
         print(f"  at 200 a second, record to consumer of the other broker: {_percentiles('MM2', theirs, 'records')}", flush=True)
-        took, published = bench.published(records, records // 10)
+        took, published = bench.published(records)
         print(f"  delta-geo, broker to log: {published * mb / took:.0f} MB/s", end="", flush=True)
         took = bench.replicated(records)
         print(f"; log to the other region's log, a link's start included: {records * mb / took:.0f} MB/s", flush=True)
@@ -177,7 +177,7 @@ def main() -> None:
         spark = session("delta-geo benchmarks", master="local[2]")
         for which in args.which or ("throughput", "latency", "age"):
             if which == "kafka":
-                kafka(spark, Path(folder) / which, 400_000 // part, 60.0 / part)
+                kafka(spark, Path(folder) / which, 1_000_000 // part, 60.0 / part)
                 continue
             if which == "publish":
                 publish(PublishBench(spark, Path(folder) / which, 500_000 // part), 3 if part == 1 else 2)

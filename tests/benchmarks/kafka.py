@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
 from geo.log.publish import publish_kafka
+from geo.log.sources.kafka import BATCH_ROWS
 from geo.names import Topic
 from geo.replication.replicator import Replicator
 from tests.benchmarks.bench import commits
@@ -122,11 +123,13 @@ class KafkaBench:
 
     # -- delta-geo -------------------------------------------------------------------------------------------------
 
-    def published(self, records: int, batch_rows: int) -> tuple[float, int]:
-        """Seconds from the first commit in the log of us to the last, and how many records came in that time."""
+    def published(self, records: int) -> tuple[float, int]:
+        """Seconds from the first commit in the log of us to the last, and how many records came in that time. In five batches at least,
+        none larger than usual."""
         topic = self.messages("backlog")
+        rows = min(BATCH_ROWS, records // 5)
         stream = publish_kafka(
-            self.spark, self.a.bootstrap, "bench-backlog", topic, config=self.world.config, cluster="us", batch_rows=batch_rows
+            self.spark, self.a.bootstrap, "bench-backlog", topic, config=self.world.config, cluster="us", batch_rows=rows
         )
         stream.await_termination()
         assert stream.published.rows == records

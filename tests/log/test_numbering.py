@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
+from geo.log.numbering import Rejected
 from geo.log.publisher import Publisher
 from geo.log.source_identity import HASH, by_columns, by_order
 from geo.tables import small_batch
@@ -57,7 +58,7 @@ def test_rows_that_are_other_ones_when_they_are_written_publish_nothing(world: W
     for other in [*OTHER.values(), PLANNED]:
         source.write_text(json.dumps(PLANNED))
 
-        def changed(_: list[Row], other: list[tuple[str, int]] = other) -> None:
+        def changed(_: list[Rejected], other: list[tuple[str, int]] = other) -> None:
             source.write_text(json.dumps(other))
             world.spark.catalog.clearCache()
 

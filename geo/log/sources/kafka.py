@@ -11,7 +11,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,7 +24,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from geo.errors import RetryableError, SourceChangedError, UsageError
-from geo.times import from_us
 
 log = logging.getLogger(__name__)
 
@@ -287,19 +286,33 @@ def _shares(left: Mapping[int, int], total: int) -> dict[int, int]:
     return {partition: max(1, rows * total // waiting) if rows else 0 for partition, rows in left.items()}
 
 
-def _block(records: Iterable[Any]) -> pa.RecordBatch:
-    columns: list[list[Any]] = [[], [], [], [], [], []]
+def _block(records: Sequence[Any]) -> pa.RecordBatch:
+    """Records of one partition, one at least. Column by column: a dict and a time a record were two thirds of a read."""
+    topic, partition, number = records[0].topic, records[0].partition, str(records[0].partition)
+    keys: list[str | None] = []
+    names: list[str] = []
+    values: list[str] = []
+    ends = [0]
     for record in records:
-        key, properties = _text_key(record.key)
-        properties |= _headers(record.headers)
-        properties |= {"kafka.topic": record.topic, "kafka.partition": str(record.partition), "kafka.offset": str(record.offset)}
-        columns[0].append(source_name(record.topic, record.partition))
-        columns[1].append(record.offset)
-        columns[2].append(key)
-        columns[3].append(record.value)
-        columns[4].append(list(properties.items()))
-        columns[5].append(None if record.timestamp < 0 else from_us(record.timestamp * 1000))
-    return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW)
+        key, more = _text_key(record.key)
+        keys.append(key)
+        if record.headers:
+            more |= _headers(record.headers)
+        if more:
+            names += more.keys()
+            values += more.values()
+        names += ("kafka.topic", "kafka.partition", "kafka.offset")
+        values += (topic, number, str(record.offset))
+        ends.append(len(names))
+    columns = [
+        pa.repeat(source_name(topic, partition), len(records)),
+        pa.array([record.offset for record in records], pa.int64()),
+        pa.array(keys, pa.string()),
+        pa.array([record.value for record in records], pa.binary()),
+        pa.MapArray.from_arrays(pa.array(ends, pa.int32()), pa.array(names), pa.array(values)),
+        pa.array([None if r.timestamp < 0 else r.timestamp * 1000 for r in records], pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW)
 
 
 def _text_key(key: bytes | None) -> tuple[str | None, dict[str, str]]:
