@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from delta import exceptions as delta
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
@@ -19,12 +20,31 @@ SPARK_ERRORS = (PySparkException, Py4JError)
 FAULTS = (GeoError, *SPARK_ERRORS, OSError)
 """What fails of all that this program works with. Any other exception is a fault of this program, or of a user's function."""
 
+_CONFLICTS = (
+    delta.ConcurrentAppendException,
+    delta.ConcurrentDeleteDeleteException,
+    delta.ConcurrentDeleteReadException,
+    delta.ConcurrentTransactionException,
+    delta.ConcurrentWriteException,
+    delta.DeltaConcurrentModificationException,
+    delta.MetadataChangedException,
+    delta.ProtocolChangedException,
+)
+_CONFLICT_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+"""How the conditions of conflicts begin."""
+
 _RAISED = re.compile(r"^geo\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 def of_spark(error: BaseException) -> bool:
     """Whether Spark or Delta raised it."""
     return isinstance(error, SPARK_ERRORS)
+
+
+def is_conflict(error: PySparkException) -> bool:
+    """Whether Delta refused a commit because of another one; nothing of it landed. Delta's classes for that have no base in common, and
+    some errors come without their class, others without their condition."""
+    return isinstance(error, _CONFLICTS) or (error.getCondition() or "").startswith(_CONFLICT_CONDITIONS)
 
 
 def may_pass(error: BaseException) -> bool:

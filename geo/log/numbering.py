@@ -85,7 +85,7 @@ def numbering(
         if head is not None:
             with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
                 return OnDriver(tagged, head, identity, writer)
-    if was_few:
+    if not held:
         held.append(tagged.persist())
     return OnSpark(tagged, identity, writer, held)
 

@@ -131,7 +131,8 @@ class Publisher:
     ) -> Published:
         """Publish the rows that are not yet published, in one commit.
 
-        `rows` may bring a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad row refuses the whole batch.
+        `rows` may bring a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad row
+        refuses the whole batch.
         Raises UsageError for bad rows; SourceChangedError if the rows below the end are not those that were published, or the log is
         not what it was; UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
         """

@@ -16,16 +16,6 @@ from operator import or_
 from pathlib import Path
 from typing import TypeVar
 
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -34,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructField, StructType
 
 from geo.errors import RetryableError, SchemaError
+from geo.faults import is_conflict
 from geo.session import own_session
 from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
@@ -66,22 +57,6 @@ _PAGE = 500
 """Commits that one Spark job reads where they cannot be opened by this process."""
 
 _INFO_TEXTS = ("operation", "txnId", "timestamp", "inCommitTimestamp", "userName")
-_CONFLICTS = (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-"""By which Delta refuses a commit because of another one: no two have a base in common. Some come without their class, others without
-their condition."""
-
-_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-"""How those begin."""
-
 _INFO_OBJECTS = ("operationParameters", "operationMetrics")
 """What is read of a `commitInfo` beside its userMetadata."""
 
@@ -412,7 +387,7 @@ class Table:
                 try:
                     return action()
                 except PySparkException as error:
-                    if not (isinstance(error, _CONFLICTS) or (error.getCondition() or "").startswith(_CONDITIONS)):
+                    if not is_conflict(error):
                         raise
                     conflict = error
             log.info("%s: another commit came between, trying again: %s", self, first_line(conflict))

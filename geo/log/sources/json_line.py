@@ -62,7 +62,7 @@ def _parse_plain(lines: Sequence[bytes]) -> pa.RecordBatch | None:
     try:
         found = arrow_json.read_json(
             pa.py_buffer(data), arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1), _PLAIN
-        ).combine_chunks()
+        )
         found.validate(full=True)  # text that is not UTF-8
         times = [None if time is None else _time(time) for time in found["event_time"].to_pylist()]
     except (pa.ArrowInvalid, ValueError):
@@ -70,17 +70,13 @@ def _parse_plain(lines: Sequence[bytes]) -> pa.RecordBatch | None:
     if len(found) != len(lines):
         return None
     columns = {
-        "key": _one(found["key"]),
-        "payload": _one(found["payload"]).cast(pa.binary()),
-        "replicate_to": _one(found["replicate_to"]),
+        "key": found["key"].combine_chunks(),
+        "payload": found["payload"].combine_chunks().cast(pa.binary()),
+        "replicate_to": found["replicate_to"].combine_chunks(),
         "event_time": pa.array(times, MESSAGE.field("event_time").type),
     }
     arrays = [columns.get(field.name, pa.nulls(len(lines), field.type)) for field in MESSAGE]
     return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
