@@ -80,16 +80,15 @@ def check_columns(frame: DataFrame, columns: StructType, dropped: Collection[str
         raise UsageError(f"{topic}: nothing was published:\n" + "\n".join(f"- {finding}" for finding in findings))
 
 
-def prepared(rows: DataFrame, columns: StructType, cluster: str) -> DataFrame:
-    """`rows` with every column the log takes from the producer; what is not given is NULL.
+def prepared(given: Collection[str], columns: StructType, cluster: str) -> dict[str, Column]:
+    """Every column the log takes from the producer, made of the columns that are `given`; what is not given is NULL.
 
     `replicate_to` is sorted, without repeats and without the own cluster, so that equal aims share a ledger (L4, L5).
     """
-    given = set(rows.columns)
     own = {f.name: F.lit(None).cast(f.dataType) for f in user_columns(columns) if f.name not in given}
     envelope = {name: (F.col(name) if name in given else F.lit(None)).cast(kind) for name, kind in _TYPES.items()}
     to = F.array_sort(F.array_remove(F.array_distinct(envelope["replicate_to"]), cluster))
-    return rows.withColumns({**own, **envelope, "replicate_to": to})  # in one step: each is a plan that Spark analyses
+    return {**own, **envelope, "replicate_to": to}
 
 
 def row_error(cluster: str, routes: Mapping[str, tuple[str, ...] | None]) -> Column:

@@ -35,6 +35,7 @@ _TEXT = "_geo_offset_text"
 _IDS = "_geo_ids"
 _REPEATED = "GEO_REPEATED_ORDER"
 _IS_NEW = f"{ERROR} IS NULL AND NOT {PUBLISHED}"
+_TAKEN = (SOURCE, OFFSET, _TEXT, HASH, ERROR, PUBLISHED, "replicate_to", "event_time", "key", "payload", "properties")
 _ORDER = (SOURCE, "replicate_to", OFFSET)
 
 
@@ -80,8 +81,7 @@ def numbering(
     if not was_few:
         held.append(tagged.persist())
     if was_few is not False and not user_columns(writer.columns):
-        taken = (SOURCE, OFFSET, HASH, ERROR, PUBLISHED, "replicate_to", "event_time", "key", "payload", "properties")
-        head = fetch_if_small(tagged.select(*taken, identity.as_text(F.col(OFFSET)).alias(_TEXT)))
+        head = fetch_if_small(tagged.withColumn(_TEXT, identity.text), _TAKEN)
         if head is not None:
             with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
                 return OnDriver(tagged, head, identity, writer)
@@ -133,7 +133,7 @@ class OnSpark:
 
     def rejected(self, most: int | None = None) -> list[Rejected]:
         """The new rows that are bad, all or some of them."""
-        text = self._identity.as_text(F.col(OFFSET)).alias(_TEXT)
+        text = self._identity.text.alias(_TEXT)
         bad = self._tagged.where(F.col(ERROR).isNotNull() & ~F.col(PUBLISHED)).select(SOURCE, text, ERROR, "key")
         rows = (bad if most is None else bad.limit(most)).collect()
         return [Rejected(row[SOURCE], tuple(row[_TEXT]), row[ERROR], row["key"]) for row in rows]
@@ -197,7 +197,7 @@ class OnSpark:
                 F.count("*").alias("rows"),
                 F.min(OFFSET).alias("first"),
                 F.max(OFFSET).alias("last"),
-                self._identity.as_text(F.max(OFFSET)).alias("last_text"),
+                self._identity.last_text.alias("last_text"),
                 F.bit_xor(HASH).alias("hash"),
                 F.count_if(F.col("step") == BEGINS).alias("begins"),
                 F.bool_or(F.col("step") == FALLS).alias("falls"),

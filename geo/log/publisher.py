@@ -91,6 +91,9 @@ class Publisher:
         if not found and (parts := partitions(self.tables, self.topic)):
             raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
         self.columns = found or create_topic(self.tables, self.topic, own)
+        # Made once: a column is a dozen calls into the JVM, and a batch has dozens.
+        self._prepared = prepared(frame.columns, self.columns, self.tables.cluster.name)
+        self._given_error = F.col(ERROR) if ERROR in frame.columns else F.lit(None)
         self._writer = LedgerWriter(
             self.tables, self.config, self.topic, self.producer, log_table, clock=self._clock, take_over=take_over
         )
@@ -138,8 +141,7 @@ class Publisher:
         """
         if time.monotonic() - self._routes_read_at >= ROUTES_INTERVAL_S:
             self._read_routes()
-        error = F.coalesce(F.col(ERROR), self._error) if ERROR in rows.columns else self._error
-        ready = prepared(rows, self.columns, self.tables.cluster.name).withColumn(ERROR, error)
+        ready = rows.withColumns(self._prepared).withColumn(ERROR, self._error)
         tagged = identity.mark_published(self.tables.spark, identity.tag(ready, self.columns), self.sources)
         held, writer = list[DataFrame](), Writer(self.tables.cluster.name, self.producer, self.columns)
         try:
@@ -203,7 +205,8 @@ class Publisher:
         cluster = self.tables.cluster.name
         local = {cluster: replication_clusters(self.tables, self.topic)}
         others = [name for name in self.config.clusters if name != cluster]
-        self._error = row_error(cluster, {name: self.config.hubs(cluster, name, self.topic, local) for name in others})
+        refused = row_error(cluster, {name: self.config.hubs(cluster, name, self.topic, local) for name in others})
+        self._error = F.coalesce(self._given_error, refused)
         self._routes_read_at = time.monotonic()
 
     def _check_below(self, groups: Sequence[Group], identity: Identity) -> None:

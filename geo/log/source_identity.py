@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -53,7 +54,7 @@ HASH = "_geo_hash"
 """Column of what a row contains, as one number; 0 where nobody compares it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Identity:
     """How the rows of one DataFrame are identified.
 
@@ -72,42 +73,52 @@ class Identity:
 
     def tag(self, rows: DataFrame, columns: StructType) -> DataFrame:
         """`rows` with the columns SOURCE (string), OFFSET (struct) and HASH, of the `columns` that get into the log as well."""
-        offset = F.struct(*(c.alias(f"o{i}") for i, c in enumerate(self.offsets)))
-        place = {SOURCE: self.source, OFFSET: offset}
+        tagged = rows.withColumns(self._tags)
         if not self.gapless:
-            return rows.withColumns({**place, HASH: F.lit(0).cast("bigint")})
-        tagged = rows.withColumns(place)
+            return tagged
         given = [field for field in columns if field.name in tagged.columns]
-        return tagged.withColumn(HASH, _hash({SOURCE: F.col(SOURCE), OFFSET: self.as_text(F.col(OFFSET))}, given))
+        return tagged.withColumn(HASH, _hash({SOURCE: F.col(SOURCE), OFFSET: self.text}, given))
+
+    @cached_property
+    def _tags(self) -> dict[str, Column]:
+        offset = F.struct(*(c.alias(f"o{i}") for i, c in enumerate(self.offsets)))
+        return {SOURCE: self.source, OFFSET: offset, HASH: F.lit(0).cast("bigint")}
 
     def encode(self, offset: Sequence[str]) -> str:
         """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of the mark if there
         is one."""
         return json.dumps([*offset, *([self.mark] if self.mark else [])], separators=(",", ":"))
 
-    def as_text(self, offset: Column) -> Column:
-        """The struct of strings that `encode` takes."""
+    @cached_property
+    def text(self) -> Column:
+        """OFFSET as the struct of strings that `encode` takes."""
+        return self._text_of(F.col(OFFSET))
+
+    @cached_property
+    def last_text(self) -> Column:
+        """The greatest OFFSET of a group, as that struct."""
+        return self._text_of(F.max(OFFSET))
+
+    def _text_of(self, offset: Column) -> Column:
         return F.struct(*(offset.getField(f"o{i}").cast("string").alias(f"o{i}") for i in range(len(self.types))))
 
-    def decoded(self, text: Column) -> Column:
-        """The inverse of `encode`, as OFFSET has it."""
-        parts = F.from_json(text, "array<string>")
-        return F.struct(*(parts[i].cast(t).alias(f"o{i}") for i, t in enumerate(self.types)))
+    def _is_below(self, parts: Column) -> Column:
+        """Whether OFFSET is at or below the offset of which these are the parts, an array of strings; not if there is none."""
+        end = F.struct(*(parts[i].cast(t).alias(f"o{i}") for i, t in enumerate(self.types)))
+        return F.coalesce(parts.isNotNull() & (F.col(OFFSET) <= end), F.lit(False))
 
     def mark_published(self, spark: SparkSession, rows: DataFrame, ends: Mapping[str, SourceEnd]) -> DataFrame:
         """`rows` (tagged) with the boolean PUBLISHED: at or below the end of its source partition."""
         if not ends:
             return rows.withColumn(PUBLISHED, F.lit(False))
         if len(ends) <= FEW_ENDS:
-            literals = [part for name, end in ends.items() for part in (F.lit(name), self.decoded(F.lit(end.offset)))]
-            end = F.create_map(*literals)[F.col(SOURCE)]
-            return rows.withColumn(PUBLISHED, F.coalesce(F.col(OFFSET) <= end, F.lit(False)))
-        published = [{"_geo_end_source": name, "_geo_end": end.offset} for name, end in ends.items()]
-        known = rows_frame(spark, {"_geo_end_source": "STRING", "_geo_end": "STRING"}, published)
-        known = known.withColumn("_geo_end", self.decoded(F.col("_geo_end")))
-        joined = rows.join(F.broadcast(known), F.col(SOURCE) == F.col("_geo_end_source"), "left")
-        below = F.coalesce(F.col(OFFSET) <= F.col("_geo_end"), F.lit(False))
-        return joined.withColumn(PUBLISHED, below).drop("_geo_end_source", "_geo_end")
+            known = F.lit(json.dumps({name: json.loads(end.offset) for name, end in ends.items()}))
+            parts = F.from_json(known, "map<string,array<string>>")[F.col(SOURCE)]
+            return rows.withColumn(PUBLISHED, self._is_below(parts))
+        published = [{"_geo_end_source": name, "_geo_end": json.loads(end.offset)} for name, end in ends.items()]
+        frame = rows_frame(spark, {"_geo_end_source": "STRING", "_geo_end": "ARRAY<STRING>"}, published)
+        joined = rows.join(F.broadcast(frame), F.col(SOURCE) == F.col("_geo_end_source"), "left")
+        return joined.withColumn(PUBLISHED, self._is_below(F.col("_geo_end"))).drop("_geo_end_source", "_geo_end")
 
 
 def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None) -> Identity:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import add
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 FEW, LIGHT = 2_000, 16 * 1024
@@ -16,13 +14,14 @@ FEW, LIGHT = 2_000, 16 * 1024
 
 _BODY = ("key", "payload", "properties")
 _HEAVY = "_geo_heavy"
+_OCTETS = " + ".join(f"coalesce(octet_length({part}), 0)" for part in ("key", "payload", "to_json(properties)"))
 
 
-def fetch_if_small(rows: DataFrame) -> pa.Table | None:
-    """The rows if they are few and light, otherwise None. Among their columns are key, payload and properties."""
-    heavy = _octets() > LIGHT
-    light = [F.when(~heavy, F.col(name)).alias(name) if name in _BODY else F.col(name) for name in rows.columns]
-    table = rows.select(*light, heavy.alias(_HEAVY)).limit(FEW + 1).toArrow()
+def fetch_if_small(rows: DataFrame, columns: Sequence[str]) -> pa.Table | None:
+    """These columns of the rows if they are few and light, otherwise None. Among them are key, payload and properties."""
+    # As text: built by functions it is 300 calls into the JVM, which in a small batch is a third of the time.
+    light = (f"if({_HEAVY}, NULL, {name}) AS {name}" if name in _BODY else f"`{name}`" for name in columns)
+    table = rows.withColumn(_HEAVY, F.expr(f"{_OCTETS} > {LIGHT}")).selectExpr(*light, _HEAVY).limit(FEW + 1).toArrow()
     if table.num_rows > FEW or pc.any(table[_HEAVY]).as_py():
         return None
     return table.drop_columns([_HEAVY])
@@ -30,13 +29,7 @@ def fetch_if_small(rows: DataFrame) -> pa.Table | None:
 
 def hold_on_driver(rows: DataFrame, order: Sequence[str]) -> DataFrame | None:
     """The rows of a bytes log, held on the driver and sorted by the columns `order`, if they are few and light; otherwise None."""
-    table = fetch_if_small(rows)
+    table = fetch_if_small(rows, rows.columns)
     if table is None:
         return None
     return rows.sparkSession.createDataFrame(table.sort_by([(name, "ascending") for name in order]), rows.schema)
-
-
-def _octets() -> Column:
-    """Bytes of key, payload and properties of a row."""
-    parts = (F.octet_length("key"), F.octet_length("payload"), F.octet_length(F.to_json("properties")))
-    return reduce(add, (F.coalesce(part, F.lit(0)) for part in parts))

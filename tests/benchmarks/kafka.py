@@ -154,7 +154,7 @@ class KafkaBench:
         runner = threading.Thread(target=links.run)
         runner.start()
         try:
-            self._send(topic, 30.0)  # the link finds the topic, both get warm
+            self._send(topic, 60.0)  # the link finds the topic, both get warm
             began = datetime.now(timezone.utc)
             self._send(topic, seconds)
         finally:
