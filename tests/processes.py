@@ -28,7 +28,7 @@ class GeoProcess:
         environment = {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": JAVA, **({"GEO_CRASH": crash} if crash else {})}
         with open(log, "wb") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "geo.cli", *args], stdout=out, stderr=out, env=environment, start_new_session=True
+                [sys.executable, "-m", "geo", *args], stdout=out, stderr=out, env=environment, start_new_session=True
             )
 
     def signal(self, number: int) -> None:

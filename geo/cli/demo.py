@@ -96,8 +96,12 @@ def run(root: str | None, output: Output) -> int:
     output.text("", *result["lines"], "")
     if result["clean"]:
         output.text("Both regions hold every flight exactly once, under the same message ids, though all was killed on the way.")
+    geo = os.environ.get("GEO_COMMAND", "geo")
     output.text(
-        f"Look around:  geo topics --config {config}", f"              geo peek --config {config} --cluster eu --topic {TOPIC}"
+        f"Look around:  {geo} topics --config {config}",
+        f"              {geo} links --config {config}",
+        f"              {geo} peek --config {config} --cluster eu --topic {TOPIC}",
+        f"              {geo} verify --config {config}",
     )
     return 0 if result["clean"] else 1
 

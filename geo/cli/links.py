@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_dry_run, add_glob, add_running, add_take_over
@@ -111,8 +112,6 @@ def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
 
 
 def list_links(args: argparse.Namespace, output: Output) -> int:
-    config, spark = load(args.config), start_spark("geo links")
-
     def rows(tables: ClusterTables) -> list[dict[str, Any]]:
         return [
             {"link": f"{source}->{tables.cluster.name}", "topic": topic, "state": state.state.value, "reason": state.reason,
@@ -121,7 +120,7 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
             if topic_glob_matches(args.topic, Topic.parse(topic))
         ]  # fmt: skip
 
-    found, unreadable = read_each(spark, config, rows)
+    found, unreadable = read_each(partial(start_spark, "geo links"), load(args.config), rows)
     found.sort(key=lambda row: (row["topic"], row["link"]))
     output.data([*found, *unreadable])
     output.table(

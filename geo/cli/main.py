@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 
 from geo.cli.arguments import EPILOG, Verbs
 from geo.cli.output import Output, configure_logging
@@ -71,8 +72,16 @@ def _names_no_verb(arguments: Sequence[str]) -> bool:
     return not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"))
 
 
+def _version() -> str:
+    try:
+        return version("delta-geo")
+    except PackageNotFoundError:
+        return "(from a zip: its version is that of the file)"
+
+
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="geo", description="Geo-replication of topics in Delta Lake tables.", epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=f"delta-geo {_version()}")
     verbs = Verbs(parser)
     for name, (module, does) in VERBS.items():
         if name == chosen:

@@ -14,13 +14,15 @@ from geo.cli.output import Output
 from geo.config.model import Config
 from geo.faults import FAULTS, session_is_gone
 from geo.session import session
-from geo.tables.cluster import ClusterTables, connect
+from geo.tables.cluster import ClusterTables, connect_later
 from geo.tables.files import check_folder
 from geo.text import first_line
 
 
 def start_spark(name: str) -> SparkSession:
     """Only now: parsing and configuration errors need no JVM. What that prints by itself (VACUUM does) goes to stderr."""
+    if sys.stderr.isatty():
+        print("geo: starting Spark, some seconds", file=sys.stderr, flush=True)
     sys.stdout.flush()
     ours = os.dup(1)
     os.dup2(2, 1)
@@ -32,14 +34,15 @@ def start_spark(name: str) -> SparkSession:
 
 
 def read_each(
-    spark: SparkSession, config: Config, read: Callable[[ClusterTables], list[dict[str, Any]]]
+    start: Callable[[], SparkSession], config: Config, read: Callable[[ClusterTables], list[dict[str, Any]]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows that `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason."""
+    """The rows that `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason. Spark starts only if
+    something needs it."""
     found: list[dict[str, Any]] = []
     unreadable: list[dict[str, Any]] = []
     for name, cluster in config.clusters.items():
         try:
-            tables = connect(spark, cluster)
+            tables = connect_later(start, cluster)
             if tables.location is not None:
                 check_folder(tables.location)
             found += read(tables)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_glob, from_1_to
@@ -11,10 +12,10 @@ from geo.cli.running import read_each, say_unreadable, start_spark
 from geo.config import load
 from geo.log.admission import own_columns
 from geo.log.housekeeping import open_for_writing
-from geo.log.topic_log import is_message, newest
+from geo.log.topic_log import count_messages, newest
 from geo.log.topics import Registered, create_partitions, create_single, registered_topics, set_replication_clusters
 from geo.names import Topic, topic_glob_matches
-from geo.tables.cluster import ClusterTables, connect
+from geo.tables.cluster import ClusterTables, connect, connect_later
 from geo.text import printable
 
 
@@ -50,13 +51,11 @@ def add_peek(verbs: Verbs, does: str) -> None:
 
 
 def list_topics(args: argparse.Namespace, output: Output) -> int:
-    config, spark = load(args.config), start_spark("geo topics")
-
     def topics(tables: ClusterTables) -> list[dict[str, Any]]:
         listed = [one for one in registered_topics(tables) if topic_glob_matches(args.topic, one.topic)]
         return [_listed(tables, one) for one in listed]
 
-    found, unreadable = read_each(spark, config, topics)
+    found, unreadable = read_each(partial(start_spark, "geo topics"), load(args.config), topics)
     found.sort(key=lambda row: (row["topic"], row["cluster"]))
     output.data([*found, *unreadable])
     rows = [
@@ -74,7 +73,7 @@ def _listed(tables: ClusterTables, registered: Registered) -> dict[str, Any]:
     return {"topic": str(registered.topic), "cluster": tables.cluster.name, "typed": registered.typed,
             "created_at": registered.created_at, "replication_clusters": registered.replication_clusters,
             "version": log.latest_version() if there else None,
-            "messages": log.read().where(is_message()).count() if there else 0}  # fmt: skip
+            "messages": count_messages(log) if there else 0}  # fmt: skip
 
 
 def create(args: argparse.Namespace, output: Output) -> int:
@@ -107,7 +106,7 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
 
 def peek(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
-    found = list(newest(connect(start_spark("geo peek"), config.cluster(args.cluster)), topic, args.n))
+    found = list(newest(connect_later(partial(start_spark, "geo peek"), config.cluster(args.cluster)), topic, args.n))
     for message in found:
         raw = message.pop("payload")
         message["payload_bytes"] = None if raw is None else len(raw)

@@ -13,6 +13,7 @@ from geo.errors import SchemaError
 from geo.ids import LedgerId, MessageId
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
+from geo.tables.native import count_where_null, last_rows
 from geo.tables.table import Table
 from schemas import ENVELOPE, TOPIC_LOG
 
@@ -21,6 +22,9 @@ ID = ("origin", "ledger_id", "entry_id")
 
 PUBLISH_ORDER = ("publish_time", *ID)
 """Sorts messages as they were published: within a ledger that is entry order, and so is it for a key that one producer writes."""
+
+_SHOWN = (*ID, "publish_time", "event_time", "producer", "key", "properties", "replicate_to", "payload")
+"""What of the envelope is of interest to a reader."""
 
 
 def is_message() -> Column:
@@ -66,21 +70,28 @@ def messages(tables: ClusterTables, topic: Topic) -> DataFrame:
     return table.read().where(is_message())
 
 
+def count_messages(log: Table) -> int:
+    """How many messages a log has. On a local disk without Spark, if the statistics of its files tell."""
+    folder = log.log_folder
+    count = None if folder is None else count_where_null(folder, "marker")
+    return log.read().where(is_message()).count() if count is None else count
+
+
 def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str, Any]]:
     """The newest messages by publish time, oldest of them first: `message_id`, envelope fields, and a typed topic's own
-    columns under `columns`."""
-    rows = messages(tables, topic)
-    own = [field.name for field in user_columns(rows.schema)]
-    for row in reversed(rows.orderBy(*(F.desc(name) for name in PUBLISH_ORDER)).limit(count).collect()):
-        fields = row.asDict(recursive=True)
+    columns under `columns`. On a local disk without Spark, but for columns with structure. Raises SchemaError if the topic is not there.
+    """
+    log, columns = open_log(tables, topic)
+    own = [field.name for field in user_columns(columns)]
+    names, folder = [*_SHOWN, *own], log.log_folder
+    found = None if folder is None else last_rows(folder, names, PUBLISH_ORDER, count, null="marker")
+    if found is None:
+        last = log.read().where(is_message()).orderBy(*(F.desc(name) for name in PUBLISH_ORDER)).limit(count)
+        found = [row.asDict(recursive=True) for row in last.select(*names).collect()]
+        found = [{name: bytes(v) if isinstance(v, bytearray) else v for name, v in row.items()} for row in found]
+    for fields in reversed(found):
         yield {
             "message_id": str(MessageId(fields["origin"], fields["ledger_id"], fields["entry_id"])),
-            "publish_time": fields["publish_time"],
-            "event_time": fields["event_time"],
-            "producer": fields["producer"],
-            "key": fields["key"],
-            "properties": fields["properties"],
-            "replicate_to": fields["replicate_to"],
-            "payload": None if fields["payload"] is None else bytes(fields["payload"]),
+            **{name: fields[name] for name in _SHOWN if name not in ID},
             "columns": {name: fields[name] for name in own},
         }

@@ -17,9 +17,10 @@ from geo.errors import UnsafeError
 from geo.faults import SPARK_ERRORS
 from geo.names import Topic
 from geo.session import set_what_is_needed
+from geo.tables.driver import Driver
 from geo.tables.files import SmallFiles, local_path
 from geo.tables.journal import Journal
-from geo.tables.process import Process, this_process
+from geo.tables.process import Process
 from geo.tables.storage import scheme_of, why_unsafe
 from geo.tables.table import Table
 from schemas import TableSchema
@@ -27,10 +28,19 @@ from schemas import TableSchema
 
 def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
     """The tables of a cluster, once the session has what reaching them needs: its `spark_conf`, with the secrets revealed."""
+    return ClusterTables(Driver.of(_configured(spark, cluster)), cluster)
+
+
+def connect_later(start: Callable[[], SparkSession], cluster: Cluster) -> ClusterTables:
+    """As `connect`, for who only looks: `start` is called when something cannot be read without Spark."""
+    return ClusterTables(Driver(lambda: _configured(start(), cluster)), cluster)
+
+
+def _configured(spark: SparkSession, cluster: Cluster) -> SparkSession:
     set_what_is_needed(spark)
     for key, value in cluster.spark_conf.items():
         spark.conf.set(key, value.reveal() if isinstance(value, Secret) else value)
-    return ClusterTables(spark, cluster)
+    return spark
 
 
 class House(Protocol):
@@ -44,10 +54,11 @@ class House(Protocol):
 
 
 class ClusterTables:
-    """The tables and folders of one cluster, by the names of design section 4. Made by `connect`; making it touches nothing."""
+    """The tables and folders of one cluster, by the names of design section 4. Made by `connect` or `connect_later`; making it touches
+    nothing."""
 
-    def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
-        self.spark = spark
+    def __init__(self, driver: Driver, cluster: Cluster) -> None:
+        self._driver = driver
         self.cluster = cluster
         self.keep_house: Callable[[ClusterTables], House] | None = None
         """What begins to keep the cluster small beside the first owner in this process, where it was opened for writing
@@ -58,9 +69,13 @@ class ClusterTables:
         self._location: str | None = None
         self._located = False
 
-    @cached_property
+    @property
+    def spark(self) -> SparkSession:
+        return self._driver.spark
+
+    @property
     def me(self) -> Process:
-        return this_process(_jvm_pid(self.spark))
+        return self._driver.me
 
     def log(self, topic: Topic) -> Table:
         self.topics_used.add(topic)
@@ -77,7 +92,7 @@ class ClusterTables:
 
     @cached_property
     def files(self) -> SmallFiles:
-        return SmallFiles(self.spark)
+        return SmallFiles(self._driver)
 
     @property
     def place(self) -> str:
@@ -133,9 +148,9 @@ class ClusterTables:
         folder = self.lock_folder
         lock = None if folder is None else folder / f"{path}.lock"
         if self.cluster.root is not None:
-            return Table(self.spark, f"{self.cluster.root}/{path}", by_path=True, lock=lock, me=self.me)
+            return Table(self._driver, f"{self.cluster.root}/{path}", by_path=True, lock=lock)
         full = f"{self.cluster.catalog}.{self.cluster.schema}.{name}"
-        return Table(self.spark, full, by_path=False, lock=lock, me=self.me)
+        return Table(self._driver, full, by_path=False, lock=lock)
 
 
 def mount_type(path: Path) -> str:
@@ -160,12 +175,3 @@ def _log_store(spark: SparkSession, scheme: str) -> str | None:
         return next((value for key in keys if (value := conf.get(key))), None)
     except SPARK_ERRORS:  # Spark Connect does not tell
         return next((value for key in keys if (value := spark.conf.get(key, None))), None)
-
-
-def _jvm_pid(spark: SparkSession) -> int:
-    """Process id of the driver's JVM, asked through SQL so that no JVM handle is needed; 0 where that is not allowed. Over a table of
-    values, which the driver evaluates by itself: a query without one is a job, which an executor would answer with its own."""
-    try:
-        return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])
-    except (*SPARK_ERRORS, ValueError):
-        return 0

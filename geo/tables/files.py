@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+
+from geo.tables.driver import Driver
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -33,13 +34,13 @@ class SmallFiles:
     """Files of a few lines. On storage that Spark reaches a file is a folder with one text file of Spark's in it: any text reader
     of Spark's reads both by the same path."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
 
     def create(self, path: str, line: str) -> None:
         """Create the file, which nobody else creates: its name has something drawn in it. Durable when this returns."""
         if (local := local_path(path)) is None:
-            self._spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("errorifexists").text(path)
+            self._driver.spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("errorifexists").text(path)
             return
         local.parent.mkdir(parents=True, exist_ok=True)
         with open(local, "x", encoding="utf-8") as file:
@@ -50,7 +51,7 @@ class SmallFiles:
     def replace(self, path: str, lines: Sequence[str]) -> None:
         """Make the file, or make it anew: afterwards it has these lines."""
         if (local := local_path(path)) is None:
-            rows = self._spark.createDataFrame([(line,) for line in lines], "value STRING")
+            rows = self._driver.spark.createDataFrame([(line,) for line in lines], "value STRING")
             rows.coalesce(1).write.mode("overwrite").text(path)
             return
         local.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +63,7 @@ class SmallFiles:
         if (local := local_path(path)) is not None:
             return local.exists()
         try:
-            return not self._spark.read.text(path).isEmpty()
+            return not self._driver.spark.read.text(path).isEmpty()
         except AnalysisException:
             return False
 
@@ -72,7 +73,7 @@ class SmallFiles:
             local.unlink(missing_ok=True)
         elif self.exists(path):
             # What Spark can do on every storage: replace the folder's content by nothing.
-            self._spark.createDataFrame([], "value STRING").write.mode("overwrite").text(path)
+            self._driver.spark.createDataFrame([], "value STRING").write.mode("overwrite").text(path)
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder; none if there is no such folder."""
@@ -80,7 +81,7 @@ class SmallFiles:
             return sorted(path.name for path in local.iterdir()) if local.is_dir() else []
         try:
             # Of the lines, since a file that was removed is still a folder with an empty file in it.
-            lines = self._spark.read.option("recursiveFileLookup", "true").text(folder).select("_metadata.file_path")
+            lines = self._driver.spark.read.option("recursiveFileLookup", "true").text(folder).select("_metadata.file_path")
             found = lines.distinct().collect()
         except AnalysisException:
             return []

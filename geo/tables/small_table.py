@@ -74,12 +74,13 @@ def _rows(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     if not set(columns) & set(found.schema_arrow.names):
         raise _TooMuchError  # they have other names in the files
     table = found.read(columns=list(columns))
-    values = {name: _values(table[name]) if name in table.column_names else [None] * len(table) for name in columns}
+    values = {name: as_collected(table[name]) if name in table.column_names else [None] * len(table) for name in columns}
     for number in range(len(table)):
         yield {name: values[name][number] for name in columns}
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
+def as_collected(column: pa.ChunkedArray) -> list[Any]:
+    """A column as Spark's `collect` gives it: times without a zone in that of this process, maps as dict."""
     if pa.types.is_timestamp(column.type):
         times = column.cast(pa.timestamp("us", "UTC"), safe=False).to_pylist()
         return [time and time.astimezone().replace(tzinfo=None) for time in times]

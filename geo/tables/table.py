@@ -28,9 +28,9 @@ from geo.faults import is_conflict
 from geo.session import own_session
 from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
+from geo.tables.driver import Driver
 from geo.tables.files import local_path
 from geo.tables.locks import table_lock
-from geo.tables.process import Process
 from geo.text import first_line
 from geo.times import utc
 from schemas import TableSchema
@@ -74,15 +74,18 @@ class Seen:
 class Table:
     """One Delta table. Creating the object touches nothing."""
 
-    def __init__(self, spark: SparkSession, name: str, *, by_path: bool, lock: Path | None, me: Process) -> None:
-        self.spark = spark
+    def __init__(self, driver: Driver, name: str, *, by_path: bool, lock: Path | None) -> None:
+        self._driver = driver
         self.name = name
         self.by_path = by_path
         self._lock = lock
-        self._me = me
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._driver.spark
 
     @property
     def sql(self) -> str:
@@ -375,7 +378,7 @@ class Table:
     def saying(self, user_metadata: str) -> Table:
         """This table in a session of its own, in which each commit carries that userMetadata: for changes that take it only from there."""
         own = own_session(self.spark, {"spark.databricks.delta.commitInfo.userMetadata": user_metadata})
-        return Table(own, self.name, by_path=self.by_path, lock=self._lock, me=self._me)
+        return Table(Driver.of(own), self.name, by_path=self.by_path, lock=self._lock)
 
     def commit(self, action: Callable[[], T]) -> T:
         """Run one committing action under the table's lock, again if another commit came between.
@@ -410,11 +413,11 @@ class Table:
             yield None
             return
         with self._locked():
-            yield Table(self.spark, self.name, by_path=self.by_path, lock=None, me=self._me)
+            yield Table(self._driver, self.name, by_path=self.by_path, lock=None)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with table_lock(self._lock, self._me) if self._lock else nullcontext():
+        with table_lock(self._lock, self._driver.me) if self._lock else nullcontext():
             yield
 
 

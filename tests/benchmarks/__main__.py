@@ -177,7 +177,7 @@ def main() -> None:
         spark = session("delta-geo benchmarks", master="local[2]")
         for which in args.which or ("throughput", "latency", "age"):
             if which == "kafka":
-                kafka(spark, Path(folder) / which, 1_000_000 // part, 60.0 / part)
+                kafka(spark, Path(folder) / which, 3_000_000 // part, 60.0 / part)
                 continue
             if which == "publish":
                 publish(PublishBench(spark, Path(folder) / which, 500_000 // part), 3 if part == 1 else 2)

@@ -22,7 +22,7 @@ from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.tables.cluster import connect
 from geo.tables.delta_log import committed_before, data_files, newest_version, read_folder, remove_below
-from geo.tables.process import this_process
+from geo.tables.driver import Driver
 from geo.tables.table import Table
 from schemas import LEDGERS, LINKS
 
@@ -103,7 +103,7 @@ def test_after_a_cut_the_table_is_as_good_as_before(log: Log, spark: SparkSessio
     assert log.entries() == everything
     copied = tmp_path / "copy"
     shutil.copytree(log.table.name, copied)
-    fresh = Table(spark.newSession(), str(copied), by_path=True, lock=None, me=this_process(0))
+    fresh = Table(Driver.of(spark.newSession()), str(copied), by_path=True, lock=None)
     assert log.entries(fresh) == everything
     assert log.entries(fresh, 9) == list(range(2, 10))
     assert log.entries(fresh, 11) == list(range(2, 12))
@@ -133,7 +133,7 @@ def test_a_session_that_last_looked_before_the_cut_goes_on(log: Log, tmp_path: P
     late = [name for name in os.listdir(folder) if name.lstrip(".")[:20] > f"{4:020}"]  # and _last_checkpoint
     for name in late:
         (folder / name).rename(aside / name)
-    table = Table(log.spark, str(copied), by_path=True, lock=None, me=this_process(0))
+    table = Table(Driver.of(log.spark), str(copied), by_path=True, lock=None)
     assert log.entries(table) == list(range(2, 5))
     for name in late:
         (aside / name).rename(folder / name)

@@ -36,7 +36,7 @@ from geo.ops.verify import verify as verify_module
 from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
 from geo.ops.verify.verify import verify
 from geo.tables.cluster import connect
-from geo.tables.process import this_process
+from geo.tables.driver import Driver
 from geo.tables.table import Table
 from schemas import LINKS, TOPIC_LOG, TOPICS
 
@@ -136,7 +136,7 @@ class Mesh:
         """As `Table.create`, which is called once for each schema: copies of an empty table cost no second each."""
         name = str(self.root / f"empty-{len(extra)}")
         if name not in self._table_ids:
-            empty = Table(self.spark, name, by_path=True, lock=None, me=this_process(0))
+            empty = Table(Driver.of(self.spark), name, by_path=True, lock=None)
             empty.create(TOPIC_LOG, extra.fields)
             self._table_ids[name] = empty.table_id()
         shutil.copytree(name, table.name)

@@ -27,6 +27,7 @@ from geo.streams.life import State
 from geo.tables import ownership as ownership_module
 from geo.tables.claims import fence_name
 from geo.tables.cluster import ClusterTables
+from geo.tables.driver import Driver
 from geo.tables.ownership import Ownership, Runner, _write_fences, claim, origin_runner, release
 from geo.tables.table import Table
 from schemas import OWNERS, PROCESSES
@@ -320,7 +321,7 @@ def test_where_no_lock_can_be_waited_for_an_append_in_flight_at_a_takeover_fails
     a blind append whose snapshot is older."""
     stale, begun, go_on = _link(linked), str(tmp_path / "begun"), str(tmp_path / "go-on")
     ownership = _started(linked, stale)
-    shared = Table(linked.spark, linked.log("eu").name, by_path=True, lock=None, me=stale.target.me)
+    shared = Table(Driver.of(linked.spark), linked.log("eu").name, by_path=True, lock=None)
 
     @F.udf("boolean")  # which takes no annotations of such a function
     def wait(_):  # type: ignore[no-untyped-def]
@@ -349,7 +350,7 @@ def test_where_no_lock_can_be_waited_for_the_log_gets_the_token(linked: World) -
     ownership = _started(linked, stale)
     ownership.abandon()
     log = linked.log("eu")
-    shared = Table(linked.spark, log.name, by_path=True, lock=None, me=stale.target.me)
+    shared = Table(Driver.of(linked.spark), log.name, by_path=True, lock=None)
     (taker,) = claim(stale.target, [stale.runners])
     taker.fence(shared)
     assert shared.properties()["geo.fence.origin.us"] == taker.token
@@ -397,7 +398,7 @@ def test_after_an_owner_that_died_on_this_host_the_log_needs_no_token_if_its_jvm
     tables.journal(OWNERS).append([row])
     (taker,) = claim(tables, [link.runners])
     before = log.latest_version()
-    taker.fence(Table(linked.spark, log.name, by_path=True, lock=None, me=tables.me))
+    taker.fence(Table(Driver.of(linked.spark), log.name, by_path=True, lock=None))
     assert (taker.generation, log.latest_version()) == (101, before if knows_jvm else before + 1)
     release([taker])
 

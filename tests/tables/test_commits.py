@@ -13,9 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.errors import RetryableError
-from geo.tables import cluster
 from geo.tables.commits import ERASED, EXPIRED, Commit, Kind, of_file, of_history, of_info
-from geo.tables.process import this_process
+from geo.tables.driver import Driver
 from geo.tables.table import Table
 
 APPEND, NEUTRAL, REWRITE = Kind.APPEND, Kind.NEUTRAL, Kind.REWRITE
@@ -82,7 +81,7 @@ def test_a_commit_that_is_not_whole_is_waited_for(line: str) -> None:
 
 @pytest.mark.spark
 def test_commits_of_delta_are_read_alike_by_name_and_from_the_history(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table(spark, str(tmp_path / "t"), by_path=True, lock=None, me=this_process(0))
+    table = Table(Driver.of(spark), str(tmp_path / "t"), by_path=True, lock=None)
     rows = spark.range(10, numPartitions=1).withColumn("d", F.col("id") % 2)
     rows.write.format("delta").partitionBy("d").mode("append").save(table.name)
     table.append(rows.limit(4), "a record")
@@ -120,7 +119,7 @@ def test_commits_of_delta_are_read_alike_by_name_and_from_the_history(spark: Spa
 def test_a_window_of_the_history_is_whole_though_others_commit_while_it_is_asked_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Table(spark, str(tmp_path / "t"), by_path=True, lock=None, me=this_process(0))
+    table = Table(Driver.of(spark), str(tmp_path / "t"), by_path=True, lock=None)
     for _ in range(7):
         spark.range(1).write.format("delta").mode("append").save(table.name)
     monkeypatch.setattr(Table, "_newest_by_history", lambda _: 3)  # as it was three commits ago
@@ -137,7 +136,7 @@ def test_asking_for_the_process_of_the_driver_runs_no_job(spark: SparkSession) -
     # A job would be run by an executor, which answers with its own process.
     jobs = spark.sparkContext.statusTracker()
     spark.sparkContext.setJobGroup("geo-asked", "the driver's process")
-    found = cluster._jvm_pid(spark)
+    found = Driver.of(spark).me.jvm_pid
     assert "java" in Path(f"/proc/{found}/cmdline").read_text()
     spark.sparkContext.setJobGroup("geo-asked-by-a-job", "without a table of values")
     spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current')").collect()

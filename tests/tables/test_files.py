@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.tables import files
+from geo.tables.driver import Driver
 from geo.tables.files import SmallFiles
 
 
@@ -16,7 +17,7 @@ def small(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pyte
     if request.param == "by Spark":
         # Spark's way is the one for every storage, so it is tried on this one.
         monkeypatch.setattr(files, "local_path", lambda location: None)
-    return SmallFiles(spark)
+    return SmallFiles(Driver.of(spark))
 
 
 @pytest.mark.spark

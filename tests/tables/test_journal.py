@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from geo.log.housekeeping import SILENT_FOR, rows_kept
 from geo.tables import journal as journals
 from geo.tables.delta_log import read_folder
+from geo.tables.driver import Driver
 from geo.tables.journal import Journal
-from geo.tables.process import this_process
 from geo.tables.table import Table
 from schemas import OWNERS, PROCESSES, TableSchema
 
@@ -25,7 +25,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
 
 def _journal(spark: SparkSession, folder: Path, schema: TableSchema = OWNERS, kind: type[Table] = Table) -> Journal:
-    table = kind(spark, str(folder / schema.kind), by_path=True, lock=None, me=this_process(0))
+    table = kind(Driver.of(spark), str(folder / schema.kind), by_path=True, lock=None)
     return Journal(table, schema)
 
 

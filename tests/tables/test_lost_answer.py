@@ -50,6 +50,7 @@ _PROCESS = """
 import json, os, sys
 from pathlib import Path
 from geo.config.model import Cluster
+from geo.tables.driver import Driver
 from geo.tables.process import this_process
 from geo.tables.table import Table
 from geo.tables.cluster import connect
@@ -63,7 +64,7 @@ key = "spark.databricks.delta.commit.idempotencyCheck.enabled"
 lose = Path(os.environ["GEO_LOSE"])
 
 def appended(name):
-    table = Table(spark, f"{folder}/{name}", by_path=True, lock=None, me=this_process(0))
+    table = Table(Driver.of(spark), f"{folder}/{name}", by_path=True, lock=None)
     spark.range(1).write.format("delta").save(table.name)
     lose.write_text(f"quicker {name}")
     table.append(spark.range(10, 13, numPartitions=1), "a record")

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from geo.tables import journal as journal_module
+from geo.tables.driver import Driver
 from geo.tables.journal import Journal
-from geo.tables.process import this_process
 from geo.tables.small_table import read_small
 from geo.tables.table import Table
 from schemas import CURSORS, LEDGERS, TableSchema
@@ -39,7 +39,7 @@ def _sorted(rows: list[dict[str, Any]]) -> list[str]:
 def test_a_journal_reads_the_same_from_its_files_and_by_spark(
     spark: SparkSession, tmp_path: Path, schema: TableSchema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Table(spark, str(tmp_path / "j"), by_path=True, lock=None, me=this_process(0))
+    table = Table(Driver.of(spark), str(tmp_path / "j"), by_path=True, lock=None)
     journal, folder = Journal(table, schema), tmp_path / "j" / "_delta_log"
 
     def both() -> list[dict[str, Any]]:

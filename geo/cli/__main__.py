@@ -1,7 +1,0 @@
-"""`python -m geo.cli`."""
-
-import sys
-
-from geo.cli.main import main
-
-sys.exit(main())

@@ -1,0 +1,40 @@
+"""The Spark session that tables are read and written with, and who this process is: both when they are first needed, since what lies on
+a local disk is mostly read without either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+from pyspark.sql import SparkSession
+
+from geo.faults import SPARK_ERRORS
+from geo.tables.process import Process, this_process
+
+
+class Driver:
+    """One session, obtained by `start` when it is first asked for."""
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start = start
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Driver:
+        return cls(lambda: spark)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        return self._start()
+
+    @cached_property
+    def me(self) -> Process:
+        return this_process(_jvm_pid(self.spark))
+
+
+def _jvm_pid(spark: SparkSession) -> int:
+    """Process id of the driver's JVM, asked through SQL so that no JVM handle is needed; 0 where that is not allowed. Over a table of
+    values, which the driver evaluates by itself: a query without one is a job, which an executor would answer with its own."""
+    try:
+        return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])
+    except (*SPARK_ERRORS, ValueError):
+        return 0

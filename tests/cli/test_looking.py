@@ -1,0 +1,108 @@
+"""Verbs that only look answer without Spark where they can, and the same as with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from geo.cli import running
+from geo.cli.main import main
+from geo.log.publish import publish
+from geo.log.topic_log import count_messages, is_message, newest
+from geo.names import Topic
+from geo.tables import native
+from geo.tables.cluster import connect_later
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+TYPED = Topic.parse("persistent://shop/orders/paid")
+NESTED = Topic.parse("persistent://shop/orders/nested")
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("Spark was started")
+
+
+@pytest.fixture(scope="module")
+def looked_at(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Logs of several files and dates, of bytes, typed, and typed with structure; markers in one of them."""
+    world = World(spark, tmp_path_factory.mktemp("looked-at"))
+    for begin in (0, 20, 40):
+        world.write("us", begin, begin + 20)
+        world.replicate("eu")
+    rows = spark.range(30).select(
+        F.concat(F.lit("k"), "id").alias("key"),
+        F.expr("CAST(id AS DECIMAL(10, 2))").alias("amount"),
+        F.expr("date_add(DATE'2026-01-01', CAST(id AS INT))").alias("day"),
+        F.expr("IF(id % 3 = 0, NULL, timestamp_seconds(id))").alias("at"),
+        F.expr("encode(CAST(id AS STRING), 'UTF-8')").alias("raw"),
+        F.expr("map('who', CAST(id AS STRING))").alias("properties"),
+    )
+    publish(rows, TYPED, config=world.config, cluster="us", order_by="key")
+    nested = rows.select("key", F.struct("amount", "day").alias("line"))
+    publish(nested, NESTED, config=world.config, cluster="us", order_by="key")
+    log = world.log("us", TYPED)
+    marker = log.read().limit(1).withColumns({"marker": F.lit("probe"), "entry_id": F.lit(10_000).cast("bigint")})
+    log.append(marker)
+    return world
+
+
+@pytest.mark.parametrize("topic", [TOPIC, TYPED])
+@pytest.mark.parametrize("count", [1, 7, 500])
+def test_the_newest_messages_are_the_same_with_and_without_spark(
+    looked_at: World, topic: Topic, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = list(newest(connect_later(_no_spark, looked_at.config.cluster("us")), topic, count))
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    assert without == list(newest(looked_at.tables("us"), topic, count))
+    assert len(without) == min(count, 60 if topic == TOPIC else 30)
+
+
+def test_messages_are_counted_the_same_with_and_without_spark(looked_at: World) -> None:
+    tables = connect_later(_no_spark, looked_at.config.cluster("us"))
+    for topic in (TOPIC, TYPED, NESTED):
+        log = looked_at.log("us", topic)
+        assert count_messages(tables.log(topic)) == log.read().where(is_message()).count()
+
+
+def test_what_only_spark_knows_is_asked_of_spark(looked_at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)  # as where the code came as a zip
+    us = looked_at.config.cluster("us")
+    with pytest.raises(AssertionError, match="Spark was started"):
+        count_messages(connect_later(_no_spark, us).log(TOPIC))
+
+
+def test_columns_with_structure_are_read_by_spark(looked_at: World) -> None:
+    folder = looked_at.log("us", NESTED).log_folder
+    assert folder is not None
+    assert native.last_rows(folder, ["publish_time", "line"], ["publish_time"], 3, null="marker") is None
+    (message,) = newest(looked_at.tables("us"), NESTED, 1)
+    assert set(message["columns"]["line"]) == {"amount", "day"}
+
+
+@pytest.mark.parametrize("verb", [("topics",), ("links",), ("peek", "--cluster", "us", "--topic", str(TYPED))])
+def test_looking_verbs_start_no_spark_and_say_the_same(
+    looked_at: World, verb: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {}
+    for engine in ("native", "spark"):
+        with monkeypatch.context() as patched:
+            if engine == "native":
+                patched.setattr(running, "session", lambda _: _no_spark())
+            else:
+                patched.setitem(sys.modules, "deltalake", None)
+            for form in ("text", "json"):
+                assert main([*verb, "--config", str(looked_at.path), "-o", form]) == 0
+                said[engine, form] = capsys.readouterr().out
+    assert said["native", "text"] == said["spark", "text"]
+    assert json.loads(said["native", "json"]) == json.loads(said["spark", "json"])
+
+
+def test_a_folder_that_is_no_table_is_left_to_spark(tmp_path: Path) -> None:
+    assert native.count_where_null(tmp_path / "_delta_log", "marker") is None
