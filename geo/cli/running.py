@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -21,7 +22,7 @@ from geo.text import first_line
 
 def start_spark(name: str) -> SparkSession:
     """Only now: parsing and configuration errors need no JVM. What that prints by itself (VACUUM does) goes to stderr."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and SparkSession.getActiveSession() is None:
         print("geo: starting Spark, some seconds", file=sys.stderr, flush=True)
     sys.stdout.flush()
     ours = os.dup(1)
@@ -38,16 +39,26 @@ def read_each(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The rows that `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason. Spark starts only if
     something needs it."""
+    failed: list[Exception] = []
+
+    @cache
+    def started() -> SparkSession:
+        try:
+            return start()
+        except Exception as error:
+            failed.append(error)
+            raise
+
     found: list[dict[str, Any]] = []
     unreadable: list[dict[str, Any]] = []
     for name, cluster in config.clusters.items():
         try:
-            tables = connect_later(start, cluster)
+            tables = connect_later(started, cluster)
             if tables.location is not None:
                 check_folder(tables.location)
             found += read(tables)
         except FAULTS as error:
-            if session_is_gone(error):
+            if failed or session_is_gone(error):
                 raise
             unreadable.append({"cluster": name, "cannot_be_read": first_line(error)})
     return found, unreadable

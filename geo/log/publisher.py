@@ -132,7 +132,7 @@ class Publisher:
     def publish(
         self, rows: DataFrame, identity: Identity, on_rejected: Callable[[list[Rejected]], None] | None = None
     ) -> Published:
-        """Publish the rows that are not yet published, in one commit.
+        """Publish the rows that are not yet published, in one commit. They have the columns of the frame that `open` was given.
 
         `rows` may bring a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad row
         refuses the whole batch.

@@ -47,8 +47,9 @@ _ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, Time
 
 SOURCE, OFFSET, PUBLISHED = "_geo_source", "_geo_offset", "_geo_published"
 
-FEW_ENDS = 16
-"""Up to so many ends are literals of the plan; more are joined, which is a job of its own."""
+FEW_ENDS, SHORT_NAME = 16, 1_000
+"""Up to so many ends, of sources with names of up to so many characters, are a literal of the plan; others are joined, which is a job of
+its own. (Spark's JSON parser takes no name of more than 50,000.)"""
 
 HASH = "_geo_hash"
 """Column of what a row contains, as one number; 0 where nobody compares it."""
@@ -111,9 +112,10 @@ class Identity:
         """`rows` (tagged) with the boolean PUBLISHED: at or below the end of its source partition."""
         if not ends:
             return rows.withColumn(PUBLISHED, F.lit(False))
-        if len(ends) <= FEW_ENDS:
+        if len(ends) <= FEW_ENDS and max(map(len, ends)) <= SHORT_NAME:
             known = F.lit(json.dumps({name: json.loads(end.offset) for name, end in ends.items()}))
-            parts = F.from_json(known, "map<string,array<string>>")[F.col(SOURCE)]
+            # What cannot be read must fail: it would be no end, and all that was published would be published again.
+            parts = F.from_json(known, "map<string,array<string>>", {"mode": "FAILFAST"})[F.col(SOURCE)]
             return rows.withColumn(PUBLISHED, self._is_below(parts))
         published = [{"_geo_end_source": name, "_geo_end": json.loads(end.offset)} for name, end in ends.items()]
         frame = rows_frame(spark, {"_geo_end_source": "STRING", "_geo_end": "ARRAY<STRING>"}, published)

@@ -13,10 +13,10 @@ from geo.tables.process import Process, this_process
 
 
 class Driver:
-    """One session, obtained by `start` when it is first asked for."""
+    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known."""
 
-    def __init__(self, start: Callable[[], SparkSession]) -> None:
-        self._start = start
+    def __init__(self, start: Callable[[], SparkSession], me: Callable[[], Process] | None = None) -> None:
+        self._start, self._me = start, me
 
     @classmethod
     def of(cls, spark: SparkSession) -> Driver:
@@ -28,7 +28,7 @@ class Driver:
 
     @cached_property
     def me(self) -> Process:
-        return this_process(_jvm_pid(self.spark))
+        return self._me() if self._me is not None else this_process(_jvm_pid(self.spark))
 
 
 def _jvm_pid(spark: SparkSession) -> int:

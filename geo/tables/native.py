@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geo.tables.small_table import as_collected
+from geo.times import in_us
 
-_ROUNDED = timedelta(milliseconds=1)
+_ROUNDED_US = 1000
 """Statistics of a time are cut to milliseconds."""
 
 _PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal,
@@ -48,29 +48,31 @@ def _nulls(file: pq.FileMetaData, column: str) -> int | None:
 
 
 def last_rows(
-    folder: Path, columns: Sequence[str], order: Sequence[str], count: int, *, null: str
+    folder: Path, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
 ) -> list[dict[str, Any]] | None:
-    """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in the column `null`: the
-    last one first, these columns, those of `order` among them, as Spark's `collect` gives them."""
-    files = _files(folder)
-    greatest = f"max.{order[0]}"
+    """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last one first,
+    these columns, those of `order` among them, as Spark's `collect` gives them."""
+    files, greatest = _files(folder), f"max.{order[0]}"
     if files is None or any(file.get(greatest) is None for file in files):
         return None
-    files.sort(key=lambda file: _time(file[greatest]), reverse=True)
-    with suppress(FileNotFoundError, pa.ArrowException):  # a file was removed meanwhile, or is of another kind
-        found: list[dict[str, Any]] = []
+    files.sort(key=lambda file: in_us(file[greatest]), reverse=True)
+    found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    # A file was removed meanwhile, or is of another kind; a text is no UTF-8; a date is beyond Python's.
+    with suppress(FileNotFoundError, pa.ArrowException, UnicodeDecodeError, OverflowError):
         for file in files:
-            if len(found) == count and _time(file[greatest]) + _ROUNDED < found[-1][order[0]]:
+            if len(found) == count and in_us(file[greatest]) + _ROUNDED_US < found[-1][0][0]:
                 break
-            table = pq.ParquetFile(_place(folder, file)).read(columns=[*columns, null])
-            if not _is_known(table) or not {*order, null} <= set(table.column_names):
-                return None
-            table = table.filter(table[null].is_null())
-            table = table.sort_by([(name, "descending") for name in order])[:count]
-            found += _rows(table, columns)
-            found.sort(key=lambda row: tuple(row[name] for name in order), reverse=True)
-            del found[count:]
-        return found
+            parquet = pq.ParquetFile(_place(folder, file), coerce_int96_timestamp_unit="us")
+            for group in range(parquet.num_row_groups):
+                table = parquet.read_row_group(group, [*columns, where_null])
+                if not _has_plain_types(table) or not {*order, where_null} <= set(table.column_names):
+                    return None
+                table = table.filter(table[where_null].is_null())
+                table = table.sort_by([(name, "descending") for name in order])[:count]
+                found += zip(_keys(table, order), _rows(table, columns), strict=True)
+                found.sort(key=lambda one: one[0], reverse=True)
+                del found[count:]
+        return [row for _, row in found]
     return None
 
 
@@ -94,7 +96,7 @@ def _place(folder: Path, file: Mapping[str, Any]) -> Path:
     return folder.parent / unquote(file["path"])
 
 
-def _is_known(table: pa.Table) -> bool:
+def _has_plain_types(table: pa.Table) -> bool:
     """Whether Spark gives these columns as this reader does."""
     return all(
         any(is_kind(field.type) for is_kind in _PLAIN) or field.type in (pa.map_(pa.string(), pa.string()), pa.list_(pa.string()))
@@ -109,6 +111,7 @@ def _rows(table: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
     return [{name: there[name][at] for name in columns} for at in range(len(table))]
 
 
-def _time(value: datetime) -> datetime:
-    """A time of the statistics as `as_collected` gives times."""
-    return value.astimezone().replace(tzinfo=None)
+def _keys(table: pa.Table, order: Sequence[str]) -> list[tuple[Any, ...]]:
+    """By which the rows are ordered: a time in microseconds, which unlike a time of day never goes back."""
+    times = table[order[0]].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    return list(zip(times.to_pylist(), *(table[name].to_pylist() for name in order[1:]), strict=True))

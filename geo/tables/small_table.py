@@ -70,7 +70,7 @@ def _path(add: dict[str, Any]) -> str:
 
 
 def _rows(file: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    found = pq.ParquetFile(file)
+    found = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")  # else the year 9999 is 1816
     if not set(columns) & set(found.schema_arrow.names):
         raise _TooMuchError  # they have other names in the files
     table = found.read(columns=list(columns))

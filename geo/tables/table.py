@@ -378,7 +378,7 @@ class Table:
     def saying(self, user_metadata: str) -> Table:
         """This table in a session of its own, in which each commit carries that userMetadata: for changes that take it only from there."""
         own = own_session(self.spark, {"spark.databricks.delta.commitInfo.userMetadata": user_metadata})
-        return Table(Driver.of(own), self.name, by_path=self.by_path, lock=self._lock)
+        return Table(Driver(lambda: own, lambda: self._driver.me), self.name, by_path=self.by_path, lock=self._lock)
 
     def commit(self, action: Callable[[], T]) -> T:
         """Run one committing action under the table's lock, again if another commit came between.

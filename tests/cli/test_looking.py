@@ -40,7 +40,9 @@ def looked_at(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         F.concat(F.lit("k"), "id").alias("key"),
         F.expr("CAST(id AS DECIMAL(10, 2))").alias("amount"),
         F.expr("date_add(DATE'2026-01-01', CAST(id AS INT))").alias("day"),
-        F.expr("IF(id % 3 = 0, NULL, timestamp_seconds(id))").alias("at"),
+        F.expr("CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN TIMESTAMP'9999-12-30 12:00:00' ELSE timestamp_seconds(id) END").alias(
+            "at"
+        ),
         F.expr("encode(CAST(id AS STRING), 'UTF-8')").alias("raw"),
         F.expr("map('who', CAST(id AS STRING))").alias("properties"),
     )
@@ -81,7 +83,7 @@ def test_what_only_spark_knows_is_asked_of_spark(looked_at: World, monkeypatch: 
 def test_columns_with_structure_are_read_by_spark(looked_at: World) -> None:
     folder = looked_at.log("us", NESTED).log_folder
     assert folder is not None
-    assert native.last_rows(folder, ["publish_time", "line"], ["publish_time"], 3, null="marker") is None
+    assert native.last_rows(folder, ["publish_time", "line"], ["publish_time"], 3, where_null="marker") is None
     (message,) = newest(looked_at.tables("us"), NESTED, 1)
     assert set(message["columns"]["line"]) == {"amount", "day"}
 

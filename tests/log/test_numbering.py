@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
+from geo.log import source_identity
+from geo.log.ledgers import SourceEnd
 from geo.log.numbering import Rejected
 from geo.log.publisher import Publisher
 from geo.log.source_identity import HASH, by_columns, by_order
@@ -111,3 +113,15 @@ def test_a_hash_is_of_all_that_gets_into_the_log_and_of_nothing_else(spark: Spar
         {"shape": "parse_json('{\"a\": 2}')"},
     ]
     assert len({hashed(), *(hashed(**changes) for changes in other)}) == 1 + len(other)
+
+
+@pytest.mark.parametrize("length", [10, source_identity.SHORT_NAME + 1, 60_000])
+def test_a_row_below_the_end_of_its_source_is_published_however_long_the_name(spark: SparkSession, length: int) -> None:
+    """Spark's parser of JSON takes no long names, and what it cannot parse would be no end."""
+    name = '"' + "ü" * length
+    rows = spark.createDataFrame([(name, 4), (name, 5), (name, None), ("other", 1)], "gate STRING, number BIGINT")
+    identity = by_columns("gate", "number", mark="m")
+    ends = {name: SourceEnd(identity.encode(["4"]), 5, 0), "another": SourceEnd(identity.encode(["9"]), 10, 0)}
+    marked = identity.mark_published(spark, identity.tag(rows, rows.schema), ends)
+    found = {(row["gate"] == name, row["number"]): row["_geo_published"] for row in marked.collect()}
+    assert found == {(True, 4): True, (True, 5): False, (True, None): True, (False, 1): False}
