@@ -43,7 +43,7 @@ class TableSchema:
     order: tuple[str, ...] = ("sequence",)
     least_version: int = 1
 
-    def place(self, row: Any) -> tuple[Any, ...]:
+    def order_of(self, row: Any) -> tuple[Any, ...]:
         """By which rows of one subject are ordered: the last counts."""
         return tuple(row[name] for name in self.order)
 

@@ -88,8 +88,8 @@ def seconds(text: str) -> float:
     return found
 
 
-def place(text: str) -> Any:
-    """The type of a place in a topic: as `start`, or a MessageId."""
+def start_position(text: str) -> Any:
+    """The type of a start position in a topic: as `start`, or a MessageId."""
     try:
         return MessageId.parse(text)
     except UsageError:

@@ -250,14 +250,14 @@ def regions_main(config_path: str) -> int:
     running = [threading.Thread(target=link.run) for link in links]
     for thread in running:
         thread.start()
-    published: set[str] = set()
+    finished: set[str] = set()
     commits = 0
-    while len(published) < len(streams):
+    while len(finished) < len(streams):
         for name, stream in streams.items():
             stream.await_termination(0.1)
             done = sum(end.count for end in stream.resumed_from.values()) + stream.published.rows
-            if name not in published and done == _own(config_path, name):
-                published.add(name)
+            if name not in finished and done == _own(config_path, name):
+                finished.add(name)
                 tell(says=f"{name}: all of its own {done:,} flights are published")
         if commits != (commits := sum(stream.published.commits for stream in streams.values())):
             tell(commits=commits)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from pyspark.sql import DataFrame, Row
 
-from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_glob, add_running, from_1_to, place, seconds
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_glob, add_running, from_1_to, seconds, start_position
 from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
 from geo.cli.running import start_spark, stop_on_signals
@@ -69,7 +69,7 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     p = of.add("reset", "let a subscription begin again somewhere, in every cluster", reset)
     _add_named(p, cluster="by whose log the place is found")
     where = "TIME as 2026-11-21T12:00:00Z, MESSAGE_ID as eu:7:42"
-    p.add_argument("--to", required=True, type=place, metavar="earliest|latest|TIME|MESSAGE_ID", help=where)
+    p.add_argument("--to", required=True, type=start_position, metavar="earliest|latest|TIME|MESSAGE_ID", help=where)
     add_dry_run(p, "say what it would repeat or skip, write nothing")
     p.add_argument("--yes", action="store_true", help="do it")
     p = of.add("delete", "delete a subscription in every cluster", delete)

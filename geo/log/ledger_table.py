@@ -44,7 +44,7 @@ class LedgerTable:
         self._journal = tables.journal(LEDGERS)
         self._generation, self._sequence = generation, 0
         self._looked = -1
-        self.known = CommitName("", -1, None)
+        self.seen_to = CommitName("", -1, None)
         self.checkpoint_id: str | None = None
         self.complete = True
         """Whether the newest row says that the producer stopped cleanly after it."""
@@ -60,15 +60,15 @@ class LedgerTable:
         the producer may be in flight. Raises UnsafeError as `continued`.
         """
         rows = self._journal.newest(topic=str(self._topic), producer=self._producer)
-        rows.sort(key=LEDGERS.place)
+        rows.sort(key=LEDGERS.order_of)
         recorded, tail = _progress(rows), Tail()
         if rows:
             last = rows[-1]
             # A table of owners that was lost begins at 1 again; what is written now must count all the same.
             self._generation, self._sequence = max(self._generation, last["generation"]), last["sequence"]
             self.checkpoint_id, self.complete = last["checkpoint_id"], last["complete"]
-            self.known = CommitName(last["table_id"], last["table_version"], last["table_commit"])
-            tail = self._tail(seen, self.known.version + 1)
+            self.seen_to = CommitName(last["table_id"], last["table_version"], last["table_commit"])
+            tail = self._tail(seen, self.seen_to.version + 1)
         found, changed = fold(recorded, tail)
         ends, peers = self._all_ends(found)
         self.away = tuple(sorted(name for name, held in peers.items() if held is None))
@@ -80,15 +80,15 @@ class LedgerTable:
         if not rows or tail.broken is not None or tail.missing is not None:
             # Nothing of this producer is in flight and all of it is accounted for, so its record may begin here.
             newest = self._log.commit_at(seen.version)
-            self.known = CommitName(seen.table_id, seen.version, newest.commit_id if newest else None)
+            self.seen_to = CommitName(seen.table_id, seen.version, newest.commit_id if newest else None)
         elif tail.own:
-            self.known = CommitName(seen.table_id, tail.own[-1].version, tail.own[-1].commit_id)
+            self.seen_to = CommitName(seen.table_id, tail.own[-1].version, tail.own[-1].commit_id)
         self._looked = seen.version
         changed |= {key for key, ledger in progress.ledgers.items() if ledger.uncompared != found.ledgers[key].uncompared}
         if reasons:
             # A ledger that is given up stays so: nothing else says it later.
             whole = replace(found, ledgers={**found.ledgers, **progress.ledgers})
-            self.record(whole, changed | reasons.keys(), closed=reasons, complete=True)
+            self.record_ends(whole, changed | reasons.keys(), closed=reasons, complete=True)
             changed = set()
         return progress, changed
 
@@ -137,14 +137,14 @@ class LedgerTable:
             _, reasons = continued(progress, ends, {}, tail)
             if reasons:
                 raise self._changed("; ".join(reasons.values()))
-            self.known = CommitName(seen.table_id, tail.missing[1], None) if appended is not None else self.known
+            self.seen_to = CommitName(seen.table_id, tail.missing[1], None) if appended is not None else self.seen_to
         if mine:
-            self.known = CommitName(seen.table_id, mine[-1].version, mine[-1].commit_id)
+            self.seen_to = CommitName(seen.table_id, mine[-1].version, mine[-1].commit_id)
         self._looked = seen.version
         return seen.version
 
     def _tail(self, seen: Seen, first: int) -> Tail:
-        known, latest = self.known, seen.version
+        known, latest = self.seen_to, seen.version
         same = seen.table_id == known.table_id and latest >= known.version
         at_known = self._log.commit_at(known.version) if same else None
         commits = self._log.commits(first, latest, _RECORDS) if same else ()
@@ -158,7 +158,7 @@ class LedgerTable:
 
     # -- its rows ------------------------------------------------------------------------------------------------------
 
-    def record(
+    def record_ends(
         self,
         progress: Progress,
         keys: Collection[LedgerKey],
@@ -187,9 +187,9 @@ class LedgerTable:
                     "source_count": source.count if source else 0,
                     "source_hash": source.hash if source else 0,
                     "publish_time": from_us(ledger.time_us),
-                    "table_id": self.known.table_id,
-                    "table_version": self.known.version,
-                    "table_commit": self.known.commit_id,
+                    "table_id": self.seen_to.table_id,
+                    "table_version": self.seen_to.version,
+                    "table_commit": self.seen_to.commit_id,
                     "complete": complete,
                     "checkpoint_id": self.checkpoint_id,
                     "generation": self._generation,

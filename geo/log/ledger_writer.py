@@ -96,7 +96,7 @@ class LedgerWriter:
 
     def close(self, *, clean: bool = True) -> None:
         """Record the ends and give the ownership back; after an error (`clean=False`), or if it is not known of an append whether it
-        landed, leave both to the next start. The second time it does nothing. Raises SourceChangedError as `record`."""
+        landed, leave both to the next start. The second time it does nothing. Raises SourceChangedError as `record_ends`."""
         if not clean:
             self.abandon()
             return
@@ -110,7 +110,7 @@ class LedgerWriter:
                 if not self._unsure:
                     if self._changed or self._began or not self.ledgers.complete:
                         self._look()
-                        self._record(complete=True)
+                        self._record_ends(complete=True)
                         reach(CrashPoint.PUBLISH_ENDS_RECORDED)
                     release([self._ownership])
             finally:
@@ -127,20 +127,20 @@ class LedgerWriter:
         """Raises FencedError if another process took the producer over."""
         self._ownership.refuse_if_replaced()
 
-    def record(self) -> None:
+    def record_ends(self) -> None:
         """Look at the log, and record the ends of the ledgers that changed (step 3).
 
         Raises SourceChangedError, with nothing recorded, if the log is not what it was.
         """
         with self._mutex:
             self._look()
-            self._record()
+            self._record_ends()
             reach(CrashPoint.PUBLISH_ENDS_RECORDED)
 
-    def record_if_due(self, interval_s: float) -> None:
+    def record_ends_if_due(self, interval_s: float) -> None:
         with self._mutex:
             if self._changed and time.monotonic() - self._recorded_at >= interval_s:
-                self.record()
+                self.record_ends()
 
     def append(self, counted: Sequence[Counted], ends: Mapping[str, str], entries: Callable[[Batch], DataFrame]) -> None:
         """Give the counted rows their ledgers and entries, and append what `entries` makes of that with its record.
@@ -186,21 +186,21 @@ class LedgerWriter:
         self._progress = opened
         if self._began is not None and not jumped(self._began, before):
             if new:
-                self.ledgers.record(opened, new)
+                self.ledgers.record_ends(opened, new)
             return
         if self._appended is not None:
             self._look()
         self._changed |= new
-        self._record()
+        self._record_ends()
         came_us = self.ledgers.recorded_us()
         self._check_clock(came_us, Stamp.of(before[0], came_us))
         self._began = before
 
-    def _record(self, *, complete: bool = False) -> None:
+    def _record_ends(self, *, complete: bool = False) -> None:
         # One row is enough to say how far all of them are exact.
         keys = self._changed or set(list(self._progress.ledgers)[:1])
         if keys:
-            self.ledgers.record(self._progress, keys, complete=complete)
+            self.ledgers.record_ends(self._progress, keys, complete=complete)
         self._changed, self._recorded_at = set(), time.monotonic()
 
     def _record_later(self) -> None:
@@ -214,7 +214,7 @@ class LedgerWriter:
         with self._mutex:
             try:
                 if self._is_open and self._changed:
-                    self.record()
+                    self.record_ends()
             except Exception as error:  # the next batch, or the close, meets it again
                 log.warning(
                     "%s: the ends of producer %s could not be recorded: %s", self._topic, self._producer, first_line(error)
@@ -225,7 +225,7 @@ class LedgerWriter:
         newest = self.ledgers.look(self._progress, self._appended[0] if self._appended else None)
         newest_us, stamp = in_us(self._log.committed_at(newest)), None
         if self._appended is not None:
-            own = self.ledgers.known.version
+            own = self.ledgers.seen_to.version
             came_us = newest_us if own == newest else in_us(self._log.committed_at(own))
             stamp = Stamp.of(self._appended[1], came_us)
         self._appended, self._unsure, self._looked_at = None, False, time.monotonic()

@@ -130,7 +130,7 @@ class LogCutter:
         does not tell of."""
         outage_s = self._config.policy(topic).longest_outage_s
         newest: dict[str, Row] = {}
-        for row in sorted(self._tables.journal(LEDGERS).newest(topic=str(topic)), key=LEDGERS.place):
+        for row in sorted(self._tables.journal(LEDGERS).newest(topic=str(topic)), key=LEDGERS.order_of):
             newest[row["producer"]] = row
         unsure = {p: r for p, r in newest.items() if not r["complete"] and self._age_s(r["recorded_at"]) <= outage_s}
         if not unsure:

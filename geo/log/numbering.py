@@ -40,7 +40,7 @@ _ORDER = (SOURCE, "replicate_to", OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Tally:
     """Rows of a batch with the same ledger key, and the same answers to whether they are bad and whether they are published.
 
     `last` is the greatest offset of all rows of their source that give the second answer as they do. `hash` is the XOR of their hashes.
@@ -48,7 +48,7 @@ class Group:
 
     key: LedgerKey
     bad: bool
-    published: bool
+    is_published: bool
     rows: int
     last: tuple[str, ...]
     hash: int
@@ -99,7 +99,7 @@ class Part:
     """Of its first row, among all rows."""
     key: LedgerKey
     bad: bool
-    published: bool
+    is_published: bool
     rows: int
     first: tuple[Any, ...]
     """Their least offset."""
@@ -114,7 +114,7 @@ class Part:
     @property
     def is_new(self) -> bool:
         """They are to be written."""
-        return not self.bad and not self.published
+        return not self.bad and not self.is_published
 
 
 class OnSpark:
@@ -127,9 +127,9 @@ class OnSpark:
         self._tagged, self._identity, self._writer, self._held = tagged, identity, writer, held
         self._parts: list[Part] = []
 
-    def groups(self) -> list[Group]:
+    def tallies(self) -> list[Tally]:
         self._parts = self._count(self._tagged, by_partition=not self._identity.is_scattered)
-        return _merged((Group(p.key, p.bad, p.published, p.rows, p.last_text, p.hash), _ordered(p.last)) for p in self._parts)
+        return _merged((Tally(p.key, p.bad, p.is_published, p.rows, p.last_text, p.hash), _ordered(p.last)) for p in self._parts)
 
     def rejected(self, most: int | None = None) -> list[Rejected]:
         """The new rows that are bad, all or some of them."""
@@ -222,20 +222,20 @@ class OnSpark:
         ]
 
 
-def _merged(groups: Iterable[tuple[Group, tuple[Any, ...]]]) -> list[Group]:
-    """Groups of a few rows each, with the offsets of their last ones by which to sort, as groups of all."""
+def _merged(tallies: Iterable[tuple[Tally, tuple[Any, ...]]]) -> list[Tally]:
+    """Tallies of parts, each with its last offset by which to sort, as tallies of all."""
     counts: dict[tuple[LedgerKey, bool, bool], tuple[int, int]] = {}
     last: dict[tuple[str, bool], tuple[tuple[Any, ...], tuple[str, ...]]] = {}
-    for group, offset in groups:
-        kind = (group.key, group.bad, group.published)
+    for tally, offset in tallies:
+        kind = (tally.key, tally.bad, tally.is_published)
         rows, found = counts.get(kind, (0, 0))
-        counts[kind] = rows + group.rows, found ^ group.hash
-        side = (group.key.source, group.published)
+        counts[kind] = rows + tally.rows, found ^ tally.hash
+        side = (tally.key.source, tally.is_published)
         if side not in last or offset > last[side][0]:
-            last[side] = offset, group.last
+            last[side] = offset, tally.last
     return [
-        Group(key, bad, published, rows, last[key.source, published][1], found)
-        for (key, bad, published), (rows, found) in counts.items()
+        Tally(key, bad, is_published, rows, last[key.source, is_published][1], found)
+        for (key, bad, is_published), (rows, found) in counts.items()
     ]
 
 
@@ -286,9 +286,9 @@ class OnDriver:
         self._offsets = [_ordered(row[OFFSET].values()) for row in listed]
         self._rows = listed
 
-    def groups(self) -> list[Group]:
+    def tallies(self) -> list[Tally]:
         return _merged(
-            (Group(key, row[ERROR] is not None, row[PUBLISHED], 1, tuple(row[_TEXT].values()), row[HASH]), offset)
+            (Tally(key, row[ERROR] is not None, row[PUBLISHED], 1, tuple(row[_TEXT].values()), row[HASH]), offset)
             for key, row, offset in zip(self._keys, self._rows, self._offsets, strict=True)
         )
 

@@ -167,8 +167,8 @@ def publish_kafka(
     settings = {"bootstrap_servers": bootstrap_servers, **revealed}
     topic_id = kafka.topic_id(settings, kafka_topic)
 
-    def frame(published: Mapping[str, SourceEnd]) -> DataFrame:
-        ends = {name: json.loads(end.offset) for name, end in published.items()}
+    def frame(sources: Mapping[str, SourceEnd]) -> DataFrame:
+        ends = {name: json.loads(end.offset) for name, end in sources.items()}
         kafka.refuse_other_topic(kafka_topic, topic_id, {name: end[1] for name, end in ends.items() if len(end) > 1})
         options = {
             "topic": kafka_topic,
@@ -299,10 +299,10 @@ class PublishStream:
     def _check_checkpoint(self, spark: SparkSession) -> None:
         """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it:
         a batch planned anew under an old number would hold other rows than those published under it."""
-        published = self._publisher.sources
-        if self._identity is not None or not published:
+        ends = self._publisher.sources
+        if self._identity is not None or not ends:
             return
-        last = max(int(json.loads(end.offset)[0]) for end in published.values())
+        last = max(int(json.loads(end.offset)[0]) for end in ends.values())
         stored = checkpoint_id(spark, self._checkpoint)
         if (
             stored is None

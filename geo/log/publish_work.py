@@ -73,7 +73,7 @@ class PublishWork(QueryWork[PublishStream]):
         return (self.opened.rejects_file if self.opened is not None else None) or self._rejects_file
 
     @property
-    def place(self) -> int | None:
+    def how_far(self) -> int | None:
         return self.published.commits or None
 
     def take_off(self) -> PublishStream | None:
@@ -96,7 +96,7 @@ class _OneProducer:
     def claim(self, works: Sequence[PublishWork]) -> Failed[PublishWork]:
         return []  # it owns itself when it is begun
 
-    def record(self, works: Sequence[tuple[PublishWork, State]]) -> Failed[PublishWork]:
+    def record_states(self, works: Sequence[tuple[PublishWork, State]]) -> Failed[PublishWork]:
         return []  # the publisher records the ends of its ledgers itself
 
     def release(self, works: Sequence[PublishWork]) -> Failed[PublishWork]:

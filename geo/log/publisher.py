@@ -25,7 +25,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledger_writer import RECORD_INTERVAL_S, LedgerWriter
 from geo.log.ledgers import Batch, Counted, LedgerKey, SourceEnd
-from geo.log.numbering import Group, OnDriver, OnSpark, Rejected, Writer, is_other_rows, is_repeated, numbering
+from geo.log.numbering import OnDriver, OnSpark, Rejected, Tally, Writer, is_other_rows, is_repeated, numbering
 from geo.log.source_identity import Identity
 from geo.log.topics import create_topic, partitions, replication_clusters
 from geo.names import Topic, check_producer
@@ -111,12 +111,12 @@ class Publisher:
         """As `LedgerWriter.refuse_if_replaced`."""
         self._writer.refuse_if_replaced()
 
-    def record(self) -> None:
-        """As `LedgerWriter.record`."""
-        self._writer.record()
+    def record_ends(self) -> None:
+        """As `LedgerWriter.record_ends`."""
+        self._writer.record_ends()
 
-    def record_if_due(self, interval_s: float = RECORD_INTERVAL_S) -> None:
-        self._writer.record_if_due(interval_s)
+    def record_ends_if_due(self, interval_s: float = RECORD_INTERVAL_S) -> None:
+        self._writer.record_ends_if_due(interval_s)
 
     @property
     def ledgers(self) -> LedgerTable:
@@ -146,14 +146,14 @@ class Publisher:
         held, writer = list[DataFrame](), Writer(self.tables.cluster.name, self.producer, self.columns)
         try:
             numbered = numbering(tagged, identity, writer, held, was_few=self._was_few)
-            groups = numbered.groups()
-            self._check_below(groups, identity)
-            fresh = [g for g in groups if not g.published]
-            rejected = sum(g.rows for g in fresh if g.bad)
+            tallies = numbered.tallies()
+            self._check_below(tallies, identity)
+            fresh = [t for t in tallies if not t.is_published]
+            rejected = sum(t.rows for t in fresh if t.bad)
             if rejected:
                 self._reject(numbered, rejected, on_rejected)
-            self._was_few = sum(g.rows for g in groups) <= FEW
-            result = Published(sum(g.rows for g in fresh if not g.bad), rejected, sum(g.rows for g in groups if g.published))
+            self._was_few = sum(t.rows for t in tallies) <= FEW
+            result = Published(sum(t.rows for t in fresh if not t.bad), rejected, sum(t.rows for t in tallies if t.is_published))
             if result.rows:
                 self._commit(numbered, identity, fresh)
                 result += Published(commits=1)
@@ -161,13 +161,13 @@ class Publisher:
             for rows in held:
                 rows.unpersist()
         self.total += result
-        self.record_if_due()
+        self.record_ends_if_due()
         return result
 
     def publish_rows(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Publish rows that this program has at hand, given by columns of MESSAGE_INPUT, for all clusters, in one commit.
 
-        They have no identity: called again, they are published again. Of a bytes topic. The caller sees to `record_if_due`.
+        They have no identity: called again, they are published again. Of a bytes topic. The caller sees to `record_ends_if_due`.
         Raises SourceChangedError and UnsafeError as `publish`, FencedError.
         """
         source = self.sources.get("")
@@ -182,10 +182,10 @@ class Publisher:
         numbered = [{**row, **same, "entry_id": span.first + at} for at, row in enumerate(rows)]
         return rows_frame(self.tables.spark, TOPIC_LOG.types, numbered).coalesce(1)
 
-    def _commit(self, numbered: OnSpark | OnDriver, identity: Identity, fresh: Sequence[Group]) -> None:
-        counted = [Counted(g.key, g.rows, g.hash) for g in fresh if not g.bad]
+    def _commit(self, numbered: OnSpark | OnDriver, identity: Identity, fresh: Sequence[Tally]) -> None:
+        counted = [Counted(t.key, t.rows, t.hash) for t in fresh if not t.bad]
         try:
-            self._writer.append(counted, {g.key.source: identity.encode(g.last) for g in fresh}, numbered.entries)
+            self._writer.append(counted, {t.key.source: identity.encode(t.last) for t in fresh}, numbered.entries)
         except (*SPARK_ERRORS, UsageError) as error:
             if is_repeated(error):
                 raise UsageError(
@@ -209,14 +209,14 @@ class Publisher:
         self._error = F.coalesce(self._given_error, refused)
         self._routes_read_at = time.monotonic()
 
-    def _check_below(self, groups: Sequence[Group], identity: Identity) -> None:
+    def _check_below(self, tallies: Sequence[Tally], identity: Identity) -> None:
         """A gapless source has below its ends exactly the rows that were published."""
         if not identity.gapless:
             return
         for source, end in self.sources.items():
-            here = [g for g in groups if g.key.source == source]
-            below = [g for g in here if g.published]
-            count, found = sum(g.rows for g in below), reduce(xor, (g.hash for g in below), 0)
+            here = [t for t in tallies if t.key.source == source]
+            below = [t for t in here if t.is_published]
+            count, found = sum(t.rows for t in below), reduce(xor, (t.hash for t in below), 0)
             if here and (count, found) != (end.count, end.hash):
                 now = f"now has {count} rows up to there" if count != end.count else "now has other rows up to there, as many"
                 raise SourceChangedError(

@@ -117,8 +117,8 @@ class Identity:
             # What cannot be read must fail: it would be no end, and all that was published would be published again.
             parts = F.from_json(known, "map<string,array<string>>", {"mode": "FAILFAST"})[F.col(SOURCE)]
             return rows.withColumn(PUBLISHED, self._is_below(parts))
-        published = [{"_geo_end_source": name, "_geo_end": json.loads(end.offset)} for name, end in ends.items()]
-        frame = rows_frame(spark, {"_geo_end_source": "STRING", "_geo_end": "ARRAY<STRING>"}, published)
+        listed = [{"_geo_end_source": name, "_geo_end": json.loads(end.offset)} for name, end in ends.items()]
+        frame = rows_frame(spark, {"_geo_end_source": "STRING", "_geo_end": "ARRAY<STRING>"}, listed)
         joined = rows.join(F.broadcast(frame), F.col(SOURCE) == F.col("_geo_end_source"), "left")
         return joined.withColumn(PUBLISHED, self._is_below(F.col("_geo_end"))).drop("_geo_end_source", "_geo_end")
 

@@ -47,13 +47,13 @@ class LinkRecord:
     def decode(cls, text: str | None) -> LinkRecord | None:
         """None for a commit that no link made. Raises SchemaError for a record newer than this program."""
 
-        def record(fields: Mapping[str, Any]) -> LinkRecord:
+        def make(fields: Mapping[str, Any]) -> LinkRecord:
             reconciling = "reconciling" in fields
             cursor = CommitName(*fields["reconciling" if reconciling else "cursor"])
             link, origins, topic = fields["link"], tuple(fields["origins"]), fields["topic"]
             return cls(link, origins, topic, cursor, fields["generation"], fields["token"], reconciling=reconciling)
 
-        return read_record(text, RECORD_KEY, RECORD_VERSION, record)
+        return read_record(text, RECORD_KEY, RECORD_VERSION, make)
 
 
 @dataclass(frozen=True, slots=True)

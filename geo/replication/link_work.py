@@ -62,7 +62,7 @@ class LinkWork:
         return self.ownership is not None
 
     @property
-    def place(self) -> CommitName | None:
+    def how_far(self) -> CommitName | None:
         return self.link.cursor
 
     def bring_up(self, stopped: Callable[[], bool]) -> None:

@@ -157,7 +157,7 @@ class LinkTopics:
             return [failed for work in works for failed in self.claim([work])]
         return []
 
-    def record(self, works: Sequence[tuple[LinkWork, State]]) -> Failed[LinkWork]:
+    def record_states(self, works: Sequence[tuple[LinkWork, State]]) -> Failed[LinkWork]:
         """Record the rows of topics that moved, in one commit."""
         moved: list[tuple[LinkWork, LinkState]] = []
         failed: list[tuple[LinkWork, BaseException]] = []

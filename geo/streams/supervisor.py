@@ -293,9 +293,9 @@ class _Crew(Generic[W]):
     def _failed(self, slot: Slot[W], error: BaseException) -> None:
         """FAILED if a person is needed, else DELAYED."""
         event = Event.REFUSED if needs_person(error) else Event.FAULT
-        place = slot.work.place
-        moved = place is not None and place != slot.stood
-        slot.stood = slot.stood if place is None else place
+        far = slot.work.how_far
+        moved = far is not None and far != slot.stood
+        slot.stood = slot.stood if far is None else far
         reason = str(error) if event is Event.REFUSED else first_line(error)
         state = State.FAILED if event is Event.REFUSED else State.DELAYED
         if slot.work.is_owned:
@@ -308,7 +308,7 @@ class _Crew(Generic[W]):
     def _record(self, slots: Sequence[Slot[W]], state: State) -> list[Slot[W]]:
         """Record works that moved. Returns those of which everything is recorded now."""
         try:
-            failed = self.group.record([(slot.work, state) for slot in slots])
+            failed = self.group.record_states([(slot.work, state) for slot in slots])
         except FAULTS as error:
             log.warning("%s: positions could not be recorded, the next time says more: %s", self.group, first_line(error))
             return []

@@ -17,8 +17,8 @@ class Work(Protocol):
         """Whether this process owns it now."""
 
     @property
-    def place(self) -> Hashable:
-        """How far it is; another value once it came further. None: that is not known yet."""
+    def how_far(self) -> Hashable:
+        """How far it came; another value once it came further. None: that is not known yet."""
 
     def bring_up(self, stopped: Callable[[], bool]) -> None:
         """Own it and bring it up to its source, or as far as it got when `stopped`. Raises what is in the way."""
@@ -67,8 +67,8 @@ class Group(Protocol[W]):
     def claim(self, works: Sequence[W]) -> Failed[W]:
         """Own works that are taken up. One that is not owned after it owns itself when it is brought up."""
 
-    def record(self, works: Sequence[tuple[W, State]]) -> Failed[W]:
-        """Record works that moved. Returns those that cannot go on."""
+    def record_states(self, works: Sequence[tuple[W, State]]) -> Failed[W]:
+        """Record the states of works that moved. Returns those that cannot go on."""
 
     def release(self, works: Sequence[W]) -> Failed[W]:
         """Own works no longer that ended well and are recorded. Returns those that turned out not to have."""

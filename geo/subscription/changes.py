@@ -18,7 +18,7 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set_frames import messages_in
 from geo.subscription.acks.record import key_of
-from geo.subscription.acks.start_position import Place, base_at, before_base
+from geo.subscription.acks.start_position import StartPosition, base_at, before_base
 from geo.tables.cluster import ClusterTables, connect
 
 
@@ -34,7 +34,7 @@ class Changed:
     skipped: int
 
 
-def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str, start: Place) -> AckState:
+def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str, start: StartPosition) -> AckState:
     """Create a subscription that begins at `start`, as `cluster` holds the topic. Raises UsageError if it is there."""
     tables, state = _read_state(spark, config, cluster, topic, subscription)
     if state is not None and not state.deleted:
@@ -47,7 +47,14 @@ def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subs
 
 
 def reset(
-    spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str, to: Place, *, dry_run: bool = False
+    spark: SparkSession,
+    config: Config,
+    cluster: str,
+    topic: Topic,
+    subscription: str,
+    to: StartPosition,
+    *,
+    dry_run: bool = False,
 ) -> Changed:
     """Let a subscription begin anew at `to`, in every cluster. What is acknowledged so far does not count any more.
 

@@ -60,7 +60,7 @@ class Journal:
                 begins is None or one[begins[0]].startswith(begins[1])
             ):
                 subject = tuple(_hashable(one[name]) for name in self._schema.subject)
-                if subject not in last or self._schema.place(one) >= self._schema.place(last[subject]):
+                if subject not in last or self._schema.order_of(one) >= self._schema.order_of(last[subject]):
                     last[subject] = one
         return [Row(*names)(*one.values()) for one in last.values()]
 

@@ -110,7 +110,7 @@ def test_what_a_stale_publisher_records_late_counts_for_nothing(world: World) ->
     progress, _ = stale.resume(seen, _now_us())
     with _open(world) as other:
         assert _publish(other, world.rows(0, 10)) == 5
-    stale.record(progress, progress.ledgers)
+    stale.record_ends(progress, progress.ledgers)
     assert world.publish("eu", 12).rows == 2
     assert _ends(world) == [(0, 11, 12)]
 
@@ -121,7 +121,7 @@ def test_a_publisher_that_was_replaced_sees_it_before_it_records(world: World) -
         with _open(world, take_over=True) as other:
             _publish(other, world.rows(0, 10))
         with pytest.raises(SourceChangedError, match="not by this process as far as it knows"):
-            stale.record()
+            stale.record_ends()
     assert world.publish("eu", 12).rows == 2
     assert _ends(world) == [(0, 11, 12)]
 
@@ -208,10 +208,10 @@ def test_a_log_that_was_changed_stops_a_running_producer_and_its_ledger(
         _publish(publisher, world.rows(0, 5))
         shutil.copytree(world.log("eu").name, world.folder / "copy")
         _publish(publisher, world.rows(0, 10))
-        publisher.record()
+        publisher.record_ends()
         change(world)
         with pytest.raises(SourceChangedError, match=said):
-            publisher.record()
+            publisher.record_ends()
         monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
         before = world.log("eu").latest_version()
         with pytest.raises(SourceChangedError, match=said):
@@ -238,7 +238,7 @@ def test_commits_that_were_cleaned_up_after_a_clean_stop_are_not_missed(world: W
     assert world.publish("eu", 8).rows == 3
     with _open(world) as running:
         _publish(running, world.rows(0, 9))
-        running.record()
+        running.record_ends()
         _clean_up(world, first=world.log("eu").latest_version())
         monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
         assert _publish(running, world.rows(0, 11)) == 2, "nor by one that was running meanwhile"
@@ -338,7 +338,7 @@ def test_ledgers_of_a_clock_that_was_ahead_are_left_behind(world: World) -> None
     assert seen is not None
     progress, _ = table.resume(seen, _now_us())
     in_2035 = int(datetime(2035, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000
-    table.record(
+    table.record_ends(
         replace(progress, ledgers={k: replace(ledger, time_us=in_2035) for k, ledger in progress.ledgers.items()}),
         progress.ledgers,
         complete=True,

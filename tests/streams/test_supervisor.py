@@ -33,7 +33,7 @@ class Job:
     ends_well: bool | BaseException = True
     waits_for: threading.Event | None = None
     is_owned: bool = False
-    place: int | None = 0
+    how_far: int | None = 0
     noted: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class Jobs:
             job.is_owned = job.name not in self.refuses
         return [(job, self.refuses[job.name]) for job in works if not job.is_owned]
 
-    def record(self, works: Sequence[tuple[Job, State]]) -> list[tuple[Job, BaseException]]:
+    def record_states(self, works: Sequence[tuple[Job, State]]) -> list[tuple[Job, BaseException]]:
         for job, state in works:
             job.noted.append(f"record {state.value}")
         return []
@@ -215,7 +215,7 @@ def test_one_that_comes_further_each_time_is_not_given_up() -> None:
     real = job.bring_up
 
     def further(stopped: Callable[[], bool]) -> None:
-        job.place = (job.place or 0) + 1
+        job.how_far = (job.how_far or 0) + 1
         real(stopped)
 
     job.bring_up = further  # type: ignore[method-assign]
@@ -394,7 +394,7 @@ def test_one_whose_place_is_not_always_known_is_given_up_all_the_same() -> None:
     real, places = job.bring_up, itertools.cycle([5, None])
 
     def moves(stopped: Callable[[], bool]) -> None:
-        job.place = next(places)
+        job.how_far = next(places)
         real(stopped)
 
     job.bring_up = moves  # type: ignore[method-assign]

@@ -138,7 +138,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         return f"fold of {self.acks} in {self._tables.cluster.name}"
 
     @property
-    def place(self) -> int | None:
+    def how_far(self) -> int | None:
         return self.done.cursors or None
 
     def _open(self, take_over: bool) -> OpenFold:
@@ -288,7 +288,7 @@ class Namespaces:
     def claim(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
         return []  # each owns itself when it is begun
 
-    def record(self, works: Sequence[tuple[NamespaceFold, State]]) -> Failed[NamespaceFold]:
+    def record_states(self, works: Sequence[tuple[NamespaceFold, State]]) -> Failed[NamespaceFold]:
         return []  # each batch writes the cursors' rows itself
 
     def release(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:

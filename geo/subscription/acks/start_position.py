@@ -15,7 +15,7 @@ from geo.subscription.acks.ack_state import Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.times import in_us, utc
 
-Place = Start | datetime | MessageId
+StartPosition = Start | datetime | MessageId
 """Where a subscription is to begin: earliest, latest, a time, or a message, which is then the first one of its ledger."""
 
 
@@ -26,21 +26,21 @@ def before_base(base: Base | None, rows: DataFrame) -> MessageSet:
     return _first_at(rows, F.col("publish_time") >= F.timestamp_micros(F.lit(base.time_us))).below_floors
 
 
-def base_at(place: Place, rows: DataFrame) -> Base:
+def base_at(start: StartPosition, rows: DataFrame) -> Base:
     """The base of a subscription that begins there, as the log of `rows` holds the topic. Raises UsageError for a message that it
     does not hold."""
-    if place == "earliest":
+    if start == "earliest":
         return Base()
-    if place == "latest":
+    if start == "latest":
         return _first_at(rows, F.lit(False))
-    if isinstance(place, datetime):
-        return Base(time_us=in_us(utc(place)))
-    assert isinstance(place, MessageId)
-    found = rows.where(is_of(place.ledger) & (F.col("entry_id") == place.entry_id) & is_message()).select("publish_time").first()
+    if isinstance(start, datetime):
+        return Base(time_us=in_us(utc(start)))
+    assert isinstance(start, MessageId)
+    found = rows.where(is_of(start.ledger) & (F.col("entry_id") == start.entry_id) & is_message()).select("publish_time").first()
     if found is None:
-        raise UsageError(f"there is no message {place} here.")
+        raise UsageError(f"there is no message {start} here.")
     base = _first_at(rows, F.col("publish_time") >= F.lit(utc(found["publish_time"])))
-    return Base({**base.floors, place.ledger: place.entry_id})
+    return Base({**base.floors, start.ledger: start.entry_id})
 
 
 def _first_at(rows: DataFrame, wanted: Column) -> Base:

@@ -127,14 +127,14 @@ class Run:
     def _close(self, *, tidy: bool) -> None:
         """Publish what is left and give the subscription back, unless a record may be in the log that is not counted. Not `tidy`:
         only let go."""
-        published = False
+        flushed = False
         try:
             if tidy and self._flush_error is None:
                 self._flush()
-                published = True
+                flushed = True
         finally:
             try:
-                self._publisher.close(clean=published)
+                self._publisher.close(clean=flushed)
             finally:
                 self.dispatcher.close(clean=tidy)
 
