@@ -132,11 +132,14 @@ def in_target_shape(rows: DataFrame, columns: Collection[str]) -> DataFrame:
 
     Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
     """
-    if new := [name for name in rows.columns if name not in columns]:
+    given = rows.columns
+    if new := [name for name in given if name not in columns]:
         raise RetryableError(
             f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
         )
-    return rows.select(*(F.col(c) if c in rows.columns else F.lit(None).alias(c) for c in columns))
+    if given == list(columns):
+        return rows
+    return rows.select(*(F.col(c) if c in given else F.lit(None).alias(c) for c in columns))
 
 
 def _whole(number: object) -> int | None:
