@@ -19,7 +19,7 @@ from geo.ops.maintain import maintain
 from geo.session import session
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
-from tests.benchmarks.kafka import KafkaBench
+from tests.benchmarks.kafka import KafkaBench, Progress
 from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench
@@ -101,15 +101,14 @@ def kafka(spark: SparkSession, folder: Path, records: int, seconds: float) -> No
         bench.backlog(records)
         mirror = bench.mirror()
         try:
-            took, copied = bench.mirrored("bench-backlog", records)
+            copied = bench.mirrored("bench-backlog", records)
             theirs = bench.mirror_latency(seconds)
         finally:
             mirror.terminate()
             mirror.wait()
-        print(f"  MirrorMaker 2, broker to broker: {copied * mb / took:.0f} MB/s of {records:,} x 1 KB", flush=True)
+        print(f"  MirrorMaker 2, broker to broker: {_rates(copied, mb)} of {records:,} x 1 KB", flush=True)
         print(f"  at 200 a second, record to consumer of the other broker: {_percentiles('MM2', theirs, 'records')}", flush=True)
-        took, published = bench.published(records)
-        print(f"  delta-geo, broker to log: {published * mb / took:.0f} MB/s", end="", flush=True)
+        print(f"  delta-geo, broker to log: {_rates(bench.published(records), mb)}", end="", flush=True)
         took = bench.replicated(records)
         print(f"; log to the other region's log, a link's start included: {records * mb / took:.0f} MB/s", flush=True)
         ours = bench.geo_latency(seconds)
@@ -117,6 +116,10 @@ def kafka(spark: SparkSession, folder: Path, records: int, seconds: float) -> No
             print(f"  at 200 a second, {what}: {_percentiles('geo', ours[cluster], 'records')}", flush=True)
     finally:
         bench.close()
+
+
+def _rates(progress: Progress, mb: float) -> str:
+    return f"{progress.rate() * mb:.0f} MB/s (the second half {progress.rate(0.5) * mb:.0f})"
 
 
 def publish(bench: PublishBench, rounds: int) -> None:
@@ -177,7 +180,7 @@ def main() -> None:
         spark = session("delta-geo benchmarks", master="local[2]")
         for which in args.which or ("throughput", "latency", "age"):
             if which == "kafka":
-                kafka(spark, Path(folder) / which, 3_000_000 // part, 60.0 / part)
+                kafka(spark, Path(folder) / which, 2_000_000 // part, 60.0 / part)
                 continue
             if which == "publish":
                 publish(PublishBench(spark, Path(folder) / which, 500_000 // part), 3 if part == 1 else 2)

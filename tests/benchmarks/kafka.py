@@ -7,10 +7,12 @@ another's. Both get the same records of 1 KB in four partitions.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -51,6 +53,19 @@ refresh.topics.interval.seconds=1
 """
 
 
+class Progress:
+    """How many records were there at which second, from the first that were seen to the last."""
+
+    def __init__(self, seen: Sequence[tuple[float, int]]) -> None:
+        self._seen = seen
+
+    def rate(self, begin: float = 0.0) -> float:
+        """Records a second, from the moment at which that share of all was there."""
+        total = self._seen[-1][1]
+        first = next((at, count) for at, count in self._seen if count >= begin * total)
+        return (total - first[1]) / (self._seen[-1][0] - first[0])
+
+
 class KafkaBench:
     """Two brokers, a and b, and a world of two regions: us, which publishes from broker a, and eu, linked to it."""
 
@@ -86,19 +101,19 @@ class KafkaBench:
         with open(self.folder / "mm2.log", "ab") as log:
             return subprocess.Popen([*command, str(properties)], stdout=log, stderr=log, start_new_session=True)
 
-    def mirrored(self, topic: str, records: int) -> tuple[float, int]:
-        """Seconds from the first records seen in broker b until all are there, and how many came in that time."""
+    def mirrored(self, topic: str, records: int) -> Progress:
+        """How the records came to broker b, until all are there."""
         consumer = KafkaConsumer(bootstrap_servers=self.b.bootstrap)
         where = [TopicPartition(f"a.{topic}", p) for p in range(PARTITIONS)]
-        deadline, first = time.monotonic() + _LIMIT_S, None
+        deadline, seen = time.monotonic() + _LIMIT_S, list[tuple[float, int]]()
         while time.monotonic() < deadline:
             there = set(consumer.topics())
             count = sum(consumer.end_offsets(where).values()) if f"a.{topic}" in there else 0
-            if count and first is None:
-                first = (time.monotonic(), count)
-            if first is not None and count >= records:
+            if count and (not seen or count > seen[-1][1]):
+                seen.append((time.monotonic(), count))
+            if count >= records:
                 consumer.close()
-                return time.monotonic() - first[0], records - first[1]
+                return Progress(seen)
             time.sleep(0.02)
         raise AssertionError(f"MirrorMaker 2 did not copy {topic}:\n{(self.folder / 'mm2.log').read_text()[-3000:]}")
 
@@ -123,18 +138,18 @@ class KafkaBench:
 
     # -- delta-geo -------------------------------------------------------------------------------------------------
 
-    def published(self, records: int) -> tuple[float, int]:
-        """Seconds from the first commit in the log of us to the last, and how many records came in that time. In five batches at least,
-        none larger than usual."""
+    def published(self, records: int) -> Progress:
+        """How the records came into the log of us. In ten batches at least, none larger than usual."""
         topic = self.messages("backlog")
-        rows = min(BATCH_ROWS, records // 5)
+        rows = min(BATCH_ROWS, records // 10)
         stream = publish_kafka(
             self.spark, self.a.bootstrap, "bench-backlog", topic, config=self.world.config, cluster="us", batch_rows=rows
         )
         stream.await_termination()
         assert stream.published.rows == records
         landed = commits(Path(self.world.log("us", topic).name), column="entry_id")
-        return landed[-1][0] - landed[0][0], records - len(landed[0][1])
+        there = itertools.accumulate(len(entries) for _, entries in landed)
+        return Progress([(at, count) for (at, _), count in zip(landed, there, strict=True)])
 
     def replicated(self, records: int) -> float:
         """Seconds of a link's run over the log that was published, its start included."""
