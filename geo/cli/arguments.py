@@ -52,6 +52,12 @@ def add_glob(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", default=ALL_TOPICS, metavar="GLOB", help="only these topics (default: %(default)s)")
 
 
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """`--engine` of a verb that only looks."""
+    does = "who reads tables: this process, on a local disk; Spark; or the first where it can (default: %(default)s)"
+    parser.add_argument("--engine", choices=("auto", "native", "spark"), default="auto", help=does)
+
+
 def add_dry_run(parser: argparse.ArgumentParser, does: str = "count, write nothing") -> None:
     parser.add_argument("--dry-run", action="store_true", help=does)
 

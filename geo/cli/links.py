@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
-from geo.cli.arguments import Verbs, add_dry_run, add_glob, add_running, add_take_over
+from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
-from geo.cli.running import read_each, say_unreadable, start_spark, stop_on_signals
+from geo.cli.running import Looking, say_unreadable, start_spark, stop_on_signals
 from geo.config import load
 from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.replication.link_table import read_links
@@ -36,7 +35,9 @@ def add_reconcile(verbs: Verbs, does: str) -> None:
 
 def add_links(verbs: Verbs, does: str) -> None:
     of_links = verbs.add_noun("links", does)
-    add_glob(of_links.add("list", "list the links of every cluster with their states", list_links))
+    p = of_links.add("list", "list the links of every cluster with their states", list_links)
+    add_glob(p)
+    add_engine(p)
     does = "let a link begin again at a time; what is before is not fetched any more, what is there stays"
     p = of_links.add("reset", does, reset_link)
     _add_link(p)
@@ -120,7 +121,7 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
             if topic_glob_matches(args.topic, Topic.parse(topic))
         ]  # fmt: skip
 
-    found, unreadable = read_each(partial(start_spark, "geo links"), load(args.config), rows)
+    found, unreadable = Looking("geo links", load(args.config), args.engine).read_each(rows)
     found.sort(key=lambda row: (row["topic"], row["link"]))
     output.data([*found, *unreadable])
     output.table(

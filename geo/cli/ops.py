@@ -5,19 +5,24 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_glob
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob
 from geo.cli.output import Output
-from geo.cli.running import start_spark
+from geo.cli.running import Looking, start_spark
 from geo.config import load
+from geo.errors import UsageError
 from geo.names import Topic, check_topic_glob
 from geo.ops import erase as erasing
 from geo.ops import maintain as maintaining
 from geo.ops.doctor import examine
 from geo.ops.verify import verify as verifying
+from geo.ops.verify.quick import quick
 
 
 def add_verify(verbs: Verbs, does: str) -> None:
-    add_glob(verbs.add("verify", does, verify))
+    p = verbs.add("verify", does, verify)
+    add_glob(p)
+    p.add_argument("--quick", action="store_true", help="compare only ends and counts of ledgers, in seconds")
+    add_engine(p)
 
 
 def add_maintain(verbs: Verbs, does: str) -> None:
@@ -37,11 +42,18 @@ def add_erase(verbs: Verbs, does: str) -> None:
 
 
 def add_doctor(verbs: Verbs, does: str) -> None:
-    verbs.add("doctor", does, doctor)
+    add_engine(verbs.add("doctor", does, doctor))
 
 
 def verify(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
+    if args.quick:
+        found = quick(Looking("geo verify", config, args.engine).clusters, config, check_topic_glob(args.topic))
+        output.data(found.to_json())
+        output.text(*found.lines())
+        return 0 if found.clean else 1
+    if args.engine == "native":
+        raise UsageError("content is compared by Spark alone: leave --engine native out, or add --quick.")
     report = verifying.verify(start_spark("geo verify"), config, check_topic_glob(args.topic))
     output.data(report.to_json())
     output.text(*report.lines())
@@ -89,7 +101,8 @@ def erase(args: argparse.Namespace, output: Output) -> int:
 
 def doctor(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    findings = examine(start_spark("geo doctor"), config)
+    spark = None if args.engine == "native" else start_spark("geo doctor")
+    findings = examine(spark, config, Looking("geo doctor", config, args.engine).clusters)
     output.data([{"level": f.level, "where": f.where, "what": f.what, "fix": f.fix} for f in findings])
     for f in findings:
         output.text(f"{f.level:5} {f.where}: {f.what}" + (f"\n      fix: {f.fix}" if f.fix else ""))

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from geo.cli.output import Output
 from geo.config.model import Config
+from geo.errors import UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.session import session
 from geo.tables.cluster import ClusterTables, connect_later
@@ -34,34 +35,45 @@ def start_spark(name: str) -> SparkSession:
         os.close(ours)
 
 
-def read_each(
-    start: Callable[[], SparkSession], config: Config, read: Callable[[ClusterTables], list[dict[str, Any]]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows that `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason. Spark starts only if
-    something needs it."""
-    failed: list[Exception] = []
+class Looking:
+    """The clusters of a configuration for a verb that only looks, by `engine`: "native" (this process reads files, Spark never starts),
+    "spark" (Spark reads the logs' rows), or "auto" (Spark starts only if something needs it)."""
 
-    @cache
-    def started() -> SparkSession:
+    def __init__(self, name: str, config: Config, engine: str) -> None:
+        self._name, self._engine, self._failed = name, engine, False
+        started = cache(self._start)
+        self.clusters = {
+            each: connect_later(started, cluster, reads_files=engine != "spark") for each, cluster in config.clusters.items()
+        }
+
+    def read_each(
+        self, read: Callable[[ClusterTables], list[dict[str, Any]]]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The rows that `read` finds in every cluster, and a row of each cluster that cannot be read, with the reason."""
+        found: list[dict[str, Any]] = []
+        unreadable: list[dict[str, Any]] = []
+        for name, tables in self.clusters.items():
+            try:
+                if tables.location is not None:
+                    check_folder(tables.location)
+                found += read(tables)
+            except FAULTS as error:
+                if self._failed or session_is_gone(error):
+                    raise
+                unreadable.append({"cluster": name, "cannot_be_read": first_line(error)})
+        return found, unreadable
+
+    def _start(self) -> SparkSession:
         try:
-            return start()
-        except Exception as error:
-            failed.append(error)
+            if self._engine == "native":
+                raise UsageError(
+                    "something here is read by Spark alone: a table in a catalog or not on a local disk, one with features that deltalake "
+                    "does not read, or deltalake is not installed. Leave --engine native out."
+                )
+            return start_spark(self._name)
+        except Exception:
+            self._failed = True
             raise
-
-    found: list[dict[str, Any]] = []
-    unreadable: list[dict[str, Any]] = []
-    for name, cluster in config.clusters.items():
-        try:
-            tables = connect_later(started, cluster)
-            if tables.location is not None:
-                check_folder(tables.location)
-            found += read(tables)
-        except FAULTS as error:
-            if failed or session_is_gone(error):
-                raise
-            unreadable.append({"cluster": name, "cannot_be_read": first_line(error)})
-    return found, unreadable
 
 
 def say_unreadable(output: Output, unreadable: list[dict[str, Any]]) -> int:

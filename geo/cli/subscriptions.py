@@ -7,13 +7,24 @@ import base64
 import logging
 import re
 from dataclasses import asdict
+from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
-from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_glob, add_running, from_1_to, seconds, start_position
+from geo.cli.arguments import (
+    TOPIC_FORM,
+    Verbs,
+    add_dry_run,
+    add_engine,
+    add_glob,
+    add_running,
+    from_1_to,
+    seconds,
+    start_position,
+)
 from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
-from geo.cli.running import start_spark, stop_on_signals
+from geo.cli.running import Looking, say_unreadable, start_spark, stop_on_signals
 from geo.config import Config, load
 from geo.errors import UnsafeError, UsageError
 from geo.names import Topic, check_subscription, check_topic_glob
@@ -27,7 +38,8 @@ from geo.subscription.consumer.dispatcher import Listener
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
-from geo.subscription.status import list_subscriptions
+from geo.subscription.status import subscriptions_in
+from geo.tables.cluster import ClusterTables
 from geo.text import printable
 
 log = logging.getLogger(__name__)
@@ -61,11 +73,15 @@ def add_consume(verbs: Verbs, does: str) -> None:
 
 def add_subscriptions(verbs: Verbs, does: str) -> None:
     of = verbs.add_noun("subscriptions", does)
-    add_glob(of.add("list", "list the subscriptions of every cluster", list_all))
+    p = of.add("list", "list the subscriptions of every cluster", list_all)
+    add_glob(p)
+    add_engine(p)
     p = of.add("create", "create a subscription without consuming", create)
     _add_named(p, cluster="where the record is written; links bring it to the others")
     _add_start(p, "where it begins")
-    _add_named(of.add("status", "how far a subscription is in every cluster, and why one is behind", status))
+    p = of.add("status", "how far a subscription is in every cluster, and why one is behind", status)
+    _add_named(p)
+    add_engine(p)
     p = of.add("reset", "let a subscription begin again somewhere, in every cluster", reset)
     _add_named(p, cluster="by whose log the place is found")
     where = "TIME as 2026-11-21T12:00:00Z, MESSAGE_ID as eu:7:42"
@@ -172,17 +188,23 @@ def _print(row: Row, output: Output) -> None:
 
 
 def list_all(args: argparse.Namespace, output: Output) -> int:
-    found = list_subscriptions(start_spark("geo subscriptions"), load(args.config), check_topic_glob(args.topic))
-    output.data([asdict(one) for one in found])
+    config, glob = load(args.config), check_topic_glob(args.topic)
+
+    def subscriptions(tables: ClusterTables) -> list[dict[str, Any]]:
+        return [asdict(one) for one in subscriptions_in(tables, config, glob)]
+
+    found, unreadable = Looking("geo subscriptions", config, args.engine).read_each(subscriptions)
+    found.sort(key=lambda one: (one["topic"], one["subscription"], one["cluster"]))
+    output.data([*found, *unreadable])
     output.table(
         ("TOPIC", "SUBSCRIPTION", "CLUSTER", "STATE", "EPOCH", "ACKNOWLEDGED"),
         [
-            (o.topic, o.subscription, o.cluster, "deleted" if o.deleted else "consumed" if o.runs else "idle", o.epoch,
-             f"{o.acknowledged:,}")
+            (o["topic"], o["subscription"], o["cluster"], "deleted" if o["deleted"] else "consumed" if o["runs"] else "idle",
+             o["epoch"], f"{o['acknowledged']:,}")
             for o in found
         ],
     )  # fmt: skip
-    return 0
+    return say_unreadable(output, unreadable)
 
 
 def create(args: argparse.Namespace, output: Output) -> int:
@@ -222,7 +244,8 @@ def delete(args: argparse.Namespace, output: Output) -> int:
 
 def status(args: argparse.Namespace, output: Output) -> int:
     config, topic = _named(args)
-    found = statuses.status(start_spark("geo subscriptions"), config, topic, args.subscription)
+    clusters = Looking("geo subscriptions", config, args.engine).clusters
+    found = statuses.standings(clusters, config, topic, args.subscription)
     output.data([asdict(one) for one in found])
     for one in found:
         if one.unreadable is not None:

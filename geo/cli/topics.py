@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from typing import Any
 
-from geo.cli.arguments import TOPIC_FORM, Verbs, add_glob, from_1_to
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine, add_glob, from_1_to
 from geo.cli.output import Output
-from geo.cli.running import read_each, say_unreadable, start_spark
+from geo.cli.running import Looking, say_unreadable, start_spark
 from geo.config import load
 from geo.log.admission import own_columns
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import count_messages, newest
 from geo.log.topics import Registered, create_partitions, create_single, registered_topics, set_replication_clusters
 from geo.names import Topic, topic_glob_matches
-from geo.tables.cluster import ClusterTables, connect, connect_later
+from geo.tables.cluster import ClusterTables, connect
 from geo.text import printable
 
 
 def add_topics(verbs: Verbs, does: str) -> None:
     of_topics = verbs.add_noun("topics", does)
-    add_glob(of_topics.add("list", "list the topics of every cluster", list_topics))
+    p = of_topics.add("list", "list the topics of every cluster", list_topics)
+    add_glob(p)
+    add_engine(p)
 
     p = of_topics.add("create", "create a topic in a cluster, or add partitions; links bring it to the others", create)
     p.add_argument("--cluster", required=True)
@@ -48,6 +49,7 @@ def add_peek(verbs: Verbs, does: str) -> None:
     p.add_argument("--topic", required=True)
     p.add_argument("-n", type=from_1_to(10_000, "a number from 1 to 10000"), default=5, help="how many (default: %(default)s)")
     p.add_argument("--payload", choices=("text", "hex"), help="show payloads too")
+    add_engine(p)
 
 
 def list_topics(args: argparse.Namespace, output: Output) -> int:
@@ -55,7 +57,7 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
         listed = [one for one in registered_topics(tables) if topic_glob_matches(args.topic, one.topic)]
         return [_listed(tables, one) for one in listed]
 
-    found, unreadable = read_each(partial(start_spark, "geo topics"), load(args.config), topics)
+    found, unreadable = Looking("geo topics", load(args.config), args.engine).read_each(topics)
     found.sort(key=lambda row: (row["topic"], row["cluster"]))
     output.data([*found, *unreadable])
     rows = [
@@ -106,7 +108,8 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
 
 def peek(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
-    found = list(newest(connect_later(partial(start_spark, "geo peek"), config.cluster(args.cluster)), topic, args.n))
+    config.cluster(args.cluster)
+    found = list(newest(Looking("geo peek", config, args.engine).clusters[args.cluster], topic, args.n))
     for message in found:
         raw = message.pop("payload")
         message["payload_bytes"] = None if raw is None else len(raw)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -13,7 +17,7 @@ from geo.errors import SchemaError
 from geo.ids import LedgerId, MessageId
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
-from geo.tables.native import count_where_null, last_rows
+from geo.tables.native import count_where_null, last_rows, scan
 from geo.tables.table import Table
 from schemas import ENVELOPE, TOPIC_LOG
 
@@ -41,6 +45,81 @@ def ledger_ranges(rows: DataFrame) -> dict[LedgerId, tuple[int, int]]:
     """First and last entry of each ledger in `rows`. A whole log has all between them (L5)."""
     found = rows.groupBy("origin", "ledger_id").agg(F.min("entry_id").alias("first"), F.max("entry_id").alias("last"))
     return {LedgerId(row["origin"], row["ledger_id"]): (row["first"], row["last"]) for row in found.collect()}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a log has of a ledger's messages: the first entry, the last, and how many there are. `since`: the first one that was published
+    then or later, if a time was asked for. `replicate_to`: of any of them; a ledger has but one (L5)."""
+
+    first: int
+    last: int
+    count: int
+    since: int | None = None
+    replicate_to: tuple[str, ...] | None = None
+
+    def joined(self, other: Span) -> Span:
+        """Of both parts of a ledger."""
+        since = [one for one in (self.since, other.since) if one is not None]
+        return Span(
+            min(self.first, other.first),
+            max(self.last, other.last),
+            self.count + other.count,
+            min(since, default=None),
+            other.replicate_to if self.replicate_to is None else self.replicate_to,
+        )
+
+
+def ledger_spans(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, Span]:
+    """What a log has at a version, ledger by ledger; `since` is a time with its zone. Without Spark where this process reads files."""
+    found: dict[LedgerId, Span] = {}
+    names, folder = [*ID, "marker", "publish_time", "replicate_to"], log.rows_folder
+    parts = None if folder is None else scan(folder, version, names, lambda rows: _spans(rows, since))
+    if parts is not None:
+        for part in parts:
+            for ledger, span in part.items():
+                found[ledger] = found[ledger].joined(span) if ledger in found else span
+        return found
+    late = F.lit(False) if since is None else F.col("publish_time") >= F.lit(since)
+    spans = (
+        log.read(version)
+        .where(is_message())
+        .groupBy("origin", "ledger_id")
+        .agg(
+            F.min("entry_id").alias("first"),
+            F.max("entry_id").alias("last"),
+            F.count("*").alias("entries"),
+            F.min(F.when(late, F.col("entry_id"))).alias("since"),
+            F.first("replicate_to", ignorenulls=True).alias("to"),
+        )
+    )
+    for row in spans.collect():
+        to = None if row["to"] is None else tuple(row["to"])
+        found[LedgerId(row["origin"], row["ledger_id"])] = Span(row["first"], row["last"], row["entries"], row["since"], to)
+    return found
+
+
+def _spans(rows: pa.Table, since: datetime | None) -> dict[LedgerId, Span]:
+    rows = rows.filter(rows["marker"].is_null())
+    found = {
+        _ledger(row): Span(row["entry_id_min"], row["entry_id_max"], row["entry_id_count"])
+        for row in rows.group_by(["origin", "ledger_id"])
+        .aggregate([("entry_id", "min"), ("entry_id", "max"), ("entry_id", "count")])
+        .to_pylist()
+    }
+    if since is not None:
+        late = rows.filter(pc.greater_equal(rows["publish_time"], pa.scalar(since, rows["publish_time"].type)))
+        for row in late.group_by(["origin", "ledger_id"]).aggregate([("entry_id", "min")]).to_pylist():
+            found[_ledger(row)] = replace(found[_ledger(row)], since=row["entry_id_min"])
+    aimed = rows.filter(rows["replicate_to"].is_valid()).select(["origin", "ledger_id", "replicate_to"])
+    for ledger_id in pc.unique(aimed["ledger_id"]).to_pylist():
+        for row in aimed.filter(pc.equal(aimed["ledger_id"], ledger_id)).slice(0, 1).to_pylist():
+            found[_ledger(row)] = replace(found[_ledger(row)], replicate_to=tuple(row["replicate_to"]))
+    return found
+
+
+def _ledger(row: dict[str, Any]) -> LedgerId:
+    return LedgerId(row["origin"], row["ledger_id"])
 
 
 def open_log(tables: ClusterTables, topic: Topic) -> tuple[Table, StructType]:
@@ -71,19 +150,20 @@ def messages(tables: ClusterTables, topic: Topic) -> DataFrame:
 
 
 def count_messages(log: Table) -> int:
-    """How many messages a log has. On a local disk without Spark, if the statistics of its files tell."""
-    folder = log.log_folder
+    """How many messages a log has. Without Spark where this process reads files, if their statistics tell."""
+    folder = log.rows_folder
     count = None if folder is None else count_where_null(folder, "marker")
     return log.read().where(is_message()).count() if count is None else count
 
 
 def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str, Any]]:
     """The newest messages by publish time, oldest of them first: `message_id`, envelope fields, and a typed topic's own
-    columns under `columns`. On a local disk without Spark, but for columns with structure. Raises SchemaError if the topic is not there.
+    columns under `columns`. Without Spark where this process reads files, but for columns with structure. Raises SchemaError if the topic
+    is not there.
     """
     log, columns = open_log(tables, topic)
     own = [field.name for field in user_columns(columns)]
-    names, folder = [*_SHOWN, *own], log.log_folder
+    names, folder = [*_SHOWN, *own], log.rows_folder
     found = None if folder is None else last_rows(folder, names, PUBLISH_ORDER, count, where_null="marker")
     if found is None:
         last = log.read().where(is_message()).orderBy(*(F.desc(name) for name in PUBLISH_ORDER)).limit(count)

@@ -6,7 +6,7 @@ Each finding says what was found, where, and the fix.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -22,7 +22,7 @@ from geo.log.topics import registered_topics
 from geo.replication.link_table import read_links
 from geo.session import SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
-from geo.tables.cluster import ClusterTables, connect
+from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import owned_now
 from geo.tables.process import Process
 from geo.text import first_line
@@ -48,12 +48,12 @@ class Symptom:
     fix: str = ""
 
 
-def examine(spark: SparkSession, config: Config) -> list[Symptom]:
-    """All findings, the good ones too, so that one sees what was looked at."""
-    findings = [*_versions(spark), *_session(spark)]
-    for name, cluster in config.clusters.items():
+def examine(spark: SparkSession | None, config: Config, clusters: Mapping[str, ClusterTables]) -> list[Symptom]:
+    """All findings, the good ones too, so that one sees what was looked at: of the session, if one is given, and of the clusters, which are
+    connected."""
+    findings = [*_packages(), *([] if spark is None else [*_java(spark), *_session(spark)])]
+    for name, tables in clusters.items():
         try:
-            tables = connect(spark, cluster)
             for part in (_storage(tables), _tables(tables), _owners(tables), _links(tables, config)):
                 findings.extend(part)  # also what it found before it failed
         except FAULTS as error:
@@ -64,12 +64,14 @@ def examine(spark: SparkSession, config: Config) -> list[Symptom]:
     return findings
 
 
-def _versions(spark: SparkSession) -> Iterator[Symptom]:
+def _java(spark: SparkSession) -> Iterator[Symptom]:
     java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").collect()[0][0]
     level: Level = "ok" if int(java.split(".")[0]) >= 17 else "error"
-    yield Symptom(
-        level, "versions", f"Python {platform.python_version()}, Java {java}", "" if level == "ok" else "use Java 17 or newer"
-    )
+    yield Symptom(level, "versions", f"Java {java}", "" if level == "ok" else "use Java 17 or newer")
+
+
+def _packages() -> Iterator[Symptom]:
+    yield Symptom("ok", "versions", f"Python {platform.python_version()}")
     try:
         pinned = dict(
             line.split(";")[0].strip().split("==") for line in requires("delta-geo") or () if "==" in line.split(";")[0]

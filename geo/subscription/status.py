@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.config.model import Config
 from geo.faults import FAULTS
 from geo.ids import MessageId
+from geo.log.topic_log import PUBLISH_ORDER, ledger_spans
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.replication.link_table import read_links
@@ -20,13 +24,13 @@ from geo.streams.life import State
 from geo.subscription.acks.ack_publisher import MOVED, running_consumer
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import Known, ends_as_text, read_known
-from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.message_set_frames import messages_in
+from geo.subscription.acks.message_set_frames import messages_of
 from geo.subscription.acks.record import key_of, parse_key
-from geo.subscription.acks.start_position import before_base
+from geo.subscription.acks.start_position import before_base_of
 from geo.tables.cluster import ClusterTables, connect
+from geo.tables.native import scan
 from geo.text import first_line
-from geo.times import utc
+from geo.times import from_us, utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,35 +80,43 @@ class Standing:
 
 def list_subscriptions(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> list[Listed]:
     """Every subscription that any cluster knows of."""
-    found = []
-    for name, cluster in config.clusters.items():
-        tables = connect(spark, cluster)
-        for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
-            known = read_known(tables, config, namespace)
-            for key, state in sorted(known.states.items()):
-                topic, subscription = parse_key(key)
-                if topic_glob_matches(topics, topic):
-                    runs = running_consumer(tables, topic, subscription) is not None
-                    found.append(
-                        Listed(str(topic), subscription, name, state.deleted, state.epoch.counter, state.acked.size, runs)
-                    )
+    found = [one for cluster in config.clusters.values() for one in subscriptions_in(connect(spark, cluster), config, topics)]
     return sorted(found, key=lambda one: (one.topic, one.subscription, one.cluster))
+
+
+def subscriptions_in(tables: ClusterTables, config: Config, topics: str = ALL_TOPICS) -> list[Listed]:
+    """The subscriptions that this cluster knows of."""
+    found = []
+    for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
+        known = read_known(tables, config, namespace)
+        for key, state in sorted(known.states.items()):
+            topic, subscription = parse_key(key)
+            if topic_glob_matches(topics, topic):
+                runs = running_consumer(tables, topic, subscription) is not None
+                numbers = (state.deleted, state.epoch.counter, state.acked.size)
+                found.append(Listed(str(topic), subscription, tables.cluster.name, *numbers, runs))
+    return found
 
 
 def status(spark: SparkSession, config: Config, topic: Topic, subscription: str) -> list[Standing]:
     """How far a subscription is in every cluster, and why one is behind."""
-    return [_standing(spark, config, name, topic, check_subscription(subscription)) for name in config.clusters]
+    return standings({name: connect(spark, cluster) for name, cluster in config.clusters.items()}, config, topic, subscription)
 
 
-def _standing(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str) -> Standing:
-    tables = connect(spark, config.cluster(cluster))
+def standings(clusters: Mapping[str, ClusterTables], config: Config, topic: Topic, subscription: str) -> list[Standing]:
+    """As `status`, of clusters that are connected."""
+    return [_standing(clusters, config, name, topic, check_subscription(subscription)) for name in clusters]
+
+
+def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: str, topic: Topic, subscription: str) -> Standing:
+    tables = clusters[cluster]
     try:
         known = read_known(tables, config, topic, subscription)
         state = known.states.get(key_of(topic, subscription), AckState())
         log = tables.log(topic)
-        rows = log.read() if log.exists() else None
-        present = messages_in(rows) if rows is not None else MessageSet()
-        left_out = before_base(state.base, rows) if rows is not None else MessageSet()
+        since = from_us(state.base.time_us) if state.base is not None and state.base.time_us is not None else None
+        spans = ledger_spans(log, log.latest_version(), since) if log.exists() else {}
+        present, left_out = messages_of(spans), before_base_of(state.base, spans)
     except FAULTS as error:
         return Standing(cluster, 0, False, 0, 0, {}, {}, False, None, unreadable=first_line(error))
     here, moved = _newest_records(tables, known, topic, subscription)
@@ -124,13 +136,13 @@ def _standing(spark: SparkSession, config: Config, cluster: str, topic: Topic, s
         ends_as_text({ledger: count for ledger, count in ranges_beyond.items() if count}),
         running_consumer(tables, topic, subscription) is not None,
         moved,
-        tuple(_peer(spark, config, cluster, peer, topic, subscription, here) for peer in config.clusters if peer != cluster),
+        tuple(_peer(clusters, config, cluster, peer, topic, subscription, here) for peer in clusters if peer != cluster),
         {why.value: count for why, count in sorted(known.fold.refused.items())},
     )
 
 
 def _peer(
-    spark: SparkSession,
+    clusters: Mapping[str, ClusterTables],
     config: Config,
     cluster: str,
     peer: str,
@@ -141,7 +153,7 @@ def _peer(
     """What has come of another cluster's records, and if some have not, why."""
     newest = here[peer][0] if peer in here else None
     age_s = None if newest is None else (datetime.now(timezone.utc) - newest).total_seconds()
-    tables = connect(spark, config.cluster(peer))
+    tables = clusters[peer]
     try:
         there, _ = _newest_records(tables, read_known(tables, config, topic, subscription), topic, subscription)
     except FAULTS as error:
@@ -156,7 +168,7 @@ def _peer(
     reasons = []
     for source, target in pairwise(stops):
         try:
-            link = read_links(connect(spark, config.cluster(target))).get((source, str(topic.acks)))
+            link = read_links(clusters[target]).get((source, str(topic.acks)))
         except FAULTS as error:
             reasons.append(f"what link {source}->{target} does cannot be read: {first_line(error)}")
             continue
@@ -173,13 +185,39 @@ def _newest_records(
     """Of each cluster the newest record of the subscription here, and the newest failover."""
     if known.version is None:
         return {}, None
-    rows = tables.log(topic.acks).read(known.version).where(F.col("key") == key_of(topic, subscription))
+    log, key = tables.log(topic.acks), key_of(topic, subscription)
+    if (folder := log.rows_folder) is not None:
+        parts = scan(folder, known.version, [*PUBLISH_ORDER, "properties"], _newest_of, where=pc.field("key") == key)
+        if parts is not None:
+            return _said(
+                [row for newest, _ in parts for row in newest],
+                [(row["publish_time"], dict(row["properties"])[MOVED]) for _, moves in parts for row in moves],
+            )
+    rows = log.read(known.version).where(F.col("key") == key)
     newest = F.max(F.struct("publish_time", "ledger_id", "entry_id")).alias("newest")
-    found = {
-        row["origin"]: (utc(row["newest"][0]), MessageId(row["origin"], row["newest"][1], row["newest"][2]))
-        for row in rows.groupBy("origin").agg(newest).collect()
-    }
+    found = [{"origin": row["origin"], **row["newest"].asDict()} for row in rows.groupBy("origin").agg(newest).collect()]
     move = F.col("properties")[MOVED]
     moved = rows.where(move.isNotNull()).agg(F.max_by(F.struct("publish_time", move.alias("move")), "publish_time").alias("m"))
     last = moved.collect()[0]["m"]
-    return found, f"{last['move']} at {utc(last['publish_time']):%Y-%m-%d %H:%M:%S} UTC" if last else None
+    return _said(found, [tuple(last)] if last else [])
+
+
+def _newest_of(rows: pa.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Of some records those of the last moment of each origin, and those of a failover."""
+    ids = rows.select(PUBLISH_ORDER)
+    last = ids.join(ids.group_by("origin").aggregate([("publish_time", "max")]), "origin")
+    late = last.filter(pc.field("publish_time") == pc.field("publish_time_max")).select(PUBLISH_ORDER)
+    said = rows.filter(rows["properties"].is_valid()).to_pylist()
+    return late.to_pylist(), [row for row in said if MOVED in dict(row["properties"])]
+
+
+def _said(
+    newest: Iterable[Mapping[str, Any]], moves: Sequence[tuple[datetime, str]]
+) -> tuple[dict[str, tuple[datetime, MessageId]], str | None]:
+    """Of each origin the newest of these records, and the newest failover."""
+    found: dict[str, tuple[datetime, MessageId]] = {}
+    for row in newest:
+        one = utc(row["publish_time"]), MessageId(row["origin"], row["ledger_id"], row["entry_id"])
+        found[row["origin"]] = max(one, found.get(row["origin"], one))
+    last = max(moves, default=None)
+    return found, None if last is None else f"{last[1]} at {utc(last[0]):%Y-%m-%d %H:%M:%S} UTC"

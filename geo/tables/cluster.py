@@ -31,9 +31,10 @@ def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
     return ClusterTables(Driver.of(_configured(spark, cluster)), cluster)
 
 
-def connect_later(start: Callable[[], SparkSession], cluster: Cluster) -> ClusterTables:
-    """As `connect`, for who only looks: `start` is called when something cannot be read without Spark."""
-    return ClusterTables(Driver(lambda: _configured(start(), cluster)), cluster)
+def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads_files: bool = True) -> ClusterTables:
+    """As `connect`, for who only looks: `start` is called when something cannot be read without Spark, or is not to be (not
+    `reads_files`)."""
+    return ClusterTables(Driver(lambda: _configured(start(), cluster), reads_files=reads_files), cluster)
 
 
 def _configured(spark: SparkSession, cluster: Cluster) -> SparkSession:
@@ -138,7 +139,7 @@ class ClusterTables:
         scheme, local = scheme_of(location), local_path(location)
         return why_unsafe(
             location,
-            log_store=_log_store(self.spark, scheme),
+            log_store=_log_store(self.spark, scheme) if local is None else None,
             mount="" if local is None else mount_type(local),
             single_driver=self.cluster.single_driver,
             databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,

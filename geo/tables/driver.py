@@ -13,10 +13,13 @@ from geo.tables.process import Process, this_process
 
 
 class Driver:
-    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known."""
+    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known. `reads_files`: it reads
+    the rows of logs on a local disk by itself, where it can (geo.tables.native): for who only looks, and waits for it."""
 
-    def __init__(self, start: Callable[[], SparkSession], me: Callable[[], Process] | None = None) -> None:
-        self._start, self._me = start, me
+    def __init__(
+        self, start: Callable[[], SparkSession], me: Callable[[], Process] | None = None, *, reads_files: bool = False
+    ) -> None:
+        self._start, self._me, self.reads_files = start, me, reads_files
 
     @classmethod
     def of(cls, spark: SparkSession) -> Driver:

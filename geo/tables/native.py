@@ -1,5 +1,5 @@
-"""A large Delta table on a local disk, looked at by this process: how many rows, and the last of them. What Spark needs seconds to
-start for, Delta's log and the ends of a few files say at once.
+"""A large Delta table on a local disk, looked at by this process: how many rows, the last of them, and what can be said of each batch
+of them. What Spark needs seconds to start for, Delta's log and the ends of a few files say at once.
 
 Each function returns None where it cannot know: `deltalake` is not there (the code came as a zip), the table uses more of the
 protocol than plain files, or its files lack statistics. Then Spark is asked.
@@ -7,13 +7,14 @@ protocol than plain files, or its files lack statistics. Then Spark is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geo.tables.small_table import as_collected
@@ -21,6 +22,8 @@ from geo.times import in_us
 
 _ROUNDED_US = 1000
 """Statistics of a time are cut to milliseconds."""
+
+T = TypeVar("T")
 
 _PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal,
           pa.types.is_date, pa.types.is_timestamp)  # fmt: skip
@@ -76,19 +79,50 @@ def last_rows(
     return None
 
 
+def scan(
+    folder: Path, version: int, columns: Sequence[str], each: Callable[[pa.Table], T], *, where: pc.Expression | None = None
+) -> list[T] | None:
+    """What `each` makes of the rows at a version, batch by batch, in no order: these columns, which the table has, times in UTC. `where` is
+    also asked of the files' statistics."""
+    table = _table(folder, version)
+    if table is None:
+        return None
+    import pyarrow.dataset as ds
+
+    found: list[T] = []
+    with suppress(FileNotFoundError, pa.ArrowException, UnicodeDecodeError, OverflowError, KeyError):
+        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        rows = table.to_pyarrow_dataset(parquet_read_options=options)
+        for batch in rows.to_batches(columns=list(columns), filter=where):
+            read = pa.Table.from_batches([batch])
+            if not _has_plain_types(read):
+                return None
+            found.append(each(read))
+        return found
+    return None
+
+
 def _files(folder: Path) -> list[dict[str, Any]] | None:
     """The files of the newest version, with `path` and what of their statistics there is, `max.COLUMN`."""
+    table = _table(folder)
+    if table is None:
+        return None
+    with suppress(pa.ArrowException):
+        return list(pa.table(table.get_add_actions(flatten=True)).to_pylist())
+    return None
+
+
+def _table(folder: Path, version: int | None = None) -> Any:
+    """The table as `deltalake` has it, at a version or at its newest."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
     except ImportError:
         return None
     try:
-        table = DeltaTable(folder.parent)
-        if table.protocol().min_reader_version > 1:
-            return None
-        return list(pa.table(table.get_add_actions(flatten=True)).to_pylist())
-    except (DeltaError, pa.ArrowException, OSError):
+        table = DeltaTable(folder.parent, version=version)
+        return None if table.protocol().min_reader_version > 1 else table
+    except (DeltaError, OSError):
         return None
 
 

@@ -164,6 +164,11 @@ class Table:
         local = None if self.location is None else local_path(self.location)
         return None if local is None else local / "_delta_log"
 
+    @property
+    def rows_folder(self) -> Path | None:
+        """The `_delta_log` of a table whose rows this process is to read by itself, where it can; None: Spark is to read them."""
+        return self.log_folder if self._driver.reads_files else None
+
     def _local_log(self) -> Path | None:
         # The location of a table by name would have to be asked for, which is a look of its own.
         return self.log_folder if self.by_path else None

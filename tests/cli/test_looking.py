@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from geo.cli.main import main
 from geo.log.publish import publish
 from geo.log.topic_log import count_messages, is_message, newest
 from geo.names import Topic
+from geo.subscription import changes
+from geo.subscription.consumer import Subscription
 from geo.tables import native
 from geo.tables.cluster import connect_later
 from tests.world import TOPIC, World
@@ -52,7 +56,19 @@ def looked_at(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     log = world.log("us", TYPED)
     marker = log.read().limit(1).withColumns({"marker": F.lit("probe"), "entry_id": F.lit(10_000).cast("bigint")})
     log.append(marker)
+    consume(world, "us")
+    changes.create(spark, world.config, "us", TOPIC, "later", datetime.now(timezone.utc))
+    world.replicate("eu")
+    world.replicate("us")
     return world
+
+
+def consume(world: World, cluster: str) -> None:
+    """Acknowledge every third message, and be told of what the subscription did in several records."""
+    subscription = Subscription(
+        world.spark, TOPIC, "billing", config=world.config, cluster=cluster, start="earliest", batch_rows=20
+    )
+    subscription.run(lambda messages: messages.where("entry_id % 3 = 0"), trigger="available-now")
 
 
 @pytest.mark.parametrize("topic", [TOPIC, TYPED])
@@ -88,22 +104,53 @@ def test_columns_with_structure_are_read_by_spark(looked_at: World) -> None:
     assert set(message["columns"]["line"]) == {"amount", "day"}
 
 
-@pytest.mark.parametrize("verb", [("topics",), ("links",), ("peek", "--cluster", "us", "--topic", str(TYPED))])
+OF_BILLING = ("--topic", str(TOPIC), "--subscription", "billing")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("topics",),
+        ("links",),
+        ("peek", "--cluster", "us", "--topic", str(TYPED)),
+        ("subscriptions",),
+        ("subscriptions", "status", *OF_BILLING),
+        ("subscriptions", "status", "--topic", str(TOPIC), "--subscription", "later"),
+        ("verify", "--quick"),
+    ],
+)
 def test_looking_verbs_start_no_spark_and_say_the_same(
     looked_at: World, verb: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = {}
     for engine in ("native", "spark"):
         with monkeypatch.context() as patched:
-            if engine == "native":
-                patched.setattr(running, "session", lambda _: _no_spark())
-            else:
-                patched.setitem(sys.modules, "deltalake", None)
+            patched.setattr(running, "session", lambda _, engine=engine: _no_spark() if engine == "native" else looked_at.spark)
             for form in ("text", "json"):
-                assert main([*verb, "--config", str(looked_at.path), "-o", form]) == 0
-                said[engine, form] = capsys.readouterr().out
+                assert main([*verb, "--config", str(looked_at.path), "-o", form, "--engine", engine]) == 0
+                # How old the newest record is grows between both.
+                said[engine, form] = re.sub(r'"age_s": [0-9.]+|[0-9.,]+ s old', "AGE", capsys.readouterr().out)
     assert said["native", "text"] == said["spark", "text"]
-    assert json.loads(said["native", "json"]) == json.loads(said["spark", "json"])
+    assert said["native", "json"] == said["spark", "json"]
+
+
+def test_the_doctor_looks_at_tables_without_spark(
+    looked_at: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "session", lambda _: _no_spark())
+    assert main(["doctor", "--config", str(looked_at.path), "--engine", "native", "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "4 topics, their tables are delta-geo's" in [finding["what"] for finding in told if finding["where"] == "cluster us"]
+
+
+def test_what_spark_alone_can_read_is_refused_natively(
+    looked_at: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", "--config", str(looked_at.path), "--engine", "native"]) == 2
+    assert "add --quick" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    assert main(["peek", "--cluster", "us", "--topic", str(TOPIC), "--config", str(looked_at.path), "--engine", "native"]) == 2
+    assert "Leave --engine native out" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_table_is_left_to_spark(tmp_path: Path) -> None:

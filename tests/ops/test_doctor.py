@@ -14,7 +14,12 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
 from geo.ops.doctor import Symptom, examine
+from geo.tables.cluster import connect, connect_later
 from geo.tables.process import this_process
+
+
+def _examined(spark: SparkSession, config: Config) -> list[Symptom]:
+    return examine(spark, config, {n: connect_later(lambda: spark, c) for n, c in config.clusters.items()})
 
 
 def _of(findings: list[Symptom], where: str) -> list[tuple[str, str]]:
@@ -28,7 +33,7 @@ def test_a_storage_that_may_not_be_written_is_told_also_where_it_cannot_be_read(
         "ap": Cluster("ap", root="s3a://bucket/ap", single_driver=True),
         "eu": Cluster("eu", root=str(tmp_path / "eu")),
     }
-    findings = examine(spark, Config("geo.yaml", clusters))
+    findings = _examined(spark, Config("geo.yaml", clusters))
     us, ap, eu = (_of(findings, f"cluster {name}") for name in clusters)
     assert us[0][0] == "warn"
     assert us[0][1].startswith("s3a://bucket/us: commits to plain S3 are not safe")
@@ -53,7 +58,7 @@ def test_a_commit_that_stands_still_is_told_with_how_to_go_on(spark: SparkSessio
     config = Config("geo.yaml", {"eu": Cluster("eu", root=str(tmp_path / "eu"))})
 
     def told() -> list[Symptom]:
-        return [finding for finding in examine(spark, config) if "owners.lock" in finding.what]
+        return [finding for finding in _examined(spark, config) if "owners.lock" in finding.what]
 
     try:
         assert told() == []
@@ -77,7 +82,7 @@ def test_a_session_in_which_a_commit_can_land_twice_is_told(spark: SparkSession)
     def told() -> list[str]:
         return [
             finding.what
-            for finding in examine(spark, Config("geo.yaml", {"x": Cluster("x", root="/nowhere/x")}))
+            for finding in _examined(spark, Config("geo.yaml", {"x": Cluster("x", root="/nowhere/x")}))
             if key in finding.what
         ]
 
@@ -85,6 +90,7 @@ def test_a_session_in_which_a_commit_can_land_twice_is_told(spark: SparkSession)
     spark.conf.set(key, "false")
     try:
         assert told() == [f"{key} is not set: a commit whose answer is lost on the way lands twice"]
+        connect(spark, Cluster("x", root="/nowhere/x"))
         assert told() == [], "what writes sets it, where the session takes it"
     finally:
         spark.conf.set(key, str(before))

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -25,6 +28,8 @@ from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
 from geo.subscription.acks.record import decode, key_of
 from geo.tables.cluster import ClusterTables
+from geo.tables.native import scan
+from geo.tables.table import Table
 from geo.times import in_us, utc
 from schemas import CURSORS, TOPIC_LOG
 
@@ -65,10 +70,28 @@ def read_known(tables: ClusterTables, config: Config, topic: Topic, subscription
         one = f"{row['topic']}/{row['subscription']}"
         known.states[one] = decode(bytes(row["state"]), limited=False)
         folded[one] = parse_ends(row["folded"])
-    rows = log_table.read(known.version).where(is_message())
-    newer = _newer(folded) if key is None else (F.col("key") == key) & after(folded.get(key, {}))
-    known.fold.add(map(received, rows.where(newer).select(*ACK_COLUMNS).toArrow().to_pylist()))
+    known.fold.add(map(received, _newer_records(log_table, known.version, key, folded)))
     return known
+
+
+def _newer_records(
+    log_table: Table, version: int, key: str | None, folded: Mapping[str, Mapping[LedgerId, int]]
+) -> list[dict[str, Any]]:
+    """The records, of one subscription or of all, that are not in the cursors: ACK_COLUMNS of them."""
+
+    def newer(rows: pa.Table) -> list[dict[str, Any]]:
+        listed = rows.filter(rows["marker"].is_null()).to_pylist()
+        ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in listed)
+        return [row for row, end in zip(listed, ends, strict=True) if row["entry_id"] > end]
+
+    folder, columns = log_table.rows_folder, (*ACK_COLUMNS, "ledger_id", "entry_id", "marker")
+    wanted = None if key is None else pc.field("key") == key
+    parts = None if folder is None else scan(folder, version, columns, newer, where=wanted)
+    if parts is not None:
+        return [row for part in parts for row in part]
+    above = _newer(folded) if key is None else (F.col("key") == key) & after(folded.get(key, {}))
+    rows = log_table.read(version).where(is_message() & above)
+    return list(rows.select(*ACK_COLUMNS).toArrow().to_pylist())
 
 
 def received(record: Mapping[str, object]) -> Received:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
@@ -10,7 +11,7 @@ from pyspark.sql import functions as F
 from geo.config.model import Start
 from geo.errors import UsageError
 from geo.ids import LedgerId, MessageId
-from geo.log.topic_log import is_message, is_of
+from geo.log.topic_log import Span, is_message, is_of
 from geo.subscription.acks.ack_state import Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.times import in_us, utc
@@ -24,6 +25,13 @@ def before_base(base: Base | None, rows: DataFrame) -> MessageSet:
     if base is None or base.time_us is None:
         return base.below_floors if base is not None else MessageSet()
     return _first_at(rows, F.col("publish_time") >= F.timestamp_micros(F.lit(base.time_us))).below_floors
+
+
+def before_base_of(base: Base | None, spans: Mapping[LedgerId, Span]) -> MessageSet:
+    """As `before_base`, of a log of which this is known, `since` the time of the base."""
+    if base is None or base.time_us is None:
+        return base.below_floors if base is not None else MessageSet()
+    return Base({ledger: span.last + 1 if span.since is None else span.since for ledger, span in spans.items()}).below_floors
 
 
 def base_at(start: StartPosition, rows: DataFrame) -> Base:
