@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -37,6 +38,8 @@ _NOUNS = ("links", "topics", "subscriptions")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0 ok, 1 failure, 2 usage or configuration, 3 refused as unsafe."""
+    if "_ARGCOMPLETE" in os.environ:
+        _complete(os.environ["COMP_LINE"].split())
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] and arguments[0] in _NOUNS and _names_no_verb(arguments[1:]):
         arguments.insert(1, "list")  # a noun with no verb lists
@@ -66,6 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"geo: Spark failed: {printable_lines(message(error))}", file=sys.stderr)
         print("geo: --verbose shows where.", file=sys.stderr)
         return 1
+
+
+def _complete(words: Sequence[str]) -> None:
+    """Tell the shell what may follow these words, and exit."""
+    import argcomplete
+
+    argcomplete.autocomplete(_parser(words[1] if len(words) > 1 else None))
 
 
 def _names_no_verb(arguments: Sequence[str]) -> bool:
