@@ -153,6 +153,9 @@ class LedgerWriter:
                 raise UnsafeError(f"{self._topic}: producer {self._producer} was closed. Nothing was published. Open it again.")
             if self._unsure or time.monotonic() - self._looked_at >= LOOK_INTERVAL_S:
                 self._look()
+                if self._changed:
+                    # Any row says that all ends are exact up to where the last look came: the row of a new ledger would, next.
+                    self._record_ends()
             ids = self._new_ledger_ids(len(new_keys(self._progress, counted)))
             batch = plan(self._progress, self._producer, counted, ends, self._clock(), ids)
             self._open_ledgers(batch)

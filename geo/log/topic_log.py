@@ -48,8 +48,8 @@ def ledger_ranges(rows: DataFrame) -> dict[LedgerId, tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """What a log has of a ledger's messages: the first entry, the last, and how many there are. `since`: the first one that was published
+class Held:
+    """What a log holds of a ledger's messages: the first entry, the last, and how many there are. `since`: the first one that was published
     then or later, if a time was asked for. `replicate_to`: of any of them; a ledger has but one (L5)."""
 
     first: int
@@ -58,10 +58,10 @@ class Span:
     since: int | None = None
     replicate_to: tuple[str, ...] | None = None
 
-    def joined(self, other: Span) -> Span:
+    def joined(self, other: Held) -> Held:
         """Of both parts of a ledger."""
         since = [one for one in (self.since, other.since) if one is not None]
-        return Span(
+        return Held(
             min(self.first, other.first),
             max(self.last, other.last),
             self.count + other.count,
@@ -70,18 +70,18 @@ class Span:
         )
 
 
-def ledger_spans(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, Span]:
-    """What a log has at a version, ledger by ledger; `since` is a time with its zone. Without Spark where this process reads files."""
-    found: dict[LedgerId, Span] = {}
+def ledgers_held(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, Held]:
+    """What a log holds at a version, ledger by ledger; `since` is a time with its zone. Without Spark where this process reads files."""
+    found: dict[LedgerId, Held] = {}
     names, folder = [*ID, "marker", "publish_time", "replicate_to"], log.rows_folder
-    parts = None if folder is None else scan(folder, version, names, lambda rows: _spans(rows, since))
+    parts = None if folder is None else scan(folder, version, names, lambda rows: _held_in(rows, since))
     if parts is not None:
         for part in parts:
-            for ledger, span in part.items():
-                found[ledger] = found[ledger].joined(span) if ledger in found else span
+            for ledger, held in part.items():
+                found[ledger] = found[ledger].joined(held) if ledger in found else held
         return found
     late = F.lit(False) if since is None else F.col("publish_time") >= F.lit(since)
-    spans = (
+    rows = (
         log.read(version)
         .where(is_message())
         .groupBy("origin", "ledger_id")
@@ -93,16 +93,16 @@ def ledger_spans(log: Table, version: int, since: datetime | None = None) -> dic
             F.first("replicate_to", ignorenulls=True).alias("to"),
         )
     )
-    for row in spans.collect():
+    for row in rows.collect():
         to = None if row["to"] is None else tuple(row["to"])
-        found[LedgerId(row["origin"], row["ledger_id"])] = Span(row["first"], row["last"], row["entries"], row["since"], to)
+        found[LedgerId(row["origin"], row["ledger_id"])] = Held(row["first"], row["last"], row["entries"], row["since"], to)
     return found
 
 
-def _spans(rows: pa.Table, since: datetime | None) -> dict[LedgerId, Span]:
+def _held_in(rows: pa.Table, since: datetime | None) -> dict[LedgerId, Held]:
     rows = rows.filter(rows["marker"].is_null())
     found = {
-        _ledger(row): Span(row["entry_id_min"], row["entry_id_max"], row["entry_id_count"])
+        _ledger(row): Held(row["entry_id_min"], row["entry_id_max"], row["entry_id_count"])
         for row in rows.group_by(["origin", "ledger_id"])
         .aggregate([("entry_id", "min"), ("entry_id", "max"), ("entry_id", "count")])
         .to_pylist()
@@ -112,9 +112,10 @@ def _spans(rows: pa.Table, since: datetime | None) -> dict[LedgerId, Span]:
         for row in late.group_by(["origin", "ledger_id"]).aggregate([("entry_id", "min")]).to_pylist():
             found[_ledger(row)] = replace(found[_ledger(row)], since=row["entry_id_min"])
     aimed = rows.filter(rows["replicate_to"].is_valid()).select(["origin", "ledger_id", "replicate_to"])
-    for ledger_id in pc.unique(aimed["ledger_id"]).to_pylist():
-        for row in aimed.filter(pc.equal(aimed["ledger_id"], ledger_id)).slice(0, 1).to_pylist():
-            found[_ledger(row)] = replace(found[_ledger(row)], replicate_to=tuple(row["replicate_to"]))
+    for key in aimed.group_by(["origin", "ledger_id"]).aggregate([]).to_pylist():
+        of_ledger = pc.and_(pc.equal(aimed["origin"], key["origin"]), pc.equal(aimed["ledger_id"], key["ledger_id"]))
+        to = aimed["replicate_to"].filter(of_ledger)[0].as_py()
+        found[_ledger(key)] = replace(found[_ledger(key)], replicate_to=tuple(to))
     return found
 
 

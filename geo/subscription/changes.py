@@ -16,9 +16,8 @@ from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_publisher import publish_once
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
-from geo.subscription.acks.message_set_frames import messages_in
 from geo.subscription.acks.record import key_of
-from geo.subscription.acks.start_position import StartPosition, base_at, before_base
+from geo.subscription.acks.start_position import StartPosition, base_at, split_at
 from geo.tables.cluster import ClusterTables, connect
 
 
@@ -40,7 +39,7 @@ def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subs
     if state is not None and not state.deleted:
         raise UsageError(f"subscription {subscription} of {topic} is there already. `geo subscriptions reset` moves it.")
     log, _ = open_log(tables, topic)
-    base = base_at(start, log.read())
+    base = base_at(start, log)
     begun = AckState(base=base) if state is None else state.reset(cluster, base)
     publish_once(tables, config, topic, subscription, begun)
     return begun
@@ -64,10 +63,9 @@ def reset(
     if state is None or state.deleted:
         raise UsageError(f"{cluster} knows no subscription {subscription} of {topic}. `geo subscriptions create` makes one.")
     log, _ = open_log(tables, topic)
-    rows = log.read()
-    base = base_at(to, rows)
+    base = base_at(to, log)
     begun = state.reset(cluster, base)
-    present, before, after = messages_in(rows), before_base(state.base, rows), before_base(base, rows)
+    (present, before), (_, after) = split_at(state.base, log), split_at(base, log)
     done = state.acked | before
     changed = Changed(
         str(topic), subscription, cluster, begun.epoch.counter,

@@ -23,9 +23,8 @@ from geo.subscription.acks.ack_publisher import MOVED, publish_once, running_con
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.message_set_frames import messages_in
 from geo.subscription.acks.record import key_of
-from geo.subscription.acks.start_position import before_base
+from geo.subscription.acks.start_position import split_at
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import first_line
 from geo.times import utc
@@ -97,8 +96,8 @@ def failover(
     state = ours | theirs if ours and theirs else ours or theirs
     if state is None or state.deleted:
         raise UsageError(f"neither {source} nor {target} knows a subscription {subscription} of {topic}.")
-    rows = open_log(here, topic)[0].read()
-    left = messages_in(rows) - state.acked - before_base(state.base, rows)
+    present, before = split_at(state.base, open_log(here, topic)[0])
+    left = present - state.acked - before
     again = left & state.redelivered[0] if state.redelivered else MessageSet()
     sure = consumer == "stopped"
     if not dry_run:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from geo.config.model import Config
 from geo.faults import FAULTS
 from geo.ids import MessageId
-from geo.log.topic_log import PUBLISH_ORDER, ledger_spans
+from geo.log.topic_log import PUBLISH_ORDER
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.replication.link_table import read_links
@@ -24,13 +24,13 @@ from geo.streams.life import State
 from geo.subscription.acks.ack_publisher import MOVED, running_consumer
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import Known, ends_as_text, read_known
-from geo.subscription.acks.message_set_frames import messages_of
+from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of, parse_key
-from geo.subscription.acks.start_position import before_base_of
+from geo.subscription.acks.start_position import split_at
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.native import scan
 from geo.text import first_line
-from geo.times import from_us, utc
+from geo.times import utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,7 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
         known = read_known(tables, config, topic, subscription)
         state = known.states.get(key_of(topic, subscription), AckState())
         log = tables.log(topic)
-        since = from_us(state.base.time_us) if state.base is not None and state.base.time_us is not None else None
-        spans = ledger_spans(log, log.latest_version(), since) if log.exists() else {}
-        present, left_out = messages_of(spans), before_base_of(state.base, spans)
+        present, left_out = split_at(state.base, log) if log.exists() else (MessageSet(), MessageSet())
     except FAULTS as error:
         return Standing(cluster, 0, False, 0, 0, {}, {}, False, None, unreadable=first_line(error))
     here, moved = _newest_records(tables, known, topic, subscription)

@@ -23,7 +23,7 @@ from geo.errors import SourceChangedError, UnsafeError
 from geo.log import ledger_writer
 from geo.log.ledger_table import LedgerTable
 from geo.log.publish import PublishStream, publish
-from geo.log.publisher import Publisher
+from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
 from geo.tables.ownership import owned_now
 from schemas import LEDGERS
@@ -37,10 +37,12 @@ def _now_us() -> int:
 
 
 @contextmanager
-def _open(world: World, clock: Callable[[], int] | None = None, *, take_over: bool = False) -> Iterator[Publisher]:
+def _open(
+    world: World, clock: Callable[[], int] | None = None, *, take_over: bool = False, frame: DataFrame | None = None
+) -> Iterator[Publisher]:
     """Producer p of eu; whatever comes, it is closed without a word."""
     publisher = Publisher(world.tables("eu"), world.config, TOPIC, "p", clock=clock)
-    publisher.open(world.rows(0, 0), {"number"}, take_over=take_over)
+    publisher.open(world.rows(0, 0) if frame is None else frame, {"number"}, take_over=take_over)
     try:
         yield publisher
     finally:
@@ -124,6 +126,27 @@ def test_a_publisher_that_was_replaced_sees_it_before_it_records(world: World) -
             stale.record_ends()
     assert world.publish("eu", 12).rows == 2
     assert _ends(world) == [(0, 11, 12)]
+
+
+def test_a_ledger_that_is_opened_after_a_look_says_nothing_of_the_others_that_is_not_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch per file, each a new ledger; a look comes between two records, and the process dies before the next record."""
+    monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
+
+    def rows(end: int) -> DataFrame:
+        return world.rows(0, end).withColumn("replicate_to", F.expr("CASE WHEN number >= 5 THEN array('us') END"))
+
+    with _open(world, frame=rows(0)) as publisher:
+        assert _publish(publisher, rows(5)) == 5
+        crash.arm(f"{CrashPoint.PUBLISH_LEDGERS_OPENED.value}:raise")
+        with pytest.raises(InjectedCrash):
+            _publish(publisher, rows(10))
+    crash.arm(None)
+    again = publish(rows(10), TOPIC, config=world.config, cluster="eu", producer="p", order_by="number")
+    assert isinstance(again, Published)
+    assert again.rows == 5
+    assert [end[2] for end in _ends(world)] == [5, 5]
 
 
 def test_ends_are_recorded_though_no_further_batch_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

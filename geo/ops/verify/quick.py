@@ -14,14 +14,14 @@ from datetime import datetime, timedelta, timezone
 from geo.config.model import Config, Link
 from geo.errors import UsageError
 from geo.ids import LedgerId
-from geo.log.topic_log import Span, ledger_spans
+from geo.log.topic_log import Held, ledgers_held
 from geo.log.topics import Registered, registered_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.tables.cluster import ClusterTables
 from geo.text import printable
 from schemas import LINKS
 
-Spans = Mapping[LedgerId, Span]
+Ledgers = Mapping[LedgerId, Held]
 
 _AT_ONCE = 4
 _EXAMPLES = 3
@@ -95,36 +95,36 @@ def _line(topic: str, where: str, what: str, counts: Mapping[str, int], examples
     return f"{topic}  {where}: {what}{said}{such}"
 
 
-def of_log(topic: str, cluster: str, version: int, spans: Spans) -> QuickLog:
+def of_log(topic: str, cluster: str, version: int, held: Ledgers) -> QuickLog:
     """What a log's ledgers say. A ledger has all entries between its first and its last, once (L5)."""
-    lack = {ledger: span.last - span.first + 1 - span.count for ledger, span in sorted(spans.items())}
+    lack = {ledger: one.last - one.first + 1 - one.count for ledger, one in sorted(held.items())}
     examples = tuple(str(ledger) for ledger, count in lack.items() if count)[:_EXAMPLES]
     holes, repeats = sum(max(0, count) for count in lack.values()), sum(max(0, -count) for count in lack.values())
-    return QuickLog(topic, cluster, version, len(spans), sum(span.count for span in spans.values()), holes, repeats, examples)
+    return QuickLog(topic, cluster, version, len(held), sum(one.count for one in held.values()), holes, repeats, examples)
 
 
 def of_link(
-    topic: str, link: Link, source: Spans, early: Spans, late: Spans, floors: Mapping[str, int], *, expires: bool
+    topic: str, link: Link, source: Ledgers, early: Ledgers, late: Ledgers, floors: Mapping[str, int], *, expires: bool
 ) -> QuickLink:
     """The source's ledgers beside the target's.
 
     `source` was pinned after `early`, so what that has beyond it no link can have brought; and before `late`, so what that lacks was not
-    published meanwhile. `floors`: the first entry wanted, by ledger. `expires`: messages have a time to live, `Span.since` is
+    published meanwhile. `floors`: the first entry wanted, by ledger. `expires`: messages have a time to live, `Held.since` is
     the first one within it.
     """
     behind = lacking = beyond = ledgers = 0
     examples: list[str] = []
-    for ledger, span in sorted(source.items()):
-        if ledger.origin not in link.origins or (span.replicate_to is not None and link.target not in span.replicate_to):
+    for ledger, held in sorted(source.items()):
+        if ledger.origin not in link.origins or (held.replicate_to is not None and link.target not in held.replicate_to):
             continue
         ledgers += 1
-        begin = max(span.since if expires and span.since is not None else span.first, floors.get(str(ledger), 0))
-        due = span.last - begin + 1 if not expires or span.since is not None else 0
+        begin = max(held.since if expires and held.since is not None else held.first, floors.get(str(ledger), 0))
+        due = held.last - begin + 1 if not expires or held.since is not None else 0
         there, then = late.get(ledger), early.get(ledger)
         found = (
-            min(due, max(0, span.last - max(there.last if there is not None else -1, begin - 1))) if due > 0 else 0,
+            min(due, max(0, held.last - max(there.last if there is not None else -1, begin - 1))) if due > 0 else 0,
             min(due, max(0, there.first - begin)) if due > 0 and there is not None else 0,
-            max(0, then.last - span.last) if then is not None else 0,
+            max(0, then.last - held.last) if then is not None else 0,
         )
         behind, lacking, beyond = behind + found[0], lacking + found[1], beyond + found[2]
         if any(found):
@@ -153,18 +153,18 @@ def _topic(
     logs = {name: tables.log(topic) for name, tables in clusters.items()}
     logs = {name: log for name, log in logs.items() if log.exists()}
     pins = [{name: log.latest_version() for name, log in logs.items()} for _ in range(3)]
-    read: dict[tuple[str, int], Spans] = {}
+    read: dict[tuple[str, int], Ledgers] = {}
     for pinned in pins:
         for name, version in pinned.items():
             if (name, version) not in read:
-                read[name, version] = ledger_spans(logs[name], version, since)
+                read[name, version] = ledgers_held(logs[name], version, since)
     early, middle, late = ({name: read[name, pinned[name]] for name in logs} for pinned in pins)
     floors = {name: _floors(tables, topic) for name, tables in clusters.items()}
     local = {name: registry[topic].replication_clusters for name, registry in registries.items() if topic in registry}
     links = [link for link in config.links_of(topic, local) if link.source in logs]
-    nothing: Spans = {}
+    nothing: Ledgers = {}
     return (
-        [of_log(str(topic), name, pins[0][name], spans) for name, spans in early.items()],
+        [of_log(str(topic), name, pins[0][name], held) for name, held in early.items()],
         [
             of_link(
                 str(topic),

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.ids import LedgerId, MessageId
-from geo.log.topic_log import ID, PUBLISH_ORDER, Span, is_message, is_of, ledger_ranges
+from geo.log.topic_log import ID, PUBLISH_ORDER, is_of
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
 
@@ -48,16 +48,6 @@ def message_set(ids: pa.Table) -> MessageSet:
     ):
         found.setdefault(LedgerId(name, number), []).append((first, last))
     return MessageSet({ledger: tuple(held) for ledger, held in found.items()})
-
-
-def messages_in(rows: DataFrame) -> MessageSet:
-    """The messages of a whole log. A ledger has no holes (L5), so its first and last entry tell."""
-    return MessageSet({ledger: (found,) for ledger, found in ledger_ranges(rows.where(is_message())).items()})
-
-
-def messages_of(spans: Mapping[LedgerId, Span]) -> MessageSet:
-    """As `messages_in`, of a log of which this is known."""
-    return MessageSet({ledger: ((span.first, span.last),) for ledger, span in spans.items()})
 
 
 def only(rows: DataFrame, messages: MessageSet) -> DataFrame:

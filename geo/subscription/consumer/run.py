@@ -156,7 +156,7 @@ class Run:
         try:
             state = self._read_known().get(key_of(self._topic, self._name))
             if state is None:
-                state = AckState(base=base_at(settings.start, self._log.read()))
+                state = AckState(base=base_at(settings.start, self._log))
                 self._publisher.publish([(self._topic, self._name, state)])
             reach(CrashPoint.CONSUME_CREATED)
             self.dispatcher.received(state)
