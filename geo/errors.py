@@ -14,6 +14,12 @@ class GeoError(Exception):
     exit_code = 1
 
 
+class NoSparkError(Exception):
+    """Spark is needed and is not to be started. No cluster is at fault, so this is no GeoError, of which a cluster's reader makes a finding."""
+
+    exit_code = 2
+
+
 class UsageError(GeoError):
     """The caller asked for something that cannot be done: a bad name, a bad DataFrame, an unknown cluster."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, add_glob, add_running, add_take_over
 from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
-from geo.cli.running import Looking, say_unreadable, start_spark, stop_on_signals
+from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
 from geo.config import load
 from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.replication.link_table import read_links
@@ -121,7 +121,7 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
             if topic_glob_matches(args.topic, Topic.parse(topic))
         ]  # fmt: skip
 
-    found, unreadable = Looking("geo links", load(args.config), args.engine).read_each(rows)
+    found, unreadable = LookedAt("geo links", load(args.config), args.engine).read_each(rows)
     found.sort(key=lambda row: (row["topic"], row["link"]))
     output.data([*found, *unreadable])
     output.table(

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from geo.cli.arguments import EPILOG, Verbs
 from geo.cli.output import Output, configure_logging
-from geo.errors import GeoError
+from geo.errors import GeoError, NoSparkError
 from geo.text import printable_lines
 
 VERBS = {
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure_logging(verbose=args.verbose, as_json=output.as_json)
     try:
         return int(args.verb(args, output) or 0)
-    except GeoError as error:
+    except (GeoError, NoSparkError) as error:
         print(f"geo: {printable_lines(str(error))}", file=sys.stderr)
         if args.verbose:
             raise

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob
 from geo.cli.output import Output
-from geo.cli.running import Looking, start_spark
+from geo.cli.running import LookedAt, start_spark
 from geo.config import load
 from geo.errors import UsageError
 from geo.names import Topic, check_topic_glob
@@ -15,7 +15,7 @@ from geo.ops import erase as erasing
 from geo.ops import maintain as maintaining
 from geo.ops.doctor import examine
 from geo.ops.verify import verify as verifying
-from geo.ops.verify.quick import quick
+from geo.ops.verify.quick import verify_by_ends
 
 
 def add_verify(verbs: Verbs, does: str) -> None:
@@ -48,13 +48,11 @@ def add_doctor(verbs: Verbs, does: str) -> None:
 def verify(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     if args.quick:
-        found = quick(Looking("geo verify", config, args.engine).clusters, config, check_topic_glob(args.topic))
-        output.data(found.to_json())
-        output.text(*found.lines())
-        return 0 if found.clean else 1
-    if args.engine == "native":
+        report = verify_by_ends(LookedAt("geo verify", config, args.engine).clusters, config, args.topic)
+    elif args.engine == "native":
         raise UsageError("content is compared by Spark alone: leave --engine native out, or add --quick.")
-    report = verifying.verify(start_spark("geo verify"), config, check_topic_glob(args.topic))
+    else:
+        report = verifying.verify(start_spark("geo verify"), config, args.topic)
     output.data(report.to_json())
     output.text(*report.lines())
     return 0 if report.clean else 1
@@ -102,7 +100,7 @@ def erase(args: argparse.Namespace, output: Output) -> int:
 def doctor(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     spark = None if args.engine == "native" else start_spark("geo doctor")
-    findings = examine(spark, config, Looking("geo doctor", config, args.engine).clusters)
+    findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).clusters)
     output.data([{"level": f.level, "where": f.where, "what": f.what, "fix": f.fix} for f in findings])
     for f in findings:
         output.text(f"{f.level:5} {f.where}: {f.what}" + (f"\n      fix: {f.fix}" if f.fix else ""))

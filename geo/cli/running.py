@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from geo.cli.output import Output
 from geo.config.model import Config
-from geo.errors import UsageError
+from geo.errors import GeoError, NoSparkError
 from geo.faults import FAULTS, session_is_gone
 from geo.session import session
 from geo.tables.cluster import ClusterTables, connect_later
@@ -35,13 +35,14 @@ def start_spark(name: str) -> SparkSession:
         os.close(ours)
 
 
-class Looking:
-    """The clusters of a configuration for a verb that only looks, by `engine`: "native" (this process reads files, Spark never starts),
-    "spark" (Spark reads the logs' rows), or "auto" (Spark starts only if something needs it)."""
+class LookedAt:
+    """The clusters of a configuration, for a verb that only looks. `engine` says who reads rows of logs: "native", this process, and Spark
+    never starts; "spark"; or "auto", this process where it can, and Spark starts when something first needs it."""
 
     def __init__(self, name: str, config: Config, engine: str) -> None:
-        self._name, self._engine, self._failed = name, engine, False
-        started = cache(self._start)
+        self._name, self._engine, self._starting = name, engine, threading.Lock()
+        self._session: SparkSession | None = None
+        started = self._start
         self.clusters = {
             each: connect_later(started, cluster, reads_files=engine != "spark") for each, cluster in config.clusters.items()
         }
@@ -58,22 +59,25 @@ class Looking:
                     check_folder(tables.location)
                 found += read(tables)
             except FAULTS as error:
-                if self._failed or session_is_gone(error):
+                if session_is_gone(error):
                     raise
                 unreadable.append({"cluster": name, "cannot_be_read": first_line(error)})
         return found, unreadable
 
     def _start(self) -> SparkSession:
-        try:
-            if self._engine == "native":
-                raise UsageError(
-                    "something here is read by Spark alone: a table in a catalog or not on a local disk, one with features that deltalake "
-                    "does not read, or deltalake is not installed. Leave --engine native out."
-                )
-            return start_spark(self._name)
-        except Exception:
-            self._failed = True
-            raise
+        if self._engine == "native":
+            raise NoSparkError(
+                "something here is read by Spark alone: a table in a catalog or not on a local disk, one with features that deltalake "
+                "does not read, or deltalake is not installed. Leave --engine native out."
+            )
+        with self._starting:  # several threads may look
+            if self._session is None:
+                try:
+                    self._session = start_spark(self._name)
+                except FAULTS as error:
+                    why = str(error) if isinstance(error, GeoError) else f"Spark does not start: {first_line(error)}"
+                    raise NoSparkError(why) from error
+            return self._session
 
 
 def say_unreadable(output: Output, unreadable: list[dict[str, Any]]) -> int:

@@ -24,7 +24,7 @@ from geo.cli.arguments import (
 )
 from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
-from geo.cli.running import Looking, say_unreadable, start_spark, stop_on_signals
+from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
 from geo.config import Config, load
 from geo.errors import UnsafeError, UsageError
 from geo.names import Topic, check_subscription, check_topic_glob
@@ -193,7 +193,7 @@ def list_all(args: argparse.Namespace, output: Output) -> int:
     def subscriptions(tables: ClusterTables) -> list[dict[str, Any]]:
         return [asdict(one) for one in subscriptions_in(tables, config, glob)]
 
-    found, unreadable = Looking("geo subscriptions", config, args.engine).read_each(subscriptions)
+    found, unreadable = LookedAt("geo subscriptions", config, args.engine).read_each(subscriptions)
     found.sort(key=lambda one: (one["topic"], one["subscription"], one["cluster"]))
     output.data([*found, *unreadable])
     output.table(
@@ -244,7 +244,7 @@ def delete(args: argparse.Namespace, output: Output) -> int:
 
 def status(args: argparse.Namespace, output: Output) -> int:
     config, topic = _named(args)
-    clusters = Looking("geo subscriptions", config, args.engine).clusters
+    clusters = LookedAt("geo subscriptions", config, args.engine).clusters
     found = statuses.standings(clusters, config, topic, args.subscription)
     output.data([asdict(one) for one in found])
     for one in found:
@@ -262,7 +262,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
             output.text(f"  from {peer.cluster}: {newest}" + (f"; behind: {peer.behind}" if peer.behind else ""))
         for reason, count in one.refused.items():
             output.text(f"  {count:,} records refused: {reason}")
-    return 0
+    return 1 if any(one.unreadable is not None for one in found) else 0
 
 
 def failover(args: argparse.Namespace, output: Output) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine, add_glob, from_1_to
 from geo.cli.output import Output
-from geo.cli.running import Looking, say_unreadable, start_spark
+from geo.cli.running import LookedAt, say_unreadable, start_spark
 from geo.config import load
 from geo.log.admission import own_columns
 from geo.log.housekeeping import open_for_writing
@@ -57,7 +57,7 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
         listed = [one for one in registered_topics(tables) if topic_glob_matches(args.topic, one.topic)]
         return [_listed(tables, one) for one in listed]
 
-    found, unreadable = Looking("geo topics", load(args.config), args.engine).read_each(topics)
+    found, unreadable = LookedAt("geo topics", load(args.config), args.engine).read_each(topics)
     found.sort(key=lambda row: (row["topic"], row["cluster"]))
     output.data([*found, *unreadable])
     rows = [
@@ -109,7 +109,7 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
 def peek(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     config.cluster(args.cluster)
-    found = list(newest(Looking("geo peek", config, args.engine).clusters[args.cluster], topic, args.n))
+    found = list(newest(LookedAt("geo peek", config, args.engine).clusters[args.cluster], topic, args.n))
     for message in found:
         raw = message.pop("payload")
         message["payload_bytes"] = None if raw is None else len(raw)

@@ -32,7 +32,7 @@ _RECORDS = (RECORD_KEY, REBUILD_KEY, EXPIRED, ERASED)
 class LedgerTable:
     """The rows of one producer and topic in `system/ledgers`: one per ledger key counts, the newest by (generation, sequence).
 
-    The newest of all names a commit of the log, the producer's own last one (`known`), and all rows together are exact up to it.
+    The newest of all names a commit of the log, the producer's own last one (`exact_to`), and all rows together are exact up to it.
     What the producer committed after that the commits themselves say (`Batch`). So it does not matter how old a row is
     that a stale or an interrupted publisher leaves: it claims nothing of commits that it does not know.
     """
@@ -44,7 +44,7 @@ class LedgerTable:
         self._journal = tables.journal(LEDGERS)
         self._generation, self._sequence = generation, 0
         self._looked = -1
-        self.seen_to = CommitName("", -1, None)
+        self.exact_to = CommitName("", -1, None)
         self.checkpoint_id: str | None = None
         self.complete = True
         """Whether the newest row says that the producer stopped cleanly after it."""
@@ -67,8 +67,8 @@ class LedgerTable:
             # A table of owners that was lost begins at 1 again; what is written now must count all the same.
             self._generation, self._sequence = max(self._generation, last["generation"]), last["sequence"]
             self.checkpoint_id, self.complete = last["checkpoint_id"], last["complete"]
-            self.seen_to = CommitName(last["table_id"], last["table_version"], last["table_commit"])
-            tail = self._tail(seen, self.seen_to.version + 1)
+            self.exact_to = CommitName(last["table_id"], last["table_version"], last["table_commit"])
+            tail = self._tail(seen, self.exact_to.version + 1)
         found, changed = fold(recorded, tail)
         ends, peers = self._all_ends(found)
         self.away = tuple(sorted(name for name, held in peers.items() if held is None))
@@ -80,9 +80,9 @@ class LedgerTable:
         if not rows or tail.broken is not None or tail.missing is not None:
             # Nothing of this producer is in flight and all of it is accounted for, so its record may begin here.
             newest = self._log.commit_at(seen.version)
-            self.seen_to = CommitName(seen.table_id, seen.version, newest.commit_id if newest else None)
+            self.exact_to = CommitName(seen.table_id, seen.version, newest.commit_id if newest else None)
         elif tail.own:
-            self.seen_to = CommitName(seen.table_id, tail.own[-1].version, tail.own[-1].commit_id)
+            self.exact_to = CommitName(seen.table_id, tail.own[-1].version, tail.own[-1].commit_id)
         self._looked = seen.version
         changed |= {key for key, ledger in progress.ledgers.items() if ledger.uncompared != found.ledgers[key].uncompared}
         if reasons:
@@ -137,14 +137,14 @@ class LedgerTable:
             _, reasons = continued(progress, ends, {}, tail)
             if reasons:
                 raise self._changed("; ".join(reasons.values()))
-            self.seen_to = CommitName(seen.table_id, tail.missing[1], None) if appended is not None else self.seen_to
+            self.exact_to = CommitName(seen.table_id, tail.missing[1], None) if appended is not None else self.exact_to
         if mine:
-            self.seen_to = CommitName(seen.table_id, mine[-1].version, mine[-1].commit_id)
+            self.exact_to = CommitName(seen.table_id, mine[-1].version, mine[-1].commit_id)
         self._looked = seen.version
         return seen.version
 
     def _tail(self, seen: Seen, first: int) -> Tail:
-        known, latest = self.seen_to, seen.version
+        known, latest = self.exact_to, seen.version
         same = seen.table_id == known.table_id and latest >= known.version
         at_known = self._log.commit_at(known.version) if same else None
         commits = self._log.commits(first, latest, _RECORDS) if same else ()
@@ -166,7 +166,7 @@ class LedgerTable:
         closed: Mapping[LedgerKey, str] | None = None,
         complete: bool = False,
     ) -> None:
-        """Record the ledgers `keys` of `progress`, exact up to `known`. `complete`: the producer's commits are all up to there, and
+        """Record the ledgers `keys` of `progress`, exact up to `exact_to`. `complete`: the producer's commits are all up to there, and
         before it makes another one it records that they are not (so a stop that was clean is known from one that was not)."""
         self._sequence += 1
         now = datetime.now(timezone.utc)
@@ -187,9 +187,9 @@ class LedgerTable:
                     "source_count": source.count if source else 0,
                     "source_hash": source.hash if source else 0,
                     "publish_time": from_us(ledger.time_us),
-                    "table_id": self.seen_to.table_id,
-                    "table_version": self.seen_to.version,
-                    "table_commit": self.seen_to.commit_id,
+                    "table_id": self.exact_to.table_id,
+                    "table_version": self.exact_to.version,
+                    "table_commit": self.exact_to.commit_id,
                     "complete": complete,
                     "checkpoint_id": self.checkpoint_id,
                     "generation": self._generation,

@@ -228,7 +228,7 @@ class LedgerWriter:
         newest = self.ledgers.look(self._progress, self._appended[0] if self._appended else None)
         newest_us, stamp = in_us(self._log.committed_at(newest)), None
         if self._appended is not None:
-            own = self.ledgers.seen_to.version
+            own = self.ledgers.exact_to.version
             came_us = newest_us if own == newest else in_us(self._log.committed_at(own))
             stamp = Stamp.of(self._appended[1], came_us)
         self._appended, self._unsure, self._looked_at = None, False, time.monotonic()

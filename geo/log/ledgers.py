@@ -166,6 +166,21 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerPart:
+    """The messages of a ledger that were looked at. All of a ledger have the same `replicate_to` (L5)."""
+
+    first: int
+    last: int
+    count: int
+    replicate_to: tuple[str, ...] | None = None
+
+    def joined(self, other: LedgerPart) -> LedgerPart:
+        """This part and another one."""
+        first, last, count = min(self.first, other.first), max(self.last, other.last), self.count + other.count
+        return LedgerPart(first, last, count, other.replicate_to if self.replicate_to is None else self.replicate_to)
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """How many rows a batch has for one ledger key, and the XOR of their hashes."""
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -17,7 +13,7 @@ from geo.errors import SchemaError
 from geo.ids import LedgerId, MessageId
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
-from geo.tables.native import count_where_null, last_rows, scan
+from geo.tables.native import count_where_null, last_rows
 from geo.tables.table import Table
 from schemas import ENVELOPE, TOPIC_LOG
 
@@ -45,82 +41,6 @@ def ledger_ranges(rows: DataFrame) -> dict[LedgerId, tuple[int, int]]:
     """First and last entry of each ledger in `rows`. A whole log has all between them (L5)."""
     found = rows.groupBy("origin", "ledger_id").agg(F.min("entry_id").alias("first"), F.max("entry_id").alias("last"))
     return {LedgerId(row["origin"], row["ledger_id"]): (row["first"], row["last"]) for row in found.collect()}
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a log holds of a ledger's messages: the first entry, the last, and how many there are. `since`: the first one that was published
-    then or later, if a time was asked for. `replicate_to`: of any of them; a ledger has but one (L5)."""
-
-    first: int
-    last: int
-    count: int
-    since: int | None = None
-    replicate_to: tuple[str, ...] | None = None
-
-    def joined(self, other: Held) -> Held:
-        """Of both parts of a ledger."""
-        since = [one for one in (self.since, other.since) if one is not None]
-        return Held(
-            min(self.first, other.first),
-            max(self.last, other.last),
-            self.count + other.count,
-            min(since, default=None),
-            other.replicate_to if self.replicate_to is None else self.replicate_to,
-        )
-
-
-def ledgers_held(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, Held]:
-    """What a log holds at a version, ledger by ledger; `since` is a time with its zone. Without Spark where this process reads files."""
-    found: dict[LedgerId, Held] = {}
-    names, folder = [*ID, "marker", "publish_time", "replicate_to"], log.rows_folder
-    parts = None if folder is None else scan(folder, version, names, lambda rows: _held_in(rows, since))
-    if parts is not None:
-        for part in parts:
-            for ledger, held in part.items():
-                found[ledger] = found[ledger].joined(held) if ledger in found else held
-        return found
-    late = F.lit(False) if since is None else F.col("publish_time") >= F.lit(since)
-    rows = (
-        log.read(version)
-        .where(is_message())
-        .groupBy("origin", "ledger_id")
-        .agg(
-            F.min("entry_id").alias("first"),
-            F.max("entry_id").alias("last"),
-            F.count("*").alias("entries"),
-            F.min(F.when(late, F.col("entry_id"))).alias("since"),
-            F.first("replicate_to", ignorenulls=True).alias("to"),
-        )
-    )
-    for row in rows.collect():
-        to = None if row["to"] is None else tuple(row["to"])
-        found[LedgerId(row["origin"], row["ledger_id"])] = Held(row["first"], row["last"], row["entries"], row["since"], to)
-    return found
-
-
-def _held_in(rows: pa.Table, since: datetime | None) -> dict[LedgerId, Held]:
-    rows = rows.filter(rows["marker"].is_null())
-    found = {
-        _ledger(row): Held(row["entry_id_min"], row["entry_id_max"], row["entry_id_count"])
-        for row in rows.group_by(["origin", "ledger_id"])
-        .aggregate([("entry_id", "min"), ("entry_id", "max"), ("entry_id", "count")])
-        .to_pylist()
-    }
-    if since is not None:
-        late = rows.filter(pc.greater_equal(rows["publish_time"], pa.scalar(since, rows["publish_time"].type)))
-        for row in late.group_by(["origin", "ledger_id"]).aggregate([("entry_id", "min")]).to_pylist():
-            found[_ledger(row)] = replace(found[_ledger(row)], since=row["entry_id_min"])
-    aimed = rows.filter(rows["replicate_to"].is_valid()).select(["origin", "ledger_id", "replicate_to"])
-    for key in aimed.group_by(["origin", "ledger_id"]).aggregate([]).to_pylist():
-        of_ledger = pc.and_(pc.equal(aimed["origin"], key["origin"]), pc.equal(aimed["ledger_id"], key["ledger_id"]))
-        to = aimed["replicate_to"].filter(of_ledger)[0].as_py()
-        found[_ledger(key)] = replace(found[_ledger(key)], replicate_to=tuple(to))
-    return found
-
-
-def _ledger(row: dict[str, Any]) -> LedgerId:
-    return LedgerId(row["origin"], row["ledger_id"])
 
 
 def open_log(tables: ClusterTables, topic: Topic) -> tuple[Table, StructType]:

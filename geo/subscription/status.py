@@ -115,9 +115,9 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
         state = known.states.get(key_of(topic, subscription), AckState())
         log = tables.log(topic)
         present, left_out = split_at(state.base, log) if log.exists() else (MessageSet(), MessageSet())
+        here, moved = _newest_records(tables, known, topic, subscription)
     except FAULTS as error:
         return Standing(cluster, 0, False, 0, 0, {}, {}, False, None, unreadable=first_line(error))
-    here, moved = _newest_records(tables, known, topic, subscription)
     done = (state.acked | left_out) & present
     first = {ledger: found[0][0] for ledger, found in present.ledgers.items()}
     mark = {ledger: done.mark_delete(ledger, begin) for ledger, begin in first.items()}
@@ -184,20 +184,19 @@ def _newest_records(
     if known.version is None:
         return {}, None
     log, key = tables.log(topic.acks), key_of(topic, subscription)
-    if (folder := log.rows_folder) is not None:
-        parts = scan(folder, known.version, [*PUBLISH_ORDER, "properties"], _newest_of, where=pc.field("key") == key)
-        if parts is not None:
-            return _said(
-                [row for newest, _ in parts for row in newest],
-                [(row["publish_time"], dict(row["properties"])[MOVED]) for _, moves in parts for row in moves],
-            )
+    parts = scan(log, known.version, [*PUBLISH_ORDER, "properties"], _newest_of, where=pc.field("key") == key)
+    if parts is not None:
+        return _newest_of_each(
+            [row for newest, _ in parts for row in newest],
+            [(row["publish_time"], dict(row["properties"])[MOVED]) for _, moves in parts for row in moves],
+        )
     rows = log.read(known.version).where(F.col("key") == key)
     newest = F.max(F.struct("publish_time", "ledger_id", "entry_id")).alias("newest")
     found = [{"origin": row["origin"], **row["newest"].asDict()} for row in rows.groupBy("origin").agg(newest).collect()]
     move = F.col("properties")[MOVED]
     moved = rows.where(move.isNotNull()).agg(F.max_by(F.struct("publish_time", move.alias("move")), "publish_time").alias("m"))
     last = moved.collect()[0]["m"]
-    return _said(found, [tuple(last)] if last else [])
+    return _newest_of_each(found, [tuple(last)] if last else [])
 
 
 def _newest_of(rows: pa.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -205,11 +204,11 @@ def _newest_of(rows: pa.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any
     ids = rows.select(PUBLISH_ORDER)
     last = ids.join(ids.group_by("origin").aggregate([("publish_time", "max")]), "origin")
     late = last.filter(pc.field("publish_time") == pc.field("publish_time_max")).select(PUBLISH_ORDER)
-    said = rows.filter(rows["properties"].is_valid()).to_pylist()
-    return late.to_pylist(), [row for row in said if MOVED in dict(row["properties"])]
+    with_properties = rows.filter(rows["properties"].is_valid()).to_pylist()
+    return late.to_pylist(), [row for row in with_properties if MOVED in dict(row["properties"])]
 
 
-def _said(
+def _newest_of_each(
     newest: Iterable[Mapping[str, Any]], moves: Sequence[tuple[datetime, str]]
 ) -> tuple[dict[str, tuple[datetime, MessageId]], str | None]:
     """Of each origin the newest of these records, and the newest failover."""

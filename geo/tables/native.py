@@ -1,5 +1,4 @@
-"""A large Delta table on a local disk, looked at by this process: how many rows, the last of them, and what can be said of each batch
-of them. What Spark needs seconds to start for, Delta's log and the ends of a few files say at once.
+"""Reads a large Delta table on a local disk without Spark: counts rows, finds the last ones, hands over all in batches.
 
 Each function returns None where it cannot know: `deltalake` is not there (the code came as a zip), the table uses more of the
 protocol than plain files, or its files lack statistics. Then Spark is asked.
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,8 +19,16 @@ import pyarrow.parquet as pq
 from geo.tables.small_table import as_collected
 from geo.times import in_us
 
+if TYPE_CHECKING:
+    from geo.tables.table import Table
+
 _ROUNDED_US = 1000
 """Statistics of a time are cut to milliseconds."""
+
+_BATCH_ROWS = 8_192
+
+_UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError)
+"""A file was removed meanwhile, is damaged, or is of another kind; a text is no UTF-8; a date is beyond Python's."""
 
 T = TypeVar("T")
 
@@ -34,8 +41,8 @@ def count_where_null(folder: Path, column: str) -> int | None:
     files = _files(folder)
     if files is None:
         return None
-    with suppress(FileNotFoundError, pa.ArrowException):
-        counts = [_nulls(pq.read_metadata(_place(folder, file)), column) for file in files]
+    with suppress(*_UNREADABLE):
+        counts = [_nulls(pq.read_metadata(_path_of(folder, file)), column) for file in files]
         return None if None in counts else sum(count or 0 for count in counts)
     return None
 
@@ -60,12 +67,11 @@ def last_rows(
         return None
     files.sort(key=lambda file: in_us(file[greatest]), reverse=True)
     found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    # A file was removed meanwhile, or is of another kind; a text is no UTF-8; a date is beyond Python's.
-    with suppress(FileNotFoundError, pa.ArrowException, UnicodeDecodeError, OverflowError):
+    with suppress(*_UNREADABLE):
         for file in files:
             if len(found) == count and in_us(file[greatest]) + _ROUNDED_US < found[-1][0][0]:
                 break
-            parquet = pq.ParquetFile(_place(folder, file), coerce_int96_timestamp_unit="us")
+            parquet = pq.ParquetFile(_path_of(folder, file), coerce_int96_timestamp_unit="us")
             for group in range(parquet.num_row_groups):
                 table = parquet.read_row_group(group, [*columns, where_null])
                 if not _has_plain_types(table) or not {*order, where_null} <= set(table.column_names):
@@ -80,20 +86,24 @@ def last_rows(
 
 
 def scan(
-    folder: Path, version: int, columns: Sequence[str], each: Callable[[pa.Table], T], *, where: pc.Expression | None = None
+    log: Table, version: int, columns: Sequence[str], each: Callable[[pa.Table], T], *, where: pc.Expression | None = None
 ) -> list[T] | None:
-    """What `each` makes of the rows at a version, batch by batch, in no order: these columns, which the table has, times in UTC. `where` is
-    also asked of the files' statistics."""
-    table = _table(folder, version)
+    """What `each` gives for every batch of a table's rows at a version, in no order: these columns, which the table has, times in UTC.
+    `where` is also asked of the files' statistics."""
+    folder = log.rows_folder
+    table = None if folder is None else _table(folder, version)
     if table is None:
         return None
-    import pyarrow.dataset as ds
+    import pyarrow.dataset as ds  # a tenth of a second, for those who only look at statistics
 
     found: list[T] = []
-    with suppress(FileNotFoundError, pa.ArrowException, UnicodeDecodeError, OverflowError, KeyError):
+    with suppress(*_UNREADABLE):
         options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         rows = table.to_pyarrow_dataset(parquet_read_options=options)
-        for batch in rows.to_batches(columns=list(columns), filter=where):
+        # Of payloads a few megabytes each may come: small batches, and few ahead.
+        for batch in rows.to_batches(
+            list(columns), filter=where, batch_size=_BATCH_ROWS, batch_readahead=2, fragment_readahead=1
+        ):
             read = pa.Table.from_batches([batch])
             if not _has_plain_types(read):
                 return None
@@ -126,7 +136,7 @@ def _table(folder: Path, version: int | None = None) -> Any:
         return None
 
 
-def _place(folder: Path, file: Mapping[str, Any]) -> Path:
+def _path_of(folder: Path, file: Mapping[str, Any]) -> Path:
     return folder.parent / unquote(file["path"])
 
 

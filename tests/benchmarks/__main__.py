@@ -19,7 +19,7 @@ from geo.ops.maintain import maintain
 from geo.session import session
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
-from tests.benchmarks.kafka import KafkaBench, Progress
+from tests.benchmarks.kafka import Arrivals, KafkaBench
 from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench
@@ -118,8 +118,8 @@ def kafka(spark: SparkSession, folder: Path, records: int, seconds: float) -> No
         bench.close()
 
 
-def _rates(progress: Progress, mb: float) -> str:
-    return f"{progress.rate() * mb:.0f} MB/s (the second half {progress.rate(0.5) * mb:.0f})"
+def _rates(arrivals: Arrivals, mb: float) -> str:
+    return f"{arrivals.rate() * mb:.0f} MB/s (the second half {arrivals.rate(0.5) * mb:.0f})"
 
 
 def publish(bench: PublishBench, rounds: int) -> None:

@@ -53,17 +53,17 @@ refresh.topics.interval.seconds=1
 """
 
 
-class Progress:
+class Arrivals:
     """How many records were there at which second, from the first that were seen to the last."""
 
     def __init__(self, seen: Sequence[tuple[float, int]]) -> None:
         self._seen = seen
 
-    def rate(self, begin: float = 0.0) -> float:
-        """Records a second, from the moment at which that share of all was there."""
-        total = self._seen[-1][1]
-        first = next((at, count) for at, count in self._seen if count >= begin * total)
-        return (total - first[1]) / (self._seen[-1][0] - first[0])
+    def rate(self, share: float = 0.0) -> float:
+        """Records a second, from the last moment at which no more than that share of all was there."""
+        (end, total), first = self._seen[-1], self._seen[0]
+        begin, before = max((one for one in self._seen[:-1] if one[1] <= share * total), default=first)
+        return (total - before) / (end - begin)
 
 
 class KafkaBench:
@@ -101,7 +101,7 @@ class KafkaBench:
         with open(self.folder / "mm2.log", "ab") as log:
             return subprocess.Popen([*command, str(properties)], stdout=log, stderr=log, start_new_session=True)
 
-    def mirrored(self, topic: str, records: int) -> Progress:
+    def mirrored(self, topic: str, records: int) -> Arrivals:
         """How the records came to broker b, until all are there."""
         consumer = KafkaConsumer(bootstrap_servers=self.b.bootstrap)
         where = [TopicPartition(f"a.{topic}", p) for p in range(PARTITIONS)]
@@ -113,7 +113,7 @@ class KafkaBench:
                 seen.append((time.monotonic(), count))
             if count >= records:
                 consumer.close()
-                return Progress(seen)
+                return Arrivals(seen)
             time.sleep(0.02)
         raise AssertionError(f"MirrorMaker 2 did not copy {topic}:\n{(self.folder / 'mm2.log').read_text()[-3000:]}")
 
@@ -138,7 +138,7 @@ class KafkaBench:
 
     # -- delta-geo -------------------------------------------------------------------------------------------------
 
-    def published(self, records: int) -> Progress:
+    def published(self, records: int) -> Arrivals:
         """How the records came into the log of us. In ten batches at least, none larger than usual."""
         topic = self.messages("backlog")
         rows = min(BATCH_ROWS, records // 10)
@@ -149,7 +149,7 @@ class KafkaBench:
         assert stream.published.rows == records
         landed = commits(Path(self.world.log("us", topic).name), column="entry_id")
         there = itertools.accumulate(len(entries) for _, entries in landed)
-        return Progress([(at, count) for (at, _), count in zip(landed, there, strict=True)])
+        return Arrivals([(at, count) for (at, _), count in zip(landed, there, strict=True)])
 
     def replicated(self, records: int) -> float:
         """Seconds of a link's run over the log that was published, its start included."""

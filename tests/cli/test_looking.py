@@ -14,8 +14,12 @@ from pyspark.sql import functions as F
 
 from geo.cli import running
 from geo.cli.main import main
+from geo.ids import LedgerId
+from geo.log.ledger_parts import ledger_parts
+from geo.log.ledgers import LedgerPart
 from geo.log.publish import publish
 from geo.log.topic_log import count_messages, is_message, newest
+from geo.log.topics import create_topic, registered_topics
 from geo.names import Topic
 from geo.subscription import changes
 from geo.subscription.consumer import Subscription
@@ -89,6 +93,43 @@ def test_messages_are_counted_the_same_with_and_without_spark(looked_at: World) 
         assert count_messages(tables.log(topic)) == log.read().where(is_message()).count()
 
 
+def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Two origins with ledgers of one number, one of them for a few clusters only; a marker."""
+    world = World(spark, tmp_path)
+    create_topic(world.tables("us"), TOPIC)
+    log = world.log("us")
+    rows = world.entries("us", 0, 40).withColumns(
+        {
+            "origin": F.expr("IF(entry_id < 20, 'us', 'eu')"),
+            "replicate_to": F.expr("CASE WHEN entry_id >= 20 THEN array('ap', 'us') END"),
+            "publish_time": F.expr("timestamp_seconds(1800000000 + entry_id)"),
+            "marker": F.expr("CASE entry_id WHEN 39 THEN 'SNAPSHOT' END"),
+        }
+    )
+    log.append(rows.repartition(3))
+    version = log.latest_version()
+    without = connect_later(_no_spark, world.config.cluster("us")).log(TOPIC)
+    for since in (None, datetime.fromtimestamp(1_800_000_010, timezone.utc)):
+        assert ledger_parts(without, version, since) == ledger_parts(log, version, since)
+    assert ledger_parts(log, version) == {
+        LedgerId("us", 1): LedgerPart(0, 19, 20),
+        LedgerId("eu", 1): LedgerPart(20, 38, 19, ("ap", "us")),
+    }
+    late = ledger_parts(log, version, datetime.fromtimestamp(1_800_000_010, timezone.utc))
+    assert late[LedgerId("us", 1)] == LedgerPart(10, 19, 10)
+
+
+def test_a_quick_verify_finds_rows_that_were_taken_away(
+    looked_at: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = looked_at.copy(tmp_path)
+    looked_at.spark.sql(f"DELETE FROM {copy.log('eu').sql} WHERE entry_id BETWEEN 5 AND 8")
+    assert main(["verify", "--quick", "--config", str(copy.path), "--engine", "native"]) == 1
+    told = capsys.readouterr().out
+    assert "NOT CLEAN: 4 holes" in told
+    assert "only ends and counts" in told
+
+
 def test_what_only_spark_knows_is_asked_of_spark(looked_at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)  # as where the code came as a zip
     us = looked_at.config.cluster("us")
@@ -122,14 +163,22 @@ OF_BILLING = ("--topic", str(TOPIC), "--subscription", "billing")
 def test_looking_verbs_start_no_spark_and_say_the_same(
     looked_at: World, verb: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = {}
+    said, started = {}, list[str]()
+
+    def start(engine: str) -> SparkSession:
+        started.append(engine)
+        return looked_at.spark
+
     for engine in ("native", "spark"):
         with monkeypatch.context() as patched:
-            patched.setattr(running, "session", lambda _, engine=engine: _no_spark() if engine == "native" else looked_at.spark)
+            patched.setattr(running, "start_spark", lambda _, engine=engine: start(engine))
             for form in ("text", "json"):
                 assert main([*verb, "--config", str(looked_at.path), "-o", form, "--engine", engine]) == 0
                 # How old the newest record is grows between both.
                 said[engine, form] = re.sub(r'"age_s": [0-9.]+|[0-9.,]+ s old', "AGE", capsys.readouterr().out)
+    assert started == (["spark"] if verb[0] != "links" else []) * 2, (
+        "links are in a system table, which this process reads always"
+    )
     assert said["native", "text"] == said["spark", "text"]
     assert said["native", "json"] == said["spark", "json"]
 
@@ -140,7 +189,8 @@ def test_the_doctor_looks_at_tables_without_spark(
     monkeypatch.setattr(running, "session", lambda _: _no_spark())
     assert main(["doctor", "--config", str(looked_at.path), "--engine", "native", "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert "4 topics, their tables are delta-geo's" in [finding["what"] for finding in told if finding["where"] == "cluster us"]
+    topics = len(registered_topics(looked_at.tables("us")))
+    assert f"{topics} topics, their tables are delta-geo's" in [one["what"] for one in told if one["where"] == "cluster us"]
 
 
 def test_what_spark_alone_can_read_is_refused_natively(

@@ -583,6 +583,7 @@ def test_the_json_of_a_report_has_the_documented_keys_and_no_others() -> None:
     fields: dict[str, Any] = json.loads(json.dumps(BROKEN.to_json()))
     assert fields == {
         "clean": False,
+        "by_content": True,
         "compared": 1,
         "topics": [ORDERS],
         "totals": {

@@ -79,10 +79,10 @@ def topic_id(settings: Mapping[str, Any], topic: str) -> str:
         _forget(settings)
 
 
-def refuse_other_topic(topic: str, topic_id: str, known: Mapping[str, str]) -> None:
+def refuse_other_topic(topic: str, topic_id: str, recorded_ids: Mapping[str, str]) -> None:
     """Raises SourceChangedError if a partition of `topic` was published, by `source_name`, of a topic with another id."""
     prefix = source_name(topic, 0)[:-1]
-    for name, before in sorted(known.items()):
+    for name, before in sorted(recorded_ids.items()):
         if name.startswith(prefix) and before and topic_id and before != topic_id:
             raise SourceChangedError(f"{_not_the_one(topic, f'its id is {topic_id}, it was {before}')}")
 

@@ -54,7 +54,7 @@ class Finding:
 class LinkResult:
     """One topic of one link. `state` and `end` are those of its newest row, None before it has any.
 
-    `compared`: messages of the link's origins that are in both logs, each compared by all its columns.
+    `compared`: messages of the link's origins that are in both logs; where only ends and counts are known, that both can have.
     """
 
     topic: str
@@ -84,6 +84,8 @@ class VerifyReport:
     links: tuple[LinkResult, ...]
     clusters: tuple[ClusterResult, ...]
     notes: tuple[str, ...]
+    by_content: bool = True
+    """Messages were compared, each by all its columns; if not, ledgers were, by their ends and counts."""
 
     @property
     def clean(self) -> bool:
@@ -107,7 +109,7 @@ class VerifyReport:
     def to_json(self) -> dict[str, object]:
         """The report with keys that stay; new ones may be added.
 
-        - `clean`: boolean. `compared`: number. `topics`: list of names. `notes`: list of texts.
+        - `clean`, `by_content`: boolean. `compared`: number. `topics`: list of names. `notes`: list of texts.
         - `totals`: number of each category: missing, unexpected, different, duplicates, holes, in_flight, expired.
         - `links`: list of {topic, link, state, end, compared, missing, unexpected, different, in_flight, expired};
           state and end (a version of the source) are null before the link has recorded any.
@@ -116,6 +118,7 @@ class VerifyReport:
         """
         return {
             "clean": self.clean,
+            "by_content": self.by_content,
             "compared": self.compared,
             "topics": list(self.topics),
             "totals": {category.value: self.total(category) for category in Category},
@@ -158,11 +161,12 @@ class VerifyReport:
 
         Names that come out of a table are made printable, so that a message cannot forge a line.
         """
-        lines = [f"{r.topic}  {r.link}: {r.compared:,} compared, {_counts_as_text(LINK_COUNTS, r.findings)}" for r in self.links]
+        done = "compared" if self.by_content else "counted"
+        lines = [f"{r.topic}  {r.link}: {r.compared:,} {done}, {_counts_as_text(LINK_COUNTS, r.findings)}" for r in self.links]
         lines += [f"note: {note}" for note in self.notes]
         links = len({result.link for result in self.links})
         scope = (
-            f"{_some(len(self.topics), 'topic')}, {_some(links, 'link')}, {_some(self.compared, 'message')} compared, "
+            f"{_some(len(self.topics), 'topic')}, {_some(links, 'link')}, {_some(self.compared, 'message')} {done}, "
             f"{self.total(Category.IN_FLIGHT):,} in flight"
         )
         if self.clean:

@@ -7,11 +7,10 @@ The rule is stated once more, from design section 5, and everything is derived f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from geo.config.model import Config, Link
 from geo.errors import UsageError
@@ -27,22 +26,22 @@ from schemas import LINKS
 AT_ONCE = 4
 """Logs and topics looked at side by side: most of a small topic's time is planning, which leaves the cores idle."""
 
-_Place = tuple[Topic, str]
+TopicIn = tuple[Topic, str]
 """A topic in a cluster."""
 
-_Registries = Mapping[str, Mapping[Topic, Registered]]
+Registries = Mapping[str, Mapping[Topic, Registered]]
 """By cluster and topic."""
 
 
-def _read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
-    ends: Ends = {}
-    for target, tables in clusters.items():
-        rows = tables.journal(LINKS).rows()
-        if rows is not None:
-            end = F.struct("state", "reason", "source_table_id", "source_version", F.coalesce("floors", F.create_map()))
-            newest = rows.groupBy("source", "topic").agg(F.max_by(end, F.struct("generation", "sequence")).alias("end"))
-            ends |= {(target, row["source"], row["topic"]): End(*row["end"]) for row in newest.collect()}
-    return ends
+def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
+    """Where every link stands by its newest row."""
+    return {
+        (target, row["source"], row["topic"]): End(
+            row["state"], row["reason"], row["source_table_id"], row["source_version"], row["floors"] or {}
+        )
+        for target, tables in clusters.items()
+        for row in tables.journal(LINKS).newest()
+    }
 
 
 def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> VerifyReport:
@@ -68,24 +67,17 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
     Cost per topic: one scan of the ids of each log and one of its rows, plus the ids at the older pins if the log has
     moved. Rows are shuffled as digests; only counts, examples and the ends of ledgers are collected.
     """
-    check_topic_glob(topics)
     clusters = {name: connect(spark, cluster) for name, cluster in config.clusters.items()}
-    registries = _registries(clusters)
-    registered = {name: set(registry) for name, registry in registries.items()}
-    known = sorted(set().union(*registered.values()))
-    matching = [topic for topic in known if topic_glob_matches(topics, topic)]
-    if not matching:
-        there = ", ".join(map(str, known[:20])) or "none"
-        raise UsageError(f"no topic matches {topics}; the topics of {', '.join(clusters)} are: {there}")
-
+    registries = read_registries(clusters)
+    matching = matching_topics(registries, topics)
     # A log whose registry row is not written yet counts too.
     logs = {(topic, name): tables.log(topic) for topic in matching for name, tables in clusters.items()}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        ends = _read_ends(clusters)  # step 1
-        early = _pin(pool, logs)  # step 2
-        late = _pin(pool, logs)  # step 3
-        floors, now = _read_ends(clusters), now_us()  # step 4
-        later = _registries(clusters)
+        ends = read_ends(clusters)  # step 1
+        early = pin(pool, logs)  # step 2
+        late = pin(pool, logs)  # step 3
+        floors, now = read_ends(clusters), now_us()  # step 4
+        later = read_registries(clusters)
 
         def compare(topic: Topic) -> Comparison:
             pinned = {
@@ -96,10 +88,10 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             ttl_s = config.policy(topic).message_ttl_s
             expired_before_us = None if ttl_s is None else now - ttl_s * 1_000_000
             # Those that replicated it before the pins or after: a policy may change meanwhile.
-            carried = {*_links(config, topic, registries), *_links(config, topic, later)}
+            carried = {*carrying(config, topic, registries), *carrying(config, topic, later)}
             links = tuple(link for link in config.links if link in carried)
             comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us)
-            comparison.notes += _notes(topic, registered, pinned, links, floors)
+            comparison.notes += notes(topic, registries, pinned, links, floors)
             comparison.run()
             return comparison
 
@@ -112,24 +104,34 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
     )
 
 
-def _registries(clusters: Mapping[str, ClusterTables]) -> _Registries:
+def read_registries(clusters: Mapping[str, ClusterTables]) -> Registries:
+    """The topics that each cluster knows of."""
     return {name: {found.topic: found for found in registered_topics(tables)} for name, tables in clusters.items()}
 
 
-def _links(config: Config, topic: Topic, registries: _Registries) -> tuple[Link, ...]:
+def matching_topics(registries: Registries, glob: str) -> list[Topic]:
+    """The topics that match. Raises UsageError if there is none."""
+    known = sorted(set[Topic]().union(*registries.values()))
+    matching = [topic for topic in known if topic_glob_matches(check_topic_glob(glob), topic)]
+    if not matching:
+        there = ", ".join(map(str, known[:20])) or "none"
+        raise UsageError(f"no topic matches {glob}; the topics of {', '.join(registries)} are: {there}")
+    return matching
+
+
+def carrying(config: Config, topic: Topic, registries: Registries) -> tuple[Link, ...]:
+    """The links that carry a topic."""
     local = {name: registry[topic].replication_clusters for name, registry in registries.items() if topic in registry}
     return config.links_of(topic, local)
 
 
-def _pin(pool: ThreadPoolExecutor, logs: Mapping[_Place, Table]) -> dict[_Place, int]:
+def pin(pool: ThreadPoolExecutor, logs: Mapping[TopicIn, Table]) -> dict[TopicIn, int]:
     """The newest version of every log that is there. Returns when all are known."""
     versions = pool.map(lambda table: table.latest_version() if table.exists() else None, logs.values())
     return {place: version for place, version in zip(logs, versions, strict=True) if version is not None}
 
 
-def _notes(
-    topic: Topic, registered: Mapping[str, set[Topic]], logs: Mapping[str, Log], links: Sequence[Link], ends: Ends
-) -> Iterable[str]:
+def notes(topic: Topic, registered: Registries, logs: Container[str], links: Sequence[Link], ends: Ends) -> Iterable[str]:
     """What a person should know beside the counts."""
     for name in registered:
         if topic in registered[name] and name not in logs:

@@ -80,13 +80,14 @@ def _newer_records(
     """The records, of one subscription or of all, that are not in the cursors: ACK_COLUMNS of them."""
 
     def newer(rows: pa.Table) -> list[dict[str, Any]]:
-        listed = rows.filter(rows["marker"].is_null()).to_pylist()
-        ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in listed)
-        return [row for row, end in zip(listed, ends, strict=True) if row["entry_id"] > end]
+        rows = rows.filter(rows["marker"].is_null())
+        ids = rows.select(["key", "origin", "ledger_id", "entry_id"]).to_pylist()  # without payloads, which may be large
+        ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in ids)
+        wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
+        return list(rows.filter(pa.array(wanted, pa.bool_())).to_pylist())
 
-    folder, columns = log_table.rows_folder, (*ACK_COLUMNS, "ledger_id", "entry_id", "marker")
     wanted = None if key is None else pc.field("key") == key
-    parts = None if folder is None else scan(folder, version, columns, newer, where=wanted)
+    parts = scan(log_table, version, (*ACK_COLUMNS, "ledger_id", "entry_id", "marker"), newer, where=wanted)
     if parts is not None:
         return [row for part in parts for row in part]
     above = _newer(folded) if key is None else (F.col("key") == key) & after(folded.get(key, {}))

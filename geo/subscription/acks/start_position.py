@@ -10,7 +10,9 @@ from pyspark.sql import functions as F
 from geo.config.model import Start
 from geo.errors import UsageError
 from geo.ids import LedgerId, MessageId
-from geo.log.topic_log import Held, is_message, is_of, ledgers_held
+from geo.log.ledger_parts import ledger_parts
+from geo.log.ledgers import LedgerPart
+from geo.log.topic_log import is_message, is_of
 from geo.subscription.acks.ack_state import Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.tables.table import Table
@@ -20,13 +22,19 @@ StartPosition = Start | datetime | MessageId
 """Where a subscription is to begin: earliest, latest, a time, or a message, which is then the first one of its ledger."""
 
 
+_LAST_US = 253_402_300_799_999_999
+"""The end of the year 9999, beyond which neither a message can be nor a time of Python's; a base comes from a record and may be."""
+
+
 def split_at(base: Base | None, log: Table) -> tuple[MessageSet, MessageSet]:
     """All messages of a log, and those that lie before a base. (A ledger has no holes, L5, so its first and last entry tell.)"""
-    time_us = None if base is None else base.time_us
-    held = ledgers_held(log, log.latest_version(), None if time_us is None else from_us(time_us))
-    before = base if time_us is None else Base(_floors(held))
-    messages = MessageSet({ledger: ((one.first, one.last),) for ledger, one in held.items()})
-    return messages, before.below_floors if before is not None else MessageSet()
+    version = log.latest_version()
+    parts = ledger_parts(log, version)
+    messages = MessageSet({ledger: ((part.first, part.last),) for ledger, part in parts.items()})
+    if base is None or base.time_us is None:
+        return messages, base.below_floors if base is not None else MessageSet()
+    time = from_us(min(base.time_us, _LAST_US))
+    return messages, Base(_floors(parts, ledger_parts(log, version, time))).below_floors
 
 
 def base_at(start: StartPosition, log: Table) -> Base:
@@ -37,15 +45,16 @@ def base_at(start: StartPosition, log: Table) -> Base:
         return Base(time_us=in_us(utc(start)))
     version = log.latest_version()
     if start == "latest":
-        return Base(_floors(ledgers_held(log, version)))
+        return Base(_floors(ledger_parts(log, version), {}))
     assert isinstance(start, MessageId)
     rows = log.read(version).where(is_of(start.ledger) & (F.col("entry_id") == start.entry_id) & is_message())
     found = rows.select("publish_time").first()
     if found is None:
         raise UsageError(f"there is no message {start} here.")
-    return Base({**_floors(ledgers_held(log, version, utc(found["publish_time"]))), start.ledger: start.entry_id})
+    wanted = ledger_parts(log, version, utc(found["publish_time"]))
+    return Base({**_floors(ledger_parts(log, version), wanted), start.ledger: start.entry_id})
 
 
-def _floors(held: Mapping[LedgerId, Held]) -> dict[LedgerId, int]:
-    """By ledger, below what nothing is wanted: the first entry since the time that was asked for, or what comes next."""
-    return {ledger: one.last + 1 if one.since is None else one.since for ledger, one in held.items()}
+def _floors(parts: Mapping[LedgerId, LedgerPart], wanted: Mapping[LedgerId, LedgerPart]) -> dict[LedgerId, int]:
+    """By ledger, below what nothing is wanted: the first wanted entry, or what comes next."""
+    return {ledger: wanted[ledger].first if ledger in wanted else part.last + 1 for ledger, part in parts.items()}

@@ -1,0 +1,64 @@
+"""What a log has of each ledger at a version: its first entry, its last, and how many. Read only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from geo.ids import LedgerId
+from geo.log.ledgers import LedgerPart
+from geo.log.topic_log import is_message
+from geo.tables.native import scan
+from geo.tables.table import Table
+
+_KEY = ["origin", "ledger_id"]
+
+
+def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
+    """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later. Without Spark where this process reads files."""
+    late = None if since is None else pc.field("publish_time") >= pa.scalar(since)
+    parts = scan(log, version, [*_KEY, "entry_id", "marker", "publish_time", "replicate_to"], _parts, where=late)
+    if parts is not None:
+        return _joined(part for batch in parts for part in batch)
+    wanted = is_message()
+    if since is not None:
+        wanted &= F.col("publish_time") >= F.lit(since)
+    grouped = log.read(version).where(wanted).groupBy(*_KEY)
+    rows = grouped.agg(
+        F.min("entry_id").alias("first"),
+        F.max("entry_id").alias("last"),
+        F.count("*").alias("entries"),
+        F.first("replicate_to", ignorenulls=True).alias("to"),
+    ).collect()
+    return _joined((LedgerId(r[0], r[1]), LedgerPart(r["first"], r["last"], r["entries"], _tuple(r["to"]))) for r in rows)
+
+
+def _parts(rows: pa.Table) -> list[tuple[LedgerId, LedgerPart]]:
+    rows = rows.filter(rows["marker"].is_null())
+    found = rows.group_by(_KEY).aggregate([("entry_id", "min"), ("entry_id", "max"), ("entry_id", "count")]).to_pylist()
+    aimed = rows.filter(rows["replicate_to"].is_valid())
+    aimed = aimed.append_column("at", pa.array(range(len(aimed)), pa.int64()))
+    one_of_each = aimed.group_by(_KEY).aggregate([("at", "min")])
+    aims = aimed["replicate_to"].take(one_of_each["at_min"]).to_pylist()
+    of_each = zip(one_of_each["origin"].to_pylist(), one_of_each["ledger_id"].to_pylist(), aims, strict=True)
+    to = {LedgerId(origin, ledger_id): tuple(aim) for origin, ledger_id, aim in of_each}
+    ledgers = [LedgerId(row["origin"], row["ledger_id"]) for row in found]
+    return [
+        (ledger, LedgerPart(row["entry_id_min"], row["entry_id_max"], row["entry_id_count"], to.get(ledger)))
+        for ledger, row in zip(ledgers, found, strict=True)
+    ]
+
+
+def _joined(parts: Iterable[tuple[LedgerId, LedgerPart]]) -> dict[LedgerId, LedgerPart]:
+    found: dict[LedgerId, LedgerPart] = {}
+    for ledger, part in parts:
+        found[ledger] = found[ledger].joined(part) if ledger in found else part
+    return found
+
+
+def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)

@@ -1,0 +1,79 @@
+"""What the ends and counts of ledgers say of logs beside each other. Pure; no content is known here.
+
+An auditor shares no code with what it audits: see `verify.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from geo.config.model import Link
+from geo.ids import LedgerId
+from geo.log.ledgers import LedgerPart
+from geo.ops.verify.report import Category, Finding
+
+Parts = Mapping[LedgerId, LedgerPart]
+"""Of a log, of what has not expired."""
+
+EXAMPLES = 5
+
+_OF_A_LINK = (Category.MISSING, Category.UNEXPECTED, Category.IN_FLIGHT)
+
+
+def check_log(
+    cluster: str, parts: Parts, carried: Collection[str], floors: Mapping[str, int], *, expires: bool
+) -> tuple[Finding, ...]:
+    """Holes and duplicates of one log, in ledgers of its own and of the origins that are `carried` to it. In a ledger with both they may cancel
+    each other out. An example is a ledger.
+
+    `floors`: the first entry wanted, by ledger; one of which the log has entries below it began twice, so of its count nothing can be
+    said. `expires`: below its first entry a ledger may have lost what expired.
+    """
+    lacking: dict[LedgerId, int] = {}
+    for ledger, part in sorted(parts.items()):
+        if ledger.origin == cluster or (ledger.origin in carried and _is_for(cluster, part)):
+            floor = floors.get(str(ledger), 0)
+            if part.first >= floor:
+                lacking[ledger] = part.last - (part.first if expires else floor) + 1 - part.count
+    return _findings({Category.DUPLICATES: {ledger: -count for ledger, count in lacking.items()}, Category.HOLES: lacking})
+
+
+def check_link(
+    link: Link, source: Parts, origins: Collection[Parts], early: Parts, late: Parts, floors: Mapping[str, int], *, vouched: bool
+) -> tuple[int, tuple[Finding, ...]]:
+    """How many messages both logs can have, and what is in flight, missing and unexpected in the target.
+
+    `source` was pinned after `early`, so what that has beyond it no link can have brought; and before `late`, so what that lacks was not
+    published meanwhile. `origins`: the logs of the link's origins, pinned with the source. `floors`: the first entry wanted, by ledger.
+    `vouched`: the link had recorded that all of `source` was in the target, so that what lacks at the end is missing, and not in flight.
+    """
+    both, counts = 0, {category: dict[LedgerId, int]() for category in _OF_A_LINK}
+    for ledger, part in sorted(source.items()):
+        if ledger.origin not in link.origins or not _is_for(link.target, part):
+            continue
+        begin = max(part.first, floors.get(str(ledger), 0))
+        if (there := late.get(ledger)) is not None:
+            counts[Category.MISSING][ledger] = max(0, min(there.first, part.last + 1) - begin)
+            both += max(0, min(there.last, part.last) - max(there.first, begin) + 1)
+        lacking = part.last - max(begin - 1, -1 if there is None else there.last)
+        category = Category.MISSING if vouched else Category.IN_FLIGHT
+        counts[category][ledger] = counts[category].get(ledger, 0) + max(0, lacking)
+    for ledger, part in sorted(early.items()):
+        if ledger.origin in link.origins:
+            ends = [log[ledger].last for log in (source, *origins) if ledger in log]
+            counts[Category.UNEXPECTED][ledger] = part.last - max(ends) if ends else part.count
+    return both, _findings(counts)
+
+
+def _is_for(cluster: str, part: LedgerPart) -> bool:
+    return part.replicate_to is None or cluster in part.replicate_to
+
+
+def _findings(counts: Mapping[Category, Mapping[LedgerId, int]]) -> tuple[Finding, ...]:
+    """What is above 0, category by category."""
+    found = []
+    for category, of_category in counts.items():
+        above = {ledger: count for ledger, count in of_category.items() if count > 0}
+        if above:
+            found.append(Finding(category, sum(above.values()), tuple(map(str, above))[:EXAMPLES]))
+    return tuple(found)
