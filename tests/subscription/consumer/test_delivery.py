@@ -123,3 +123,29 @@ class Consumer(RuleBasedStateMachine):
 
 Consumer.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 TestConsumer = Consumer.TestCase
+
+
+ONE = MessageSet({LedgerId("eu", 1): ((3, 3),)})
+
+
+def test_a_message_is_given_up_once_it_was_delivered_in_vain_more_often_than_it_may_come_again() -> None:
+    consumer = Delivery(AckState(), DELAY_S, max_redeliveries=2)
+    found, given_up = consumer.wanted(ONE), list[bool]()
+    for delivery in range(4):
+        given_up.append(bool(consumer.given_up(found)))
+        consumer.hand_out(found)
+        consumer.settle(found, MessageSet(), consumer.state.epoch, now=delivery * DELAY_S)
+        found = consumer.due(now=(delivery + 1) * DELAY_S)
+        assert found == ONE
+    assert given_up == [False, False, False, True]
+
+
+def test_what_was_handed_out_before_a_reset_is_not_acknowledged_after_it() -> None:
+    consumer = Delivery(AckState(), DELAY_S)
+    before = consumer.state.epoch
+    consumer.hand_out(consumer.wanted(ONE))
+    consumer.received(consumer.state.reset("eu", Base()))
+    consumer.settle(ONE, ONE, before, now=0)
+    assert not consumer.state.acked
+    assert consumer.take_unpublished() is None
+    assert consumer.wanted(ONE) == ONE

@@ -1,0 +1,316 @@
+"""`python -m tests.planted [WORD …]`: small faults, planted one at a time in a copy of this checkout. Prints which test catches each.
+
+A fault is one text for another in one file, and the test files that are asked, in this order, until one fails. WORDs choose the faults whose
+file or description has one of them; `--no-spark` leaves out those that need Spark. Exit code 1 if one survives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+_COPIED = ("geo", "jobs", "schemas", "tests", "conf", "notebooks", "pyproject.toml")
+_LIMIT_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """In `file` the text `right`, which is there once, becomes `wrong`. `asked`: test files, each perhaps with an expression for `-k`."""
+
+    what: str
+    file: str
+    right: str
+    wrong: str
+    asked: tuple[str, ...]
+    spark: bool = False
+
+
+FAULTS = (
+    # which rows cross
+    Fault(
+        "rows without an origin of the rule cross",
+        "geo/replication/rule.py",
+        "if row.origin not in rule.origins:",
+        "if row.origin is None:",
+        ("replication/test_rule.py",),
+    ),
+    Fault(
+        "an empty replicate_to is everybody",
+        "geo/replication/rule.py",
+        "if row.replicate_to is not None and rule.target",
+        "if row.replicate_to and rule.target",
+        ("replication/test_rule.py",),
+    ),
+    Fault(
+        "as old as the TTL is expired",
+        "geo/replication/rule_columns.py",
+        "publish_time < {horizon}",
+        "publish_time <= {horizon}",
+        ("replication/test_rule_columns.py",),
+        spark=True,
+    ),
+    Fault(
+        "NULL in replicate_to makes the rule NULL",
+        "geo/replication/rule_columns.py",
+        "NOT coalesce(array_contains(replicate_to, '{rule.target}'), false)",
+        "NOT array_contains(replicate_to, '{rule.target}')",
+        ("replication/test_rule_columns.py",),
+        spark=True,
+    ),
+    # what a link's start decides
+    Fault(
+        "a step of a reconcile counts as the end of it",
+        "geo/replication/link_start.py",
+        "record.link == link and not record.reconciling",
+        "record.link == link",
+        ("replication/test_link_start.py",),
+    ),
+    Fault(
+        "a reconcile that did not end is passed over",
+        "geo/replication/link_start.py",
+        "if record is not None and record.reconciling:",
+        "if False:",
+        ("replication/test_link_start.py",),
+    ),
+    Fault(
+        "messages by another link are passed over",
+        "geo/replication/link_start.py",
+        "record.link != link:",
+        "record.link != record.link:",
+        ("replication/test_link_start.py",),
+    ),
+    Fault(
+        "it fails for ever at the same place",
+        "geo/replication/link_start.py",
+        "if failed_before >= 2:",
+        "if failed_before > 9:",
+        ("replication/test_link_start.py",),
+    ),
+    Fault(
+        "new origins are not compared",
+        "geo/replication/link_start.py",
+        "if new := sorted(set(origins).difference(covered)):",
+        "if new := sorted(set[str]()):",
+        ("replication/test_link_start.py",),
+    ),
+    Fault(
+        "a commit by another link is not looked into",
+        "geo/replication/source_history.py",
+        "return bool(origins & set(record.origins))",
+        "return False",
+        ("replication/test_source_history.py",),
+    ),
+    # who owns, and the fence
+    Fault(
+        "a generation is used twice after owners were lost",
+        "geo/tables/claims.py",
+        "*highest.values())",
+        "*())",
+        ("tables/test_claims.py",),
+    ),
+    Fault(
+        "a living owner is taken over",
+        "geo/tables/claims.py",
+        "if liveness[owner.holder] is Liveness.LIVES:",
+        "if liveness[owner.holder] is Liveness.DEAD:",
+        ("tables/test_claims.py",),
+    ),
+    Fault(
+        "what is in flight is forgotten",
+        "geo/tables/claims.py",
+        "if owner.in_flight or owner.runner not in ended}",
+        "if owner.runner not in ended}",
+        ("tables/test_claims.py",),
+    ),
+    Fault(
+        "an append does not ask its fence",
+        "geo/tables/ownership.py",
+        "table.append(rows.where(self.check), user_metadata)",
+        "table.append(rows, user_metadata)",
+        ("replication/test_stale.py",),
+        spark=True,
+    ),
+    # the ledgers of a producer
+    Fault(
+        "an entry is given twice",
+        "geo/log/ledgers.py",
+        "ledger.end + 1, ledger.end + group.rows",
+        "ledger.end, ledger.end + group.rows - 1",
+        ("log/test_ledgers.py",),
+    ),
+    Fault(
+        "a commit of another writer is taken for ours",
+        "geo/log/ledgers.py",
+        "if span.first <= known.end or",
+        "if",
+        ("log/test_ledgers.py",),
+    ),
+    Fault(
+        "publish_time goes back with the clock",
+        "geo/log/ledgers.py",
+        "time_us = max(time_us, ledger.time_us)",
+        "time_us = now_us",
+        ("log/test_ledgers.py",),
+    ),
+    Fault(
+        "a new ledger vouches for ends that are not recorded",
+        "geo/log/ledger_writer.py",
+        "                if self._changed:\n                    # Any row",
+        "                if False:\n                    # Any row",
+        ("log/test_producer.py -k opened_after_a_look",),
+        spark=True,
+    ),
+    Fault(
+        "rows that fall are numbered as they come",
+        "geo/log/runs.py",
+        "pc.if_else(rises, NEXT, FALLS)",
+        "pc.if_else(rises, NEXT, NEXT)",
+        ("log/test_runs.py",),
+    ),
+    Fault(
+        "the last row of a run is not looked at",
+        "geo/log/runs.py",
+        "elif tuple(offsets[at - 1].as_py().values()) != run.last:",
+        "elif False:",
+        ("log/test_runs.py",),
+    ),
+    Fault(
+        "runs that meet are one",
+        "geo/log/numbering.py",
+        "_ordered(before.last) >= _ordered(after.first)",
+        "_ordered(before.last) > _ordered(after.first)",
+        ("log/test_runs.py",),
+    ),
+    Fault(
+        "the last published row is published again",
+        "geo/log/source_identity.py",
+        "(F.col(OFFSET) <= end)",
+        "(F.col(OFFSET) < end)",
+        ("log/test_numbering.py", "log/test_publish.py"),
+        spark=True,
+    ),
+    Fault(
+        "changed rows below the end are passed over",
+        "geo/log/publisher.py",
+        "if here and (count, found) != (end.count, end.hash):",
+        "if here and count != end.count:",
+        ("log/test_publish.py",),
+        spark=True,
+    ),
+    # the way of a batch over a link
+    Fault(
+        "the cursor stays at the first commit of a batch",
+        "geo/replication/topic_link.py",
+        "cursor = CommitName.of(self.cursor.table_id, commits[-1])\n        self._append",
+        "cursor = CommitName.of(self.cursor.table_id, commits[0])\n        self._append",
+        ("replication/test_link.py", "replication/test_cursor.py"),
+        spark=True,
+    ),
+    Fault(
+        "commits are not looked at before a batch",
+        "geo/replication/topic_link.py",
+        "        self._look(commits, last)\n        if any",
+        "        if any",
+        ("replication/test_cursor.py",),
+        spark=True,
+    ),
+    # delivery and acknowledgement
+    Fault(
+        "what waits for its redelivery is delivered",
+        "geo/subscription/consumer/delivery.py",
+        "return present - self._done() - self.waiting",
+        "return present - self._done()",
+        ("subscription/consumer/test_delivery.py",),
+    ),
+    Fault(
+        "an acknowledgement of an older epoch counts",
+        "geo/subscription/consumer/delivery.py",
+        "        if epoch != self.state.epoch:\n            return\n",
+        "",
+        ("subscription/consumer/test_delivery.py",),
+    ),
+    Fault(
+        "dead letters come a delivery late",
+        "geo/subscription/consumer/delivery.py",
+        "len(levels) <= self.max_redeliveries",
+        "len(levels) <= self.max_redeliveries + 1",
+        ("subscription/consumer/test_delivery.py",),
+    ),
+    Fault(
+        "a reset does not bring back what was handed out",
+        "geo/subscription/consumer/delivery.py",
+        "self.outdated = self.outdated | self.waiting | self._out",
+        "self.outdated = self.outdated | self.waiting",
+        ("subscription/consumer/test_delivery.py",),
+    ),
+    Fault(
+        "a record of a cluster that is not configured counts",
+        "geo/subscription/acks/fold.py",
+        "if record.origin not in self.clusters:",
+        "if False:",
+        ("subscription/acks/test_fold.py",),
+    ),
+    # verify
+    Fault(
+        "a quick verify passes over a lost beginning",
+        "geo/ops/verify/ends.py",
+        "max(0, min(there.first, part.last + 1) - begin)",
+        "0",
+        ("ops/test_ends.py",),
+    ),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
+    parser.add_argument("words", nargs="*", metavar="WORD")
+    parser.add_argument("--no-spark", action="store_true", help="only what needs no Spark")
+    args = parser.parse_args()
+    chosen = [f for f in FAULTS if not args.words or any(word in f.file or word in f.what for word in args.words)]
+    survived = 0
+    with tempfile.TemporaryDirectory(prefix="geo-planted-") as folder:
+        for name in _COPIED:
+            copy = shutil.copytree if (HERE / name).is_dir() else shutil.copy
+            copy(HERE / name, Path(folder) / name)
+        for fault in chosen:
+            if fault.spark and args.no_spark:
+                continue
+            began = time.monotonic()
+            caught = _caught_by(Path(folder), fault)
+            survived += caught is None
+            print(f"{caught or 'SURVIVED'}\n    {fault.file}: {fault.what} ({time.monotonic() - began:.0f} s)", flush=True)
+    print(f"{survived} survived" if survived else "all were caught")
+    return 1 if survived else 0
+
+
+def _caught_by(checkout: Path, fault: Fault) -> str | None:
+    """The first test that fails with the fault in the checkout, which is whole again afterwards."""
+    file = checkout / fault.file
+    whole = file.read_text(encoding="utf-8")
+    if whole.count(fault.right) != 1:
+        raise SystemExit(f"{fault.file}: {fault.right!r} is there {whole.count(fault.right)} times")
+    file.write_text(whole.replace(fault.right, fault.wrong), encoding="utf-8")
+    try:
+        for asked in fault.asked:
+            path, *more = asked.split(" ", 2)
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"tests/{path}", *more]
+            done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=_LIMIT_S)
+            if found := re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE):
+                return found[1]
+            if done.returncode not in (0, 1):
+                raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return None
+    finally:
+        file.write_text(whole, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
