@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from geo.ids import LedgerId
 from geo.log.ledgers import LedgerPart
 from geo.log.topic_log import is_message
-from geo.tables.native import scan
+from geo.tables.native import ROUNDED_US, DataFile, scan
 from geo.tables.table import Table
 
 _KEY = ["origin", "ledger_id"]
@@ -21,7 +21,12 @@ _KEY = ["origin", "ledger_id"]
 def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
     """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later. Without Spark where this process reads files."""
     late = None if since is None else pc.field("publish_time") >= pa.scalar(since)
-    parts = scan(log, version, [*_KEY, "entry_id", "marker", "publish_time", "replicate_to"], _parts, where=late)
+    aims: dict[LedgerId, tuple[str, ...] | None] = {}
+
+    def told(file: DataFile) -> list[tuple[LedgerId, LedgerPart]] | None:
+        return _of_statistics(file, since, aims)
+
+    parts = scan(log, version, [*_KEY, "entry_id", "marker", "publish_time", "replicate_to"], _parts, where=late, told=told)
     if parts is not None:
         return _joined(part for batch in parts for part in batch)
     wanted = is_message()
@@ -35,6 +40,27 @@ def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dic
         F.first("replicate_to", ignorenulls=True).alias("to"),
     ).collect()
     return _joined((LedgerId(r[0], r[1]), LedgerPart(r["first"], r["last"], r["entries"], _tuple(r["to"]))) for r in rows)
+
+
+def _of_statistics(
+    file: DataFile, since: datetime | None, aims: dict[LedgerId, tuple[str, ...] | None]
+) -> list[tuple[LedgerId, LedgerPart]] | None:
+    """What a file has, if it is of one ledger, has no marker, and lies on one side of `since`; None: it must be read. `aims`: the
+    `replicate_to` of ledgers that are known by now."""
+    origin, ledger_id, count = file.constant("origin"), file.constant("ledger_id"), file.statistics.get("num_records")
+    first, last = (file.statistics.get(f"{end}.entry_id") for end in ("min", "max"))
+    if origin is None or ledger_id is None or count is None or first is None or last is None or file.nulls("marker") != count:
+        return None
+    if since is not None:
+        least, most = (file.statistics.get(f"{end}.publish_time") for end in ("min", "max"))
+        if least is None or most is None or least < since <= most + timedelta(microseconds=ROUNDED_US):
+            return None
+        if most < since:
+            return []
+    ledger = LedgerId(origin, ledger_id)
+    if ledger not in aims:
+        aims[ledger] = _tuple(file.first("replicate_to"))
+    return [(ledger, LedgerPart(first, last, count, aims[ledger]))]
 
 
 def _parts(rows: pa.Table) -> list[tuple[LedgerId, LedgerPart]]:

@@ -184,7 +184,7 @@ def _newest_records(
     if known.version is None:
         return {}, None
     log, key = tables.log(topic.acks), key_of(topic, subscription)
-    parts = scan(log, known.version, [*PUBLISH_ORDER, "properties"], _newest_of, where=pc.field("key") == key)
+    parts = scan(log, known.version, [*PUBLISH_ORDER, "key", "properties"], _newest_of, where=pc.field("key") == key)
     if parts is not None:
         return _newest_of_each(
             [row for newest, _ in parts for row in newest],

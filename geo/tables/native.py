@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
@@ -22,8 +23,11 @@ from geo.times import in_us
 if TYPE_CHECKING:
     from geo.tables.table import Table
 
-_ROUNDED_US = 1000
+ROUNDED_US = 1000
 """Statistics of a time are cut to milliseconds."""
+
+_CUT_AT = 32
+"""Statistics of a text are cut to so many characters."""
 
 _BATCH_ROWS = 8_192
 
@@ -36,25 +40,45 @@ _PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.
           pa.types.is_date, pa.types.is_timestamp)  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of a table, and what Delta's log says of it: `num_records`, and `min.COLUMN`, `max.COLUMN`, `null_count.COLUMN` of some."""
+
+    path: Path
+    statistics: Mapping[str, Any]
+
+    def constant(self, column: str) -> Any:
+        """The value that all its rows have; None if that is not known."""
+        least = self.statistics.get(f"min.{column}")
+        if least is None or self.statistics.get(f"null_count.{column}") != 0 or least != self.statistics.get(f"max.{column}"):
+            return None
+        return None if isinstance(least, str) and len(least) >= _CUT_AT else least
+
+    def nulls(self, column: str) -> int | None:
+        """How many rows have NULL in a column, as the file itself says at its end."""
+        end = pq.read_metadata(self.path)
+        names = [end.schema.column(at).path for at in range(len(end.schema))]
+        if column not in names:
+            return int(end.num_rows)  # the table got it later
+        found = [end.row_group(at).column(names.index(column)).statistics for at in range(end.num_row_groups)]
+        if any(statistics is None or not statistics.has_null_count for statistics in found):
+            return None
+        return int(sum(statistics.null_count for statistics in found))
+
+    def first(self, column: str) -> Any:
+        """The value of its first row."""
+        return next(pq.ParquetFile(self.path).iter_batches(1, columns=[column])).column(0)[0].as_py()
+
+
 def count_where_null(folder: Path, column: str) -> int | None:
-    """How many rows of the table whose `_delta_log` is `folder` have NULL in a column, by what each file says at its end."""
+    """How many rows of the table whose `_delta_log` is `folder` have NULL in a column."""
     files = _files(folder)
     if files is None:
         return None
     with suppress(*_UNREADABLE):
-        counts = [_nulls(pq.read_metadata(_path_of(folder, file)), column) for file in files]
+        counts = [file.nulls(column) for file in files]
         return None if None in counts else sum(count or 0 for count in counts)
     return None
-
-
-def _nulls(file: pq.FileMetaData, column: str) -> int | None:
-    names = [file.schema.column(at).path for at in range(len(file.schema))]
-    if column not in names:
-        return int(file.num_rows)  # the table got it later
-    found = [file.row_group(at).column(names.index(column)).statistics for at in range(file.num_row_groups)]
-    if any(statistics is None or not statistics.has_null_count for statistics in found):
-        return None
-    return int(sum(statistics.null_count for statistics in found))
 
 
 def last_rows(
@@ -63,15 +87,15 @@ def last_rows(
     """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last one first,
     these columns, those of `order` among them, as Spark's `collect` gives them."""
     files, greatest = _files(folder), f"max.{order[0]}"
-    if files is None or any(file.get(greatest) is None for file in files):
+    if files is None or any(file.statistics.get(greatest) is None for file in files):
         return None
-    files.sort(key=lambda file: in_us(file[greatest]), reverse=True)
+    files.sort(key=lambda file: in_us(file.statistics[greatest]), reverse=True)
     found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     with suppress(*_UNREADABLE):
         for file in files:
-            if len(found) == count and in_us(file[greatest]) + _ROUNDED_US < found[-1][0][0]:
+            if len(found) == count and in_us(file.statistics[greatest]) + ROUNDED_US < found[-1][0][0]:
                 break
-            parquet = pq.ParquetFile(_path_of(folder, file), coerce_int96_timestamp_unit="us")
+            parquet = pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us")
             for group in range(parquet.num_row_groups):
                 table = parquet.read_row_group(group, [*columns, where_null])
                 if not _has_plain_types(table) or not {*order, where_null} <= set(table.column_names):
@@ -86,39 +110,50 @@ def last_rows(
 
 
 def scan(
-    log: Table, version: int, columns: Sequence[str], each: Callable[[pa.Table], T], *, where: pc.Expression | None = None
+    log: Table,
+    version: int,
+    columns: Sequence[str],
+    each: Callable[[pa.Table], T],
+    *,
+    where: pc.Expression | None = None,
+    told: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
-    """What `each` gives for every batch of a table's rows at a version, in no order: these columns, which the table has, times in UTC.
-    `where` is also asked of the files' statistics."""
+    """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that fulfil
+    `where`, which is of them.
+    Of a file of which `told` gives something, that, and nothing of it is read."""
     folder = log.rows_folder
-    table = None if folder is None else _table(folder, version)
-    if table is None:
+    files = None if folder is None else _files(folder, version)
+    if files is None:
         return None
-    import pyarrow.dataset as ds  # a tenth of a second, for those who only look at statistics
-
     found: list[T] = []
     with suppress(*_UNREADABLE):
-        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-        rows = table.to_pyarrow_dataset(parquet_read_options=options)
-        # Of payloads a few megabytes each may come: small batches, and few ahead.
-        for batch in rows.to_batches(
-            list(columns), filter=where, batch_size=_BATCH_ROWS, batch_readahead=2, fragment_readahead=1
-        ):
-            read = pa.Table.from_batches([batch])
-            if not _has_plain_types(read):
-                return None
-            found.append(each(read))
+        for file in files:
+            if (known := told(file)) is not None:
+                found.append(known)
+                continue
+            parquet = pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us")
+            # Of payloads a few megabytes each may come, so batches are small.
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=list(columns)):
+                read = pa.Table.from_batches([batch])
+                if not _has_plain_types(read) or not set(columns) <= set(read.column_names):
+                    return None
+                times = {f.name for f in read.schema if pa.types.is_timestamp(f.type)}
+                for name in times:
+                    at = read.schema.get_field_index(name)
+                    read = read.set_column(at, name, read[name].cast(pa.timestamp("us", "UTC"), safe=False))
+                found.append(each(read if where is None else read.filter(where)))
         return found
     return None
 
 
-def _files(folder: Path) -> list[dict[str, Any]] | None:
-    """The files of the newest version, with `path` and what of their statistics there is, `max.COLUMN`."""
-    table = _table(folder)
+def _files(folder: Path, version: int | None = None) -> list[DataFile] | None:
+    """The files of a version, or of the newest."""
+    table = _table(folder, version)
     if table is None:
         return None
     with suppress(pa.ArrowException):
-        return list(pa.table(table.get_add_actions(flatten=True)).to_pylist())
+        listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [DataFile(folder.parent / unquote(file["path"]), file) for file in listed]
     return None
 
 
@@ -134,10 +169,6 @@ def _table(folder: Path, version: int | None = None) -> Any:
         return None if table.protocol().min_reader_version > 1 else table
     except (DeltaError, OSError):
         return None
-
-
-def _path_of(folder: Path, file: Mapping[str, Any]) -> Path:
-    return folder.parent / unquote(file["path"])
 
 
 def _has_plain_types(table: pa.Table) -> bool:

@@ -107,13 +107,18 @@ def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_pa
         }
     )
     log.append(rows.repartition(3))
+    of_second = {"ledger_id": F.lit(2).cast("bigint"), "replicate_to": F.expr("CAST(array() AS ARRAY<STRING>)")}
+    # Files of one ledger, of which statistics tell: for nobody, and without a marker.
+    log.append(world.entries("us", 40, 45).withColumns(of_second))
+    log.append(world.entries("us", 45, 48).withColumns(of_second))
     version = log.latest_version()
     without = connect_later(_no_spark, world.config.cluster("us")).log(TOPIC)
-    for since in (None, datetime.fromtimestamp(1_800_000_010, timezone.utc)):
+    for since in (None, datetime(2020, 1, 1, tzinfo=timezone.utc), datetime.fromtimestamp(1_800_000_010, timezone.utc)):
         assert ledger_parts(without, version, since) == ledger_parts(log, version, since)
     assert ledger_parts(log, version) == {
         LedgerId("us", 1): LedgerPart(0, 19, 20),
         LedgerId("eu", 1): LedgerPart(20, 38, 19, ("ap", "us")),
+        LedgerId("us", 2): LedgerPart(40, 47, 8, ()),
     }
     late = ledger_parts(log, version, datetime.fromtimestamp(1_800_000_010, timezone.utc))
     assert late[LedgerId("us", 1)] == LedgerPart(10, 19, 10)
