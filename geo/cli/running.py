@@ -17,7 +17,6 @@ from geo.errors import GeoError, NoSparkError
 from geo.faults import FAULTS, session_is_gone
 from geo.session import session
 from geo.tables.cluster import ClusterTables, connect_later
-from geo.tables.files import check_folder
 from geo.text import first_line
 
 
@@ -42,9 +41,8 @@ class LookedAt:
     def __init__(self, name: str, config: Config, engine: str) -> None:
         self._name, self._engine, self._starting = name, engine, threading.Lock()
         self._session: SparkSession | None = None
-        started = self._start
         self.clusters = {
-            each: connect_later(started, cluster, reads_files=engine != "spark") for each, cluster in config.clusters.items()
+            each: connect_later(self._start, cluster, reads_files=engine != "spark") for each, cluster in config.clusters.items()
         }
 
     def read_each(
@@ -55,8 +53,7 @@ class LookedAt:
         unreadable: list[dict[str, Any]] = []
         for name, tables in self.clusters.items():
             try:
-                if tables.location is not None:
-                    check_folder(tables.location)
+                tables.refuse_no_folder()
                 found += read(tables)
             except FAULTS as error:
                 if session_is_gone(error):

@@ -19,7 +19,8 @@ _KEY = ["origin", "ledger_id"]
 
 
 def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
-    """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later. Without Spark where this process reads files."""
+    """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later. Without
+    Spark where this process reads files."""
     late = None if since is None else pc.field("publish_time") >= pa.scalar(since)
     aims: dict[LedgerId, tuple[str, ...] | None] = {}
 
@@ -49,7 +50,7 @@ def _of_statistics(
     `replicate_to` of ledgers that are known by now."""
     origin, ledger_id, count = file.constant("origin"), file.constant("ledger_id"), file.statistics.get("num_records")
     first, last = (file.statistics.get(f"{end}.entry_id") for end in ("min", "max"))
-    if origin is None or ledger_id is None or count is None or first is None or last is None or file.nulls("marker") != count:
+    if origin is None or ledger_id is None or count is None or first is None or last is None:
         return None
     if since is not None:
         least, most = (file.statistics.get(f"{end}.publish_time") for end in ("min", "max"))
@@ -57,6 +58,8 @@ def _of_statistics(
             return None
         if most < since:
             return []
+    if file.nulls("marker") != count:
+        return None
     ledger = LedgerId(origin, ledger_id)
     if ledger not in aims:
         aims[ledger] = _tuple(file.first("replicate_to"))

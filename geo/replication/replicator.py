@@ -30,7 +30,6 @@ from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found, Group
 from geo.tables.cluster import ClusterTables, connect
-from geo.tables.files import check_folder
 from geo.tables.ownership import release
 
 log = logging.getLogger(__name__)
@@ -119,8 +118,7 @@ class LinkTopics:
     def discover(self, known: Mapping[Hashable, tuple[LinkWork, State]]) -> Found[LinkWork]:
         """The topics of the source's registry that the link carries. Raises RetryableError if the registry, which this link has read, is
         not there, OSError if its place is no folder."""
-        if self._source.location is not None:
-            check_folder(self._source.location)
+        self._source.refuse_no_folder()
         registered = registered_topics(self._source)
         rows = cache(
             lambda: {topic: row for (source, topic), row in read_links(self._target).items() if source == self.link.source}

@@ -18,7 +18,7 @@ from geo.faults import SPARK_ERRORS
 from geo.names import Topic
 from geo.session import set_what_is_needed
 from geo.tables.driver import Driver
-from geo.tables.files import SmallFiles, local_path
+from geo.tables.files import SmallFiles, check_folder, local_path
 from geo.tables.journal import Journal
 from geo.tables.process import Process
 from geo.tables.storage import scheme_of, why_unsafe
@@ -125,6 +125,11 @@ class ClusterTables:
         """Where the tables' file locks are, if the tables are on a local disk, wherever the checkpoints are; None elsewhere."""
         local = local_path(self.location) if self.location is not None else None
         return None if local is None else local / "locks"
+
+    def refuse_no_folder(self) -> None:
+        """As `check_folder` of where the tables are, if that is shown."""
+        if self.location is not None:
+            check_folder(self.location)
 
     def refuse_unsafe_storage(self) -> None:
         """Raises UnsafeError if several writers could lose commits here: see geo.tables.storage."""

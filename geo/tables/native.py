@@ -119,8 +119,7 @@ def scan(
     told: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that fulfil
-    `where`, which is of them.
-    Of a file of which `told` gives something, that, and nothing of it is read."""
+    `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
     folder = log.rows_folder
     files = None if folder is None else _files(folder, version)
     if files is None:
@@ -137,10 +136,9 @@ def scan(
                 read = pa.Table.from_batches([batch])
                 if not _has_plain_types(read) or not set(columns) <= set(read.column_names):
                     return None
-                times = {f.name for f in read.schema if pa.types.is_timestamp(f.type)}
-                for name in times:
-                    at = read.schema.get_field_index(name)
-                    read = read.set_column(at, name, read[name].cast(pa.timestamp("us", "UTC"), safe=False))
+                for at, field in enumerate(read.schema):
+                    if pa.types.is_timestamp(field.type):
+                        read = read.set_column(at, field.name, read[at].cast(pa.timestamp("us", "UTC"), safe=False))
                 found.append(each(read if where is None else read.filter(where)))
         return found
     return None

@@ -14,12 +14,9 @@ from pyspark.sql import functions as F
 from geo.config.model import Link
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
-from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult
+from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Finding, LinkResult
 from geo.tables.arrow_rows import rows_frame
 from geo.tables.table import Table
-
-EXAMPLES = 5
-"""Ids shown per finding: enough to see whether it is one ledger or all, and to look one up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,10 @@ from collections.abc import Collection, Mapping
 from geo.config.model import Link
 from geo.ids import LedgerId
 from geo.log.ledgers import LedgerPart
-from geo.ops.verify.report import Category, Finding
+from geo.ops.verify.report import EXAMPLES, Category, Finding
 
 Parts = Mapping[LedgerId, LedgerPart]
 """Of a log, of what has not expired."""
-
-EXAMPLES = 5
 
 _OF_A_LINK = (Category.MISSING, Category.UNEXPECTED, Category.IN_FLIGHT)
 

@@ -15,7 +15,6 @@ from geo.ops.verify.ends import Parts, check_link, check_log
 from geo.ops.verify.report import ClusterResult, LinkResult, VerifyReport
 from geo.ops.verify.verify import AT_ONCE, Registries, carrying, matching_topics, notes, pin, read_ends, read_registries
 from geo.tables.cluster import ClusterTables
-from geo.tables.files import check_folder
 from geo.tables.table import Table
 from geo.times import from_us
 
@@ -33,8 +32,7 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
     what was pinned is read.
     """
     for tables in clusters.values():
-        if tables.location is not None:
-            check_folder(tables.location)
+        tables.refuse_no_folder()
     registries = read_registries(clusters)
     matching = matching_topics(registries, topics)
     logs = {(topic, name): tables.log(topic) for topic in matching for name, tables in clusters.items()}
@@ -71,7 +69,8 @@ def _check(
     links = carrying(config, topic, registries)
     floors: dict[str, dict[str, int]] = {name: {} for name in {*logs, *(link.target for link in links)}}
     for link in links:
-        floors[link.target].update(later[key(link, topic)].floors if key(link, topic) in later else {})
+        if (row := later.get(key(link, topic))) is not None:
+            floors[link.target].update(row.floors)
     nothing: Parts = {}
     results = []
     for link in links:

@@ -8,6 +8,9 @@ from enum import Enum
 
 from geo.text import printable
 
+EXAMPLES = 5
+"""Shown per finding: enough to see whether it is one ledger or all, and to look one up."""
+
 
 class Category(str, Enum):
     """What can be said of a message that is not simply the same in both logs of a link."""

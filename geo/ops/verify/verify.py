@@ -111,8 +111,9 @@ def read_registries(clusters: Mapping[str, ClusterTables]) -> Registries:
 
 def matching_topics(registries: Registries, glob: str) -> list[Topic]:
     """The topics that match. Raises UsageError if there is none."""
+    check_topic_glob(glob)
     known = sorted(set[Topic]().union(*registries.values()))
-    matching = [topic for topic in known if topic_glob_matches(check_topic_glob(glob), topic)]
+    matching = [topic for topic in known if topic_glob_matches(glob, topic)]
     if not matching:
         there = ", ".join(map(str, known[:20])) or "none"
         raise UsageError(f"no topic matches {glob}; the topics of {', '.join(registries)} are: {there}")
