@@ -22,6 +22,9 @@ class CrashPoint(str, Enum):
     CLAIM_WON = "claim-won"
     CLAIM_FENCED = "claim-fenced"
     CLAIM_NEWEST = "claim-newest"
+    # any append that this process makes without Spark: file of rows -> commit -> its checksum
+    APPEND_WRITTEN = "append-written"
+    APPEND_COMMITTED = "append-committed"
     # publish: owners row -> ledgers row -> log commit -> recorded end -> checkpoint commit
     PUBLISH_CLAIMED = "publish-claimed"
     PUBLISH_LEDGERS_OPENED = "publish-ledgers-opened"

@@ -13,6 +13,7 @@ from geo.replication import link_work
 from geo.replication.replicator import LinkReport, Replicator
 from geo.streams import supervisor
 from geo.streams.life import State
+from geo.tables import native_rows
 from tests.world import World
 
 _LIMIT_S = 120.0
@@ -47,12 +48,14 @@ class Running:
 
 
 @contextmanager
-def running(world: World, target: str) -> Iterator[Running]:
+def running(world: World, target: str, *, queries: bool = False) -> Iterator[Running]:
+    """With `queries` every news is brought by a streaming query, as many rows are, and none by this process alone."""
     # Intervals only: so that nobody waits ten seconds for nothing.
     with (
         mock.patch.object(supervisor, "DISCOVERY_INTERVAL_S", 0.5),
         mock.patch.object(supervisor, "RECORD_INTERVAL_S", 0.5),
         mock.patch.object(link_work, "LOOK_INTERVAL_S", 0.5),
+        mock.patch.object(native_rows, "MOST_ROWS", -1 if queries else native_rows.MOST_ROWS),
     ):
         links = Running(world, target)
         try:

@@ -24,8 +24,12 @@ FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
 """Met in tests/subscription/acks/test_fold_query.py."""
 
 
+APPEND_POINTS = [point for point in CrashPoint if point.value.startswith("append-")]
+"""Met in tests/tables/test_native_append.py."""
+
+
 def test_every_point_is_exercised() -> None:
-    named = [*PUBLISH_POINTS, *LINK_POINTS, *REPAIR_POINTS, *CONSUME_POINTS, *FOLD_POINTS]
+    named = [*APPEND_POINTS, *PUBLISH_POINTS, *LINK_POINTS, *REPAIR_POINTS, *CONSUME_POINTS, *FOLD_POINTS]
     assert set(named) == set(CrashPoint)
 
 

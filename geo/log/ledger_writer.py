@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from geo.config.model import Config
@@ -142,7 +143,9 @@ class LedgerWriter:
             if self._changed and time.monotonic() - self._recorded_at >= interval_s:
                 self.record_ends()
 
-    def append(self, counted: Sequence[Counted], ends: Mapping[str, str], entries: Callable[[Batch], DataFrame]) -> None:
+    def append(
+        self, counted: Sequence[Counted], ends: Mapping[str, str], entries: Callable[[Batch], DataFrame | pa.Table]
+    ) -> None:
         """Give the counted rows their ledgers and entries, and append what `entries` makes of that with its record.
 
         `ends` are the offsets of the source partitions afterwards. Raises FencedError, SourceChangedError if the log is not what

@@ -84,7 +84,7 @@ def numbering(
         head = fetch_if_small(tagged.withColumn(_TEXT, identity.text), _TAKEN)
         if head is not None:
             with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
-                return OnDriver(tagged, head, identity, writer)
+                return OnDriver(head, identity, writer)
     if not held:
         held.append(tagged.persist())
     return OnSpark(tagged, identity, writer, held)
@@ -279,8 +279,8 @@ def _ordered(offset: Sequence[Any]) -> tuple[Any, ...]:
 class OnDriver:
     """By lists, once the rows are here."""
 
-    def __init__(self, tagged: DataFrame, head: pa.Table, identity: Identity, writer: Writer) -> None:
-        self._spark, self._head, self._identity, self._writer = tagged.sparkSession, head, identity, writer
+    def __init__(self, head: pa.Table, identity: Identity, writer: Writer) -> None:
+        self._head, self._identity, self._writer = head, identity, writer
         listed = head.select([SOURCE, OFFSET, HASH, ERROR, PUBLISHED, "replicate_to", "key", _TEXT]).to_pylist()
         self._keys = [LedgerKey.of(row[SOURCE], row["replicate_to"]) for row in listed]
         self._offsets = [_ordered(row[OFFSET].values()) for row in listed]
@@ -297,7 +297,7 @@ class OnDriver:
         bad = [row for row in self._rows if row[ERROR] is not None and not row[PUBLISHED]]
         return [Rejected(row[SOURCE], tuple(row[_TEXT].values()), row[ERROR], row["key"]) for row in bad[:most]]
 
-    def entries(self, batch: Batch) -> DataFrame:
+    def entries(self, batch: Batch) -> pa.Table:
         """The new rows as they stand in the log. Raises an error for which `is_repeated` if two are one."""
         spans = {span.key: span for span in batch.spans}
         new = [at for at, row in enumerate(self._rows) if row[ERROR] is None and not row[PUBLISHED]]
@@ -323,8 +323,7 @@ class OnDriver:
             "publish_date": _repeat(time.date(), count, pa.date32()),
         }
         names = self._writer.columns.names
-        table = pa.table({name: filled[name] if name in filled else rows[name] for name in names})
-        return self._spark.createDataFrame(table, self._writer.columns).coalesce(1)
+        return pa.table({name: filled[name] if name in filled else rows[name] for name in names})
 
 
 def is_repeated(error: Exception) -> bool:

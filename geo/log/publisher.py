@@ -13,6 +13,7 @@ from functools import partial, reduce
 from operator import xor
 from typing import cast
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -30,7 +31,7 @@ from geo.log.source_identity import Identity
 from geo.log.topics import create_topic, partitions, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
-from geo.tables.arrow_rows import rows_frame
+from geo.tables.arrow_rows import rows_table
 from geo.tables.cluster import ClusterTables
 from geo.tables.small_batch import FEW
 from geo.times import from_us
@@ -175,12 +176,12 @@ class Publisher:
         self._writer.append(counted, {"": f'["{(source.count if source else 0) + len(rows)}"]'}, partial(self._entries, rows))
         self.total += Published(rows=len(rows), commits=1)
 
-    def _entries(self, rows: Sequence[Mapping[str, object]], batch: Batch) -> DataFrame:
+    def _entries(self, rows: Sequence[Mapping[str, object]], batch: Batch) -> pa.Table:
         span, time_ = batch.spans[0], from_us(batch.publish_time_us)
         same = {"origin": self.tables.cluster.name, "ledger_id": span.ledger_id, "producer": self.producer,
                 "publish_time": time_, "publish_date": time_.date()}  # fmt: skip
         numbered = [{**row, **same, "entry_id": span.first + at} for at, row in enumerate(rows)]
-        return rows_frame(self.tables.spark, TOPIC_LOG.types, numbered).coalesce(1)
+        return rows_table(TOPIC_LOG.types, numbered)
 
     def _commit(self, numbered: OnSpark | OnDriver, identity: Identity, fresh: Sequence[Tally]) -> None:
         counted = [Counted(t.key, t.rows, t.hash) for t in fresh if not t.bad]

@@ -100,8 +100,13 @@ class LinkWork:
         if not link.source_is_local:
             return self._ask if now - self._asked_at >= REMOTE_LOOK_S else None
         if link.has_news():
-            return self._start
+            return self._bring_news
         return self._look if is_due else None
+
+    def _bring_news(self) -> None:
+        """In turns, while they are small; more is left to a query."""
+        if not self.link.run_turns(lambda: False, only_small=True):
+            self._start()
 
     def _ask(self) -> None:
         """Follow a source of which a look is a request."""

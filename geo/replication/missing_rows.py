@@ -127,16 +127,21 @@ def lost_ranges(source_ends: Mapping[LedgerId, int], target_ends: Mapping[Ledger
     ]
 
 
-def in_target_shape(rows: DataFrame, columns: Collection[str]) -> DataFrame:
-    """`rows` with exactly the target's columns; one the source does not have yet is NULL.
-
-    Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
-    """
-    given = rows.columns
+def refuse_new_columns(given: Collection[str], columns: Collection[str]) -> None:
+    """Raises RetryableError if the source has got columns since the target's were compared with it."""
     if new := [name for name in given if name not in columns]:
         raise RetryableError(
             f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
         )
+
+
+def in_target_shape(rows: DataFrame, columns: Collection[str]) -> DataFrame:
+    """`rows` with exactly the target's columns; one the source does not have yet is NULL.
+
+    Raises RetryableError as `refuse_new_columns`: none is left out in silence.
+    """
+    given = rows.columns
+    refuse_new_columns(given, columns)
     if given == list(columns):
         return rows
     return rows.select(*(F.col(c) if c in given else F.lit(None).alias(c) for c in columns))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from geo.config.model import Config, Link, Start
@@ -29,6 +31,7 @@ from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState
 from geo.replication.ordered_append import append_in_order
 from geo.replication.rule import Rule, Verdict
 from geo.replication.rule_columns import verdict_column
+from geo.replication.rule_rows import crossing
 from geo.replication.source_history import LOOK_BACK, Compare, Fault, brings, judge, published_after
 from geo.streams.life import State
 from geo.streams.query import BatchQuery
@@ -265,17 +268,22 @@ class TopicLink:
         if judged is not None:
             raise RetryableError(f"{self}: {judged.why}; comparing both logs.")
 
-    def run_turns(self, stopped: Callable[[], bool]) -> None:
+    def run_turns(self, stopped: Callable[[], bool], *, only_small: bool = False) -> bool:
         """Bring everything that the source has now, in turns: each reads whole commits, TURN_BYTES at most but one at least, and is
-        one append. Raises as `prepare`."""
+        one append. With `only_small`, those that this process does without Spark; False if more is left. Raises as `prepare`."""
         newest = self._source_log.latest_version()
         while self.cursor is not None and self.cursor.version < newest and not stopped():
             commits = self._next_commits(newest)
             first, last = commits[0].version, commits[-1].version
-            if any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
-                self._bring(self._source_log.read_inserts(first, last).drop(*_FEED_COLUMNS), commits)
-            else:
+            if not any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
                 self._move_to(commits[-1])
+            elif (few := self._few_crossing(commits)) is not None:
+                self._bring_few(*few, commits[-1])
+            elif only_small:
+                return False
+            else:
+                self._bring(self._source_log.read_inserts(first, last).drop(*_FEED_COLUMNS), commits)
+        return True
 
     def _next_commits(self, newest: int) -> list[Commit]:
         """The commits of the next turn, looked at."""
@@ -316,10 +324,13 @@ class TopicLink:
         last = planned_end(self.target.spark, self._checkpoint, batch_id)
         commits = list(self._source_log.commits(self.cursor.version + 1, last))
         self._look(commits, last)
-        if any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
+        if not any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
+            if commits:
+                self._move_to(commits[-1])
+        elif (few := self._few_crossing(commits)) is not None:
+            self._bring_few(*few, commits[-1])
+        else:
             self._bring(rows, commits)
-        elif commits:
-            self._move_to(commits[-1])
 
     def _look(self, commits: Sequence[Commit], last: int) -> None:
         """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended. Raises as
@@ -330,13 +341,31 @@ class TopicLink:
 
     def _bring(self, rows: DataFrame, commits: Sequence[Commit]) -> None:
         """Append what of the rows crosses, with the cursor of the last commit."""
-        assert self.cursor is not None
         now = now_us()
         reach(CrashPoint.LINK_BEFORE_APPEND)
         expired = self._expired_in(rows, commits, now)
-        crossing = rows.where(missing_rows.wanted(self.rule, self.row.floors, now))
-        cursor = CommitName.of(self.cursor.table_id, commits[-1])
-        self._append(self._shaped(crossing), cursor)
+        crosses = rows.where(missing_rows.wanted(self.rule, self.row.floors, now))
+        self._brought(self._shaped(crosses), commits[-1], expired)
+
+    def _few_crossing(self, commits: Sequence[Commit]) -> tuple[pa.Table, int] | None:
+        """The rows of the commits that cross, and how many have expired, found without Spark; None if Spark is to do it."""
+        rows = self._source_log.few_added(commits[0].version, commits[-1].version)
+        if rows is None:
+            return None
+        with suppress(UnicodeDecodeError):  # a text that Python does not read
+            return crossing(self.rule, self.row.floors, rows, now_us())
+        return None
+
+    def _bring_few(self, rows: pa.Table, expired: int, last: Commit) -> None:
+        """As `_bring`."""
+        reach(CrashPoint.LINK_BEFORE_APPEND)
+        missing_rows.refuse_new_columns(rows.column_names, self._columns)
+        self._brought(rows, last, expired)
+
+    def _brought(self, rows: DataFrame | pa.Table, last: Commit, expired: int) -> None:
+        assert self.cursor is not None
+        cursor = CommitName.of(self.cursor.table_id, last)
+        self._append(rows, cursor)
         reach(CrashPoint.LINK_AFTER_APPEND)
         self.cursor = cursor
         if expired:
@@ -359,7 +388,7 @@ class TopicLink:
     def _shaped(self, rows: DataFrame) -> DataFrame:
         return missing_rows.in_target_shape(rows, self._columns)
 
-    def _append(self, rows: DataFrame, cursor: CommitName, *, reconciling: bool = False) -> None:
+    def _append(self, rows: DataFrame | pa.Table, cursor: CommitName, *, reconciling: bool = False) -> None:
         """One commit with its record; none if there is no row."""
         record = LinkRecord(
             self.link.name,

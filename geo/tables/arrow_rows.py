@@ -1,4 +1,4 @@
-"""A few rows of this program's own as a DataFrame. Nothing is read or written here."""
+"""A few rows of this program's own, as an Arrow table or a DataFrame. Nothing is read or written here."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ _ARROW = {
 }
 
 
+def rows_table(types: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> pa.Table:
+    """Rows given by column name, with `types` as column names and SQL types; what is not given is NULL."""
+    schema = pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])
+    return pa.Table.from_pylist([{n: _arrow(row.get(n)) for n in types} for row in rows], schema)
+
+
 def rows_frame(spark: SparkSession, types: Mapping[str, str], rows: Iterable[Mapping[str, object]]) -> DataFrame:
-    """Rows given by column name, with `types` as column names and SQL types; what is not given is NULL.
+    """As `rows_table`, as a DataFrame.
 
     By way of Arrow: `createDataFrame` of a list starts a Python worker in every job that reads it, seconds on a busy machine.
     """
-    schema = pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])
-    return spark.createDataFrame(pa.Table.from_pylist([{n: _arrow(row.get(n)) for n in types} for row in rows], schema))
+    return spark.createDataFrame(rows_table(types, rows))
 
 
 def _arrow(value: object) -> object:

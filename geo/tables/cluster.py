@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from geo.config.model import Cluster
 from geo.config.secret import Secret
 from geo.errors import UnsafeError
-from geo.faults import SPARK_ERRORS
 from geo.names import Topic
 from geo.session import set_what_is_needed
 from geo.tables.driver import Driver
@@ -144,7 +143,7 @@ class ClusterTables:
         scheme, local = scheme_of(location), local_path(location)
         return why_unsafe(
             location,
-            log_store=_log_store(self.spark, scheme) if local is None else None,
+            log_store=self._driver.log_store(scheme) if local is None else None,
             mount="" if local is None else mount_type(local),
             single_driver=self.cluster.single_driver,
             databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,
@@ -171,13 +170,3 @@ def mount_type(path: Path) -> str:
         if len(place) >= len(found[0]) and (real == place or real.startswith(place.rstrip("/") + "/")):
             found = (place, kind)
     return found[1]
-
-
-def _log_store(spark: SparkSession, scheme: str) -> str | None:
-    """The class by which Delta writes a scheme's logs, if one was configured: as Spark was started, since Delta asks then."""
-    keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
-    try:
-        conf = spark.sparkContext.getConf()
-        return next((value for key in keys if (value := conf.get(key))), None)
-    except SPARK_ERRORS:  # Spark Connect does not tell
-        return next((value for key in keys if (value := spark.conf.get(key, None))), None)

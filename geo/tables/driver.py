@@ -33,6 +33,20 @@ class Driver:
     def me(self) -> Process:
         return self._me() if self._me is not None else this_process(_jvm_pid(self.spark))
 
+    def log_store(self, scheme: str) -> str | None:
+        """The class by which Delta writes a scheme's logs, if one was configured: as Spark was started, since Delta asks then."""
+        keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+        try:
+            conf = self.spark.sparkContext.getConf()
+            return next((value for key in keys if (value := conf.get(key))), None)
+        except SPARK_ERRORS:  # Spark Connect does not tell
+            return next((value for key in keys if (value := self.spark.conf.get(key, None))), None)
+
+    @cached_property
+    def commits_by_itself(self) -> bool:
+        """Whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was configured."""
+        return self.log_store("file") is None
+
 
 def _jvm_pid(spark: SparkSession) -> int:
     """Process id of the driver's JVM, asked through SQL so that no JVM handle is needed; 0 where that is not allowed. Over a table of

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from geo.tables.arrow_rows import rows_frame
+from geo.tables.arrow_rows import rows_frame, rows_table
 from geo.tables.cut import KEEP_OF_JOURNAL, cut_below
 from geo.tables.delta_log import data_files, read_folder, remove_below
 from geo.tables.small_table import read_small
@@ -114,8 +114,11 @@ class Journal:
     ) -> None:
         if not self.exists():
             self._table.create(self._schema)
-        frame = rows_frame(self._table.spark, self._schema.types, rows).coalesce(1)
-        self._table.append(frame, user_metadata=token, transaction=transaction)
+        if transaction is None:
+            self._table.append_rows(rows_table(self._schema.types, rows), user_metadata=token)
+        else:
+            frame = rows_frame(self._table.spark, self._schema.types, rows).coalesce(1)
+            self._table.append(frame, user_metadata=token, transaction=transaction)
 
     def files(self) -> int:
         """How many files its rows are in. On a local disk without a Spark job."""

@@ -5,7 +5,8 @@ token; a claim is the file `<generation>-<token>` in its runner's folder of fenc
 any moment and continued after a takeover, adds nothing:
 
 1. Each append's plan reads exactly the own fence file and fails unless it is there. Delta pins the table's snapshot before
-   it plans the append, so the snapshot is older than the check.
+   it plans the append, so the snapshot is older than the check. (An append without Spark reads the newest version, asks for the file,
+   and commits as the next version or begins again.)
 2. A takeover, in this order: (a) it adds its claim to `owners`, with a generation above all that are there: on a local disk under
    that table's lock, elsewhere by a Delta transaction of that number, so no two have the same; (b) it writes its own fence file; (c) it
    reads `owners` again and gives up, removing only its own file, unless its claim is the newest; (d) it removes the files of lower
@@ -31,6 +32,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
@@ -135,11 +137,15 @@ class Ownership:
         self.refuse_if_replaced()
         raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
 
-    def append(self, table: Table, rows: DataFrame, user_metadata: str | None = None) -> None:
-        """Append in one commit, if and only if this claim still owns its runners.
+    def append(self, table: Table, rows: DataFrame | pa.Table, user_metadata: str | None = None) -> None:
+        """Append in one commit, if and only if this claim still owns its runners; rows that are at hand without Spark where that can be.
 
         Raises FencedError if another runner took over; then nothing was written.
         """
+        if isinstance(rows, pa.Table):
+            if table.append_here(rows, user_metadata, self.refuse_if_lost):
+                return
+            rows = table.spark.createDataFrame(rows).coalesce(1)
         try:
             # Here, so that a plan is not made at all by whoever was replaced long ago. The check in the plan is what counts.
             self.refuse_if_lost()

@@ -16,6 +16,7 @@ from operator import or_
 from pathlib import Path
 from typing import TypeVar
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -23,14 +24,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructField, StructType
 
-from geo.errors import RetryableError, SchemaError
+from geo.crash import CrashPoint, reach
+from geo.errors import GeoError, RetryableError, SchemaError
 from geo.faults import is_conflict
 from geo.session import own_session
 from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
+from geo.tables.delta_state import newest_state
 from geo.tables.driver import Driver
 from geo.tables.files import local_path
 from geo.tables.locks import table_lock
+from geo.tables.native_append import commit_files, fits, remove_files, write_files
+from geo.tables.native_rows import added_rows
 from geo.text import first_line
 from geo.times import utc
 from schemas import TableSchema
@@ -287,6 +292,12 @@ class Table:
         rows = reader.load(self.name) if self.by_path else reader.table(self.sql)
         return rows.where(F.col("_change_type") == "insert")
 
+    def few_added(self, first: int, last: int) -> pa.Table | None:
+        """The rows that the versions `first` to `last` added, read without Spark; None if they are many, or Spark is to read them."""
+        folder = self.log_folder
+        state = None if folder is None else newest_state(folder)
+        return None if folder is None or state is None else added_rows(folder, state, first, last)
+
     def read_stream(self, options: Mapping[str, str]) -> DataFrame:
         reader: DataStreamReader = self.spark.readStream.format("delta")
         reader = reader.options(**options)
@@ -372,6 +383,41 @@ class Table:
                 writer.saveAsTable(self.sql)
 
         self.commit(write)
+
+    def append_rows(self, rows: pa.Table, user_metadata: str | None = None) -> None:
+        """As `append`, of rows that this process has at hand: where it can, without Spark."""
+        if not self.append_here(rows, user_metadata):
+            self.append(self.spark.createDataFrame(rows).coalesce(1), user_metadata)
+
+    def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
+        """Append in one commit without Spark; False, and nothing was written, where Spark is to do it.
+
+        `refuse` raises unless the rows may be appended. It is asked after the version is known on which the commit follows, and, where
+        there is a lock, while nobody of ours can commit.
+        """
+        folder = self.log_folder
+        state = newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
+        if folder is None or state is None or not fits(state, rows):
+            return False
+        try:
+            added = write_files(folder.parent, state, rows)
+        except OSError:  # Spark meets it too, and its errors are known
+            return False
+        reach(CrashPoint.APPEND_WRITTEN)
+        with self._locked():
+            try:
+                while (state := newest_state(folder)) is not None and fits(state, rows):
+                    refuse()
+                    if not added or commit_files(folder, state, added, user_metadata):
+                        return True
+                    log.info("%s: another commit came between, trying again", self)
+            except GeoError:
+                remove_files(folder.parent, added)
+                raise
+            except OSError as error:
+                log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
+        remove_files(folder.parent, added)
+        return False
 
     def replace(self, rows: DataFrame) -> None:
         """Replace the rows that are there by others, made from them, in one commit. What is appended meanwhile stays: within the commit

@@ -167,8 +167,11 @@ def test_what_a_rebuild_brings_back_is_not_doubled_where_it_was_kept(linked: Wor
 # -- RESTORE under a link ----------------------------------------------------------------------------------------------------
 
 
-def test_a_source_restored_back_and_forth_under_a_running_link_fails_it_and_doubles_nothing(linked: World) -> None:
-    with running(linked, "eu") as links:
+@pytest.mark.parametrize("queries", [True, False])
+def test_a_source_restored_back_and_forth_under_a_running_link_fails_it_and_doubles_nothing(
+    linked: World, *, queries: bool
+) -> None:
+    with running(linked, "eu", queries=queries) as links:
         linked.write("us", 20, 25)
         links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
         newest = linked.log("us").latest_version()
@@ -403,7 +406,7 @@ def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps
 
 def test_no_checkpoint_outlives_its_run(linked: World) -> None:
     checkpoints = Path(linked.config.cluster("eu").checkpoints) / "replicate"
-    with running(linked, "eu") as links:
+    with running(linked, "eu", queries=True) as links:
         linked.write("us", 20, 25)
         links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
     assert not [path for path in checkpoints.rglob("*") if path.is_file()]

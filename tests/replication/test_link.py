@@ -80,7 +80,7 @@ def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: Wor
         if point is CrashPoint.LINK_BEFORE_APPEND:
             at_append.set()
 
-    with mock.patch.object(topic_link, "reach", reach), running(linked, "eu") as links:
+    with mock.patch.object(topic_link, "reach", reach), running(linked, "eu", queries=True) as links:
         for number in range(20, 30):
             links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)  # its turns are over: what comes now, a query brings
             at_append.clear()

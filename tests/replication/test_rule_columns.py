@@ -1,4 +1,4 @@
-"""The routing rule has two forms, a function and a Spark column: they say the same of every row."""
+"""The routing rule has two forms, a function and a Spark column: they say the same of every row. So do what is made of each."""
 
 from __future__ import annotations
 
@@ -69,3 +69,39 @@ def test_the_column_and_the_function_agree_on_every_row(spark: SparkSession) -> 
         for at, (row, one) in enumerate(zip(rows, expected, strict=True)):
             assert found[at][f"verdict_{n}"] == one.value, (rule, row)
             assert found[at][f"crosses_{n}"] is (one is Verdict.REPLICATE), (rule, row)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("floors", [None, {}, {"us:1": 500, "us:2": 0, "eu:3": 10_000}])
+def test_the_same_rows_cross_whoever_reads_them(spark: SparkSession, floors: dict[str, int] | None) -> None:
+    from geo.replication.missing_rows import wanted
+    from geo.replication.rule_columns import verdict_column
+    from geo.replication.rule_rows import crossing
+    from geo.tables.arrow_rows import rows_table
+    from geo.times import from_us
+
+    types = {
+        "origin": "STRING", "ledger_id": "BIGINT", "entry_id": "BIGINT", "replicate_to": "ARRAY<STRING>", "marker": "STRING",
+        "publish_time": "TIMESTAMP",
+    }  # fmt: skip
+    rows = rows_table(
+        types,
+        (
+            {
+                "origin": row.origin,
+                "ledger_id": number % 4,
+                "entry_id": number,
+                "replicate_to": row.replicate_to,
+                "marker": row.marker,
+                "publish_time": None if row.publish_time_us is None else from_us(row.publish_time_us),
+            }
+            for number, row in enumerate(_rows())
+        ),
+    )
+    log = spark.createDataFrame(rows).cache()
+    for rule in RULES:
+        cross, expired = crossing(rule, floors, rows, NOW_US)
+        expected = log.where(wanted(rule, floors, NOW_US)).select("entry_id").toArrow()["entry_id"].to_pylist()
+        assert cross["entry_id"].to_pylist() == sorted(expected)
+        assert expired == log.where(verdict_column(rule, NOW_US) == Verdict.EXPIRED.value).count()
+    log.unpersist()

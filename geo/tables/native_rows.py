@@ -1,0 +1,69 @@
+"""The rows that some commits of a Delta table on a local disk added, read from the files that these commits name. No Spark.
+
+A Spark job takes 0.2 s for it, this one a few milliseconds; so for a few commits' rows, which are brought to this process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geo.tables.delta_state import DeltaState
+
+MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
+"""Rows, and bytes of the files, that are read like this at once."""
+
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException)
+"""A commit or a file is gone or damaged, or is of a kind not known here: Spark meets it too, and has the words for it."""
+
+
+def added_rows(folder: Path, state: DeltaState, first: int, last: int) -> pa.Table | None:
+    """The rows that the versions `first` to `last` added, with the columns of `state`. None if they are many, and wherever Spark is to say
+    what they are."""
+    try:
+        added = [add for version in range(first, last + 1) for add in _added(folder, version)]
+        rows = sum(json.loads(add["stats"])["numRecords"] for add in added)
+        if rows > MOST_ROWS or sum(add["size"] for add in added) > MOST_BYTES:
+            return None
+        parts = [_read(folder.parent, state, add) for add in added]
+        return pa.concat_tables(parts) if parts else state.schema.empty_table()
+    except _UNREADABLE:
+        return None
+
+
+def _added(folder: Path, version: int) -> Iterator[dict[str, Any]]:
+    """The files by which a commit added rows. Raises ValueError if it did so in another way."""
+    with open(folder / f"{version:020}.json", encoding="utf-8") as lines:
+        for line in lines:
+            action = json.loads(line)
+            if "cdc" in action:
+                raise ValueError("the change feed has files of its own")
+            if (add := action.get("add")) is not None and add["dataChange"]:
+                if add.get("deletionVector"):
+                    raise ValueError("not all rows of the file count")
+                yield add
+
+
+def _read(table: Path, state: DeltaState, add: Mapping[str, Any]) -> pa.Table:
+    file = pq.ParquetFile(table / unquote(add["path"]), coerce_int96_timestamp_unit="us")
+    inside = [field.name for field in state.schema if field.name not in state.partition_by]
+    there = file.read(columns=inside)
+    if not there.column_names:
+        raise ValueError("its columns have other names in the files")
+    columns = []
+    for field in state.schema:
+        if field.name in state.partition_by:
+            value = date.fromisoformat(add["partitionValues"][field.name])
+            columns.append(pa.repeat(pa.scalar(value, field.type), len(there)))
+        elif field.name in there.column_names:
+            columns.append(there[field.name].cast(field.type))
+        else:
+            columns.append(pa.nulls(len(there), field.type))
+    return pa.table(columns, schema=state.schema)

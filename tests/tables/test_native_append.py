@@ -1,0 +1,342 @@
+"""What this process appends and reads by itself is what Spark would have: the same rows, log, statistics and checksum."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from bisect import bisect_right
+from collections import Counter
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.errors import FencedError
+from geo.tables.arrow_rows import rows_table
+from geo.tables.commits import Kind
+from geo.tables.delta_state import newest_state
+from geo.tables.driver import Driver
+from geo.tables.native_append import Added, commit_files
+from geo.tables.native_rows import MOST_ROWS
+from geo.tables.table import Table
+from schemas import TOPIC_LOG
+
+pytestmark = pytest.mark.spark
+
+NOW = datetime(2026, 11, 24, 10, 11, 12, 131415, tzinfo=timezone.utc)
+
+
+def _row(number: int, **others: Any) -> dict[str, Any]:
+    return {
+        "origin": "us", "ledger_id": 7, "entry_id": number, "publish_time": NOW + timedelta(microseconds=number), "producer": "p",
+        "key": f"k{number}", "payload": b"\x00\xff" * number, "publish_date": NOW.date(), **others,
+    }  # fmt: skip
+
+
+def _rows(first: int, end: int) -> pa.Table:
+    return rows_table(TOPIC_LOG.types, [_row(number) for number in range(first, end)])
+
+
+@pytest.fixture
+def log(spark: SparkSession, tmp_path: Path) -> Table:
+    table = Table(Driver.of(spark), str(tmp_path / "log"), by_path=True, lock=tmp_path / "log.lock")
+    table.create(TOPIC_LOG)
+    return table
+
+
+def _checksum(table: Table, version: int) -> dict[str, Any]:
+    assert table.log_folder is not None
+    found: dict[str, Any] = json.loads((table.log_folder / f"{version:020}.crc").read_text())
+    return found
+
+
+_TEXTS = st.none() | st.text(max_size=40).filter(lambda text: "\x00" not in text)
+_TIMES = st.none() | st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1), timezones=st.just(timezone.utc))
+_OTHERS = st.fixed_dictionaries(
+    {
+        "event_time": _TIMES,
+        "key": _TEXTS,
+        "properties": st.none() | st.dictionaries(st.text(max_size=3), _TEXTS, max_size=3),
+        "replicate_to": st.none() | st.lists(st.sampled_from(["eu", "ap"]), max_size=2),
+        "payload": st.none() | st.binary(max_size=20),
+        "marker": st.none() | st.just("SNAPSHOT"),
+        "publish_date": st.sampled_from([NOW.date(), date(1969, 12, 31)]),
+    }
+)
+
+
+def test_rows_of_every_kind_come_back_from_spark_and_from_the_files(spark: SparkSession, log: Table) -> None:
+    kept: list[dict[str, Any]] = []
+
+    @settings(max_examples=60, phases=[Phase.generate], derandomize=True, database=None)
+    @given(st.lists(_OTHERS, min_size=1, max_size=5))
+    def append(batch: list[dict[str, Any]]) -> None:
+        rows = [_row(len(kept) + at, **others) for at, others in enumerate(batch)]
+        before = log.latest_version()
+        assert log.append_here(rows_table(TOPIC_LOG.types, rows), f"batch {before}")
+        kept.extend(rows)
+        assert log.latest_version() == before + 1
+
+    append()
+    last = log.latest_version()
+    expected = rows_table(TOPIC_LOG.types, kept).sort_by("entry_id").to_pylist()
+    by_spark = log.read().toArrow().sort_by("entry_id").to_pylist()
+    assert by_spark == expected
+    few = log.few_added(1, last)
+    assert few is not None
+    assert few.sort_by("entry_id").to_pylist() == expected
+    feed = log.read_inserts(1, last).select(*TOPIC_LOG.names).toArrow().sort_by("entry_id").to_pylist()
+    assert feed == expected
+    assert log.read().where("entry_id = 3 AND publish_date > '2000-01-01'").count() == sum(
+        row["entry_id"] == 3 and row["publish_date"] > date(2000, 1, 1) for row in kept
+    )
+
+
+def test_a_commit_and_its_statistics_say_what_sparks_say(spark: SparkSession, log: Table) -> None:
+    rows = _rows(0, 10)
+    log.append(spark.createDataFrame(rows).coalesce(1), '{"a": "record"}')
+    assert log.append_here(rows, '{"a": "record"}')
+    theirs, ours = log.commits(1, 2)
+    assert (ours.kind, ours.rows, ours.user_metadata, ours.operation) == (Kind.APPEND, 10, theirs.user_metadata, theirs.operation)
+    assert ours.bytes > 1000
+    assert not ours.commit_id.startswith("sha256:")
+    assert ours.commit_id != theirs.commit_id
+
+    def add(version: int) -> dict[str, Any]:
+        assert log.log_folder is not None
+        lines = map(json.loads, (log.log_folder / f"{version:020}.json").read_text().splitlines())
+        (found,) = [line["add"] for line in lines if "add" in line]
+        return dict(found)
+
+    mine, spark_s = add(2), add(1)
+    assert json.loads(mine["stats"]) == json.loads(spark_s["stats"])
+    assert mine["partitionValues"] == spark_s["partitionValues"]
+    assert mine.keys() == spark_s.keys()
+    newest = log.delta().history(1).collect()[0]
+    assert (newest["version"], newest["userMetadata"], newest["isBlindAppend"]) == (2, '{"a": "record"}', True)
+
+
+def test_a_checksum_is_that_of_the_version_and_spark_goes_on_from_it(spark: SparkSession, log: Table) -> None:
+    for number in range(3):
+        assert log.append_here(_rows(number * 10, number * 10 + 10))
+    found = _checksum(log, 3)
+    detail = log.delta().detail().collect()[0]
+    files = list(Path(log.name).glob("publish_date=*/*.parquet"))
+    assert (found["numFiles"], found["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"]) == (
+        3, sum(path.stat().st_size for path in files),
+    )  # fmt: skip
+    assert {file["path"] for file in found["allFiles"]} == {str(path.relative_to(log.name)) for path in files}
+    bins = Counter(bisect_right(found["fileSizeHistogram"]["sortedBinBoundaries"], path.stat().st_size) - 1 for path in files)
+    assert {at: count for at, count in enumerate(found["fileSizeHistogram"]["fileCounts"]) if count} == bins
+    log.append(spark.createDataFrame(_rows(30, 40)))
+    later = _checksum(log, 4)
+    assert (later["numFiles"], len(later["allFiles"])) == (log.delta().detail().collect()[0]["numFiles"], later["numFiles"])
+    assert sum(later["fileSizeHistogram"]["fileCounts"]) == later["numFiles"], "Spark derived its own from ours"
+    assert log.append_here(_rows(40, 50)), "and we ours from Spark's"
+
+
+def test_spark_writes_every_commit_that_is_due_a_checkpoint(log: Table) -> None:
+    log.set_property("delta.checkpointInterval", "5")
+    for number in range(12):
+        log.append_rows(_rows(number, number + 1))
+    assert log.log_folder is not None
+    assert [path.name[15:20] for path in sorted(log.log_folder.glob("*.checkpoint.parquet"))] == ["00005", "00010"]
+    assert log.read().count() == 12
+
+
+_LEFT = {
+    "a constraint": "ALTER TABLE {} ADD CONSTRAINT c CHECK (entry_id >= 0)",
+    "deletion vectors": "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+    "other names in the files": "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+    "times in commits": "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')",
+    "a column of columns": "ALTER TABLE {} ADD COLUMNS (extra STRUCT<a: INT>)",
+    "a default": "ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
+}
+
+
+@pytest.mark.parametrize("sql", _LEFT.values(), ids=_LEFT.keys())
+def test_a_table_that_asks_more_of_a_writer_is_left_to_spark(spark: SparkSession, log: Table, sql: str) -> None:
+    log.append_rows(_rows(0, 1))
+    spark.sql(sql.format(log.sql))
+    _is_left(log, _rows(1, 2))
+    log.append_rows(_rows(1, 2))
+    assert log.read().count() == 2
+
+
+def _is_left(log: Table, rows: pa.Table) -> None:
+    """Nothing happens without Spark."""
+    before, files = log.latest_version(), sorted(Path(log.name).rglob("*.parquet"))
+    assert not log.append_here(rows)
+    assert (log.latest_version(), sorted(Path(log.name).rglob("*.parquet"))) == (before, files)
+
+
+def test_a_version_without_its_own_checksum_is_left_to_spark(log: Table) -> None:
+    log.append_rows(_rows(0, 1))
+    assert log.log_folder is not None
+    checksum = log.log_folder / f"{1:020}.crc"
+    text = checksum.read_text()
+    for damaged in (None, "", text[:100], text.replace(json.loads(text)["txnId"], "another"), "[]"):
+        checksum.unlink()
+        if damaged is not None:
+            checksum.write_text(damaged)
+        _is_left(log, _rows(1, 2))
+        if damaged is None:
+            checksum.write_text(text)
+    checksum.write_text(text)
+    assert log.append_here(_rows(1, 2))
+
+
+def test_rows_that_are_not_the_tables_are_left_to_spark(log: Table) -> None:
+    rows = _rows(0, 3)
+    at = rows.column_names.index("entry_id")
+    _is_left(log, rows.append_column("unknown", pa.array([1, 2, 3])))
+    _is_left(log, rows.set_column(at, "entry_id", pa.array([1, 2, 3], pa.int32())))
+    _is_left(log, rows.set_column(at, "entry_id", pa.array([1, None, 3], pa.int64())))
+    _is_left(log, rows.drop_columns(["entry_id"]))
+    assert log.append_here(rows.drop_columns(["event_time"])), "a column that may be without a value may be left out"
+    before = log.latest_version()
+    assert log.append_here(rows.slice(0, 0)), "no row"
+    assert log.latest_version() == before, "and no commit"
+
+
+def test_a_typed_table_is_appended_to_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(Driver.of(spark), str(tmp_path / "typed"), by_path=True, lock=None)
+    spark.sql(
+        "SELECT CAST(1 AS TINYINT) AS b, CAST(2 AS SMALLINT) AS s, 3 AS i, 1.5D AS d, CAST(2.5 AS FLOAT) AS f, CAST(1.25 AS DECIMAL(9,3)) AS m, true AS t"
+    ).write.format("delta").save(table.name)
+    assert table.log_folder is not None
+    state = newest_state(table.log_folder)
+    assert state is not None
+    rows = pa.Table.from_pylist([{"b": 2, "s": 3, "i": 4, "d": 2.5, "f": None, "m": Decimal("-7.125"), "t": None}], state.schema)
+    assert table.append_here(rows)
+    assert table.read().where("i = 4").toArrow().to_pylist() == rows.to_pylist()
+    assert table.few_added(1, 1) == rows
+
+
+def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: Table) -> None:
+    log.append_rows(_rows(0, 5))
+    log.append(spark.createDataFrame(_rows(5, 10)).repartition(3))
+    log.set_property("geo.fence.test", "1")
+    spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS (late INT)")
+    log.append_rows(_rows(10, 12).append_column("late", pa.array([1, 2], pa.int32())))
+    last = log.latest_version()
+
+    def added() -> list[dict[str, Any]]:
+        few = log.few_added(1, last)
+        assert few is not None
+        feed = log.read_inserts(1, last).select(*few.column_names).toArrow()
+        found: list[dict[str, Any]] = few.sort_by("entry_id").to_pylist()
+        assert found == feed.sort_by("entry_id").to_pylist()
+        return found
+
+    assert [row["late"] for row in added()] == [None] * 10 + [1, 2]
+    log.delta().optimize().executeCompaction()
+    assert len(added()) == 12
+    compacted = log.latest_version()
+    compaction = log.few_added(compacted, compacted)
+    assert compaction is not None
+    assert len(compaction) == 0, "a compaction adds no row"
+    log.append_rows(_rows(20, 20 + MOST_ROWS + 1))
+    assert log.few_added(last, log.latest_version()) is None, "too many"
+    spark.sql(f"DELETE FROM {log.sql} WHERE entry_id = 3")
+    deleted = log.latest_version()
+    assert log.few_added(deleted, deleted) is None, "the change feed has its own files"
+    file = next(path for path in Path(log.name).glob("publish_date=*/*.parquet"))
+    for path in file.parent.glob("*.parquet"):
+        path.unlink()
+    assert log.few_added(1, last) is None, "Spark says that files are gone"
+
+
+_APPENDS = """
+import sys
+from pathlib import Path
+from geo.tables.delta_state import newest_state
+from geo.tables.native_append import Added, commit_files
+folder, name = Path(sys.argv[1]), sys.argv[2]
+for number in range(60):
+    added = [Added(f"{name}-{number}.parquet", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")]
+    while (state := newest_state(folder)) is None or not commit_files(folder, state, added, f"{name} {number}"):
+        pass
+"""
+
+
+def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None:
+    folder = log.log_folder
+    assert folder is not None
+    names = ("a", "b", "c")
+    ended = [subprocess.Popen([sys.executable, "-c", _APPENDS, str(folder), name]) for name in names]
+    assert [process.wait(120) for process in ended] == [0, 0, 0]
+    records = [commit.user_metadata for commit in log.commits(1, 1000)]
+    assert sorted(map(str, records)) == sorted(f"{name} {number}" for name in names for number in range(60))
+    assert not list(folder.glob(".*.tmp"))
+    state = newest_state(folder)
+    assert state is not None
+    assert (state.version, state.checksum["numFiles"]) == (180, 180)
+
+
+@pytest.mark.parametrize("point", [CrashPoint.APPEND_WRITTEN, CrashPoint.APPEND_COMMITTED], ids=lambda point: point.value)
+def test_an_append_that_stops_here_is_there_whole_or_not_at_all(log: Table, point: CrashPoint) -> None:
+    log.append_rows(_rows(0, 1))
+    crash.arm(f"{point.value}:raise")
+    with pytest.raises(InjectedCrash):
+        log.append_rows(_rows(1, 3))
+    crash.arm(None)
+    landed = point is CrashPoint.APPEND_COMMITTED
+    assert log.read().count() == (3 if landed else 1)
+    for first in (3, 5):  # the next one is Spark's where the checksum was not written, the one after it is not
+        log.append_rows(_rows(first, first + 2))
+    assert log.read().count() == (7 if landed else 5)
+    assert _checksum(log, log.latest_version())["numFiles"] == log.delta().detail().collect()[0]["numFiles"]
+
+
+def test_whoever_may_not_append_leaves_nothing(log: Table) -> None:
+    asked_at = []
+
+    def refuse() -> None:
+        asked_at.append(log.latest_version())
+        raise FencedError("replaced")
+
+    with pytest.raises(FencedError):
+        log.append_here(_rows(0, 1), refuse=refuse)
+    assert asked_at == [0]
+    assert not list(Path(log.name).rglob("*.parquet"))
+
+
+def test_where_another_commit_comes_between_it_is_asked_again_whether_the_rows_may_be_appended(log: Table) -> None:
+    """The one that came may be the metadata change of a takeover, behind which a stale owner must not come."""
+    asked = []
+
+    def refuse() -> None:
+        asked.append(log.latest_version())
+        if len(asked) == 1:
+            state = newest_state(Path(log.name) / "_delta_log")
+            assert state is not None
+            assert commit_files(
+                Path(log.name) / "_delta_log", state, [Added("x", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")], None
+            )
+
+    assert log.append_here(_rows(0, 1), refuse=refuse)
+    assert asked == [0, 1]
+    assert log.latest_version() == 2
+
+
+def test_a_disk_that_takes_nothing_is_told_by_spark_and_leaves_nothing(log: Table) -> None:
+    log.append_rows(_rows(0, 1))
+    place = Path(log.name) / f"publish_date={NOW.date()}"
+    if os.getuid() == 0:
+        (Path(log.name) / "publish_date=2026-11-25").write_text("no folder")
+        rows = rows_table(TOPIC_LOG.types, [_row(1, publish_date=date(2026, 11, 25))])
+    else:
+        place.chmod(0o500)
+        rows = _rows(1, 2)
+    _is_left(log, rows)
