@@ -112,6 +112,13 @@ class World:
             "current_date() AS publish_date",
         )  # fmt: skip
 
+    def leave_to_spark(self, cluster: str, topic: Topic = TOPIC) -> None:
+        """From now on the log of a topic, made if need be, asks more of a writer than this program does by itself."""
+        if not self.log(cluster, topic).exists():
+            create_topic(self.tables(cluster), topic)
+        self.log(cluster, topic).set_property("delta.feature.allowColumnDefaults", "supported")
+        assert self.log(cluster, topic).own_state() is None
+
     def copy(self, folder: Path) -> World:
         """The same world once more, in another folder."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)

@@ -14,10 +14,10 @@ from geo.config.model import Config
 from geo.config.secret import Secret
 from geo.errors import UnsafeError, UsageError
 from geo.log.ledgers import SourceEnd
-from geo.log.numbering import Rejected
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import Identity, by_batch, by_columns, by_id, by_order
 from geo.log.sources import jsonl, kafka
+from geo.log.tallies import Rejected
 from geo.names import Topic
 from geo.session import require_delta
 from geo.streams.query import BatchQuery

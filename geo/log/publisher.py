@@ -6,8 +6,10 @@ What a batch is and where its rows come from is decided in geo.log.publish; whic
 from __future__ import annotations
 
 import math
+import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import xor
@@ -23,17 +25,22 @@ from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.faults import SPARK_ERRORS
 from geo.log.admission import ERROR, check_columns, new_topic_columns, prepared, row_error
 from geo.log.housekeeping import open_for_writing
+from geo.log.in_files import InFiles
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledger_writer import RECORD_INTERVAL_S, LedgerWriter
 from geo.log.ledgers import Batch, Counted, LedgerKey, SourceEnd
-from geo.log.numbering import OnDriver, OnSpark, Rejected, Tally, Writer, is_other_rows, is_repeated, numbering
+from geo.log.numbering import is_other_rows, is_repeated, numbering
+from geo.log.on_driver import OnDriver
+from geo.log.on_spark import OnSpark
 from geo.log.source_identity import Identity
+from geo.log.tallies import Rejected, Tally, Writer
 from geo.log.topics import create_topic, partitions, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
 from geo.tables.arrow_rows import rows_table
 from geo.tables.cluster import ClusterTables
 from geo.tables.small_batch import FEW
+from geo.tables.spark_checkpoint import forget
 from geo.times import from_us
 from schemas import TOPIC_LOG
 
@@ -95,10 +102,17 @@ class Publisher:
         # Made once: a column is a dozen calls into the JVM, and a batch has dozens.
         self._prepared = prepared(frame.columns, self.columns, self.tables.cluster.name)
         self._given_error = F.col(ERROR) if ERROR in frame.columns else F.lit(None)
+        self._log = log_table
         self._writer = LedgerWriter(
             self.tables, self.config, self.topic, self.producer, log_table, clock=self._clock, take_over=take_over
         )
+        forget(self._held_at)  # what a run that was killed has left
         return self
+
+    @property
+    def _held_at(self) -> str:
+        """Where rows are held between two looks at them."""
+        return self.tables.checkpoint("held", self.topic.path, self.producer)
 
     def close(self, *, clean: bool = True) -> None:
         """As `LedgerWriter.close`."""
@@ -144,9 +158,9 @@ class Publisher:
             self._read_routes()
         ready = rows.withColumns(self._prepared).withColumn(ERROR, self._error)
         tagged = identity.mark_published(self.tables.spark, identity.tag(ready, self.columns), self.sources)
-        held, writer = list[DataFrame](), Writer(self.tables.cluster.name, self.producer, self.columns)
-        try:
-            numbered = numbering(tagged, identity, writer, held, was_few=self._was_few)
+        writer, place = Writer(self.tables.cluster.name, self.producer, self.columns), f"{self._held_at}/{secrets.token_hex(8)}"
+        with ExitStack() as held, self._explained():
+            numbered = numbering(tagged, rows.columns, identity, writer, self._log, place, held, was_few=self._was_few)
             tallies = numbered.tallies()
             self._check_below(tallies, identity)
             fresh = [t for t in tallies if not t.is_published]
@@ -156,11 +170,9 @@ class Publisher:
             self._was_few = sum(t.rows for t in tallies) <= FEW
             result = Published(sum(t.rows for t in fresh if not t.bad), rejected, sum(t.rows for t in tallies if t.is_published))
             if result.rows:
-                self._commit(numbered, identity, fresh)
+                counted = [Counted(t.key, t.rows, t.hash) for t in fresh if not t.bad]
+                self._writer.append(counted, {t.key.source: identity.encode(t.last) for t in fresh}, numbered.entries)
                 result += Published(commits=1)
-        finally:
-            for rows in held:
-                rows.unpersist()
         self.total += result
         self.record_ends_if_due()
         return result
@@ -183,10 +195,11 @@ class Publisher:
         numbered = [{**row, **same, "entry_id": span.first + at} for at, row in enumerate(rows)]
         return rows_table(TOPIC_LOG.types, numbered)
 
-    def _commit(self, numbered: OnSpark | OnDriver, identity: Identity, fresh: Sequence[Tally]) -> None:
-        counted = [Counted(t.key, t.rows, t.hash) for t in fresh if not t.bad]
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors that say what a user's DataFrame is."""
         try:
-            self._writer.append(counted, {t.key.source: identity.encode(t.last) for t in fresh}, numbered.entries)
+            yield
         except (*SPARK_ERRORS, UsageError) as error:
             if is_repeated(error):
                 raise UsageError(
@@ -227,7 +240,9 @@ class Publisher:
                     "other ones under another producer name or publish_id."
                 )
 
-    def _reject(self, numbered: OnSpark | OnDriver, count: int, on_rejected: Callable[[list[Rejected]], None] | None) -> None:
+    def _reject(
+        self, numbered: OnDriver | InFiles | OnSpark, count: int, on_rejected: Callable[[list[Rejected]], None] | None
+    ) -> None:
         if on_rejected is not None:
             on_rejected(numbered.rejected())
             return

@@ -69,9 +69,9 @@ def steps(batches: Iterator[tuple[pa.Array, ...]], *, unique: bool) -> Iterator[
             yield pa.array([NOT_COUNTED] * len(keys), _STEP)
             continue
         if before is None:
-            found = pa.concat_arrays([pa.array([BEGINS], _STEP), _steps(rows)])
+            found = pa.concat_arrays([pa.array([BEGINS], _STEP), steps_between(rows)])
         else:
-            found = _steps([pa.concat_arrays([b, row]) for b, row in zip(before, rows, strict=True)])
+            found = steps_between([pa.concat_arrays([b, row]) for b, row in zip(before, rows, strict=True)])
         before = [column.slice(len(column) - 1) for column in rows]
         others = pa.array([NOT_COUNTED] * len(keys), _STEP)
         yield found if len(found) == len(keys) else pc.replace_with_mask(others, counted, found)
@@ -100,7 +100,7 @@ def numbers(batches: Iterator[pa.StructArray], runs: Sequence[Run]) -> Iterator[
         raise ValueError(OTHER_ROWS)
 
 
-def _steps(columns: Sequence[pa.Array]) -> pa.Array:
+def steps_between(columns: Sequence[pa.Array]) -> pa.Array:
     """The step from each row to the next: one less than there are rows."""
     pairs = [(column.slice(0, len(column) - 1), column.slice(1)) for column in columns]
     same = pc.equal(*pairs[0])

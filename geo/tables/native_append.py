@@ -29,6 +29,9 @@ from geo.tables.delta_state import DeltaState
 _LISTED_FILES = 50
 """A checksum lists all files of a table that has so many at most; Spark would look for them otherwise, a second a commit."""
 
+_GROUP_BYTES = 128 * 1024 * 1024
+"""Bytes in memory of a row group, of which a reader holds one: as Spark's own."""
+
 _LONGEST_TEXT = 32
 """Statistics of longer texts are cut, in a way of their own; they are left out."""
 
@@ -57,11 +60,17 @@ class Added:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Files of a table that had these columns and partitions when they were written."""
+
+    files: tuple[Added, ...]
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+
+
 def fits(state: DeltaState, rows: pa.Table) -> bool:
-    """Whether the rows can be appended here as the next version: they have only columns of the table, each of its type, and a value wherever
-    one is required, and no checkpoint is due."""
-    if (state.version + 1) % state.checkpoint_interval == 0:
-        return False
+    """Whether the rows have only columns of the table, each of its type, and a value wherever one is required."""
     there = {field.name: field for field in state.schema}
     if any(field.name not in there or field.type != there[field.name].type for field in rows.schema):
         return False
@@ -69,9 +78,28 @@ def fits(state: DeltaState, rows: pa.Table) -> bool:
     return all(name in rows.column_names and not rows[name].null_count for name in required)
 
 
-def write_files(table: Path, state: DeltaState, rows: pa.Table) -> list[Added]:
+def is_due(state: DeltaState) -> bool:
+    """Whether the next commit is to write a checkpoint, which Spark does."""
+    return (state.version + 1) % state.checkpoint_interval == 0
+
+
+def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
     """Write rows that fit, in their order, as one file for each partition of the table in the folder `table`."""
-    return [_write(table, state, partition, part) for partition, part in _parted(state, rows) if len(part)]
+    files: list[Added] = []
+    try:
+        for partition, part in _parted(state, rows):
+            if len(part):
+                files.append(_write(table, state, partition, part))
+    except BaseException:
+        remove_files(table, files)
+        raise
+    return Written(tuple(files), state.schema, state.partition_by)
+
+
+def may_add(state: DeltaState, written: Written) -> bool:
+    """Whether the next commit may add the files here: the table still has their columns and partitions, and no checkpoint is due."""
+    same = state.partition_by == written.partition_by and set(written.schema) <= set(state.schema)
+    return same and not is_due(state)
 
 
 def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_metadata: str | None) -> bool:
@@ -142,13 +170,18 @@ def _write(table: Path, state: DeltaState, partition: Mapping[str, str], rows: p
     path = table / name
     path.parent.mkdir(exist_ok=True)
     try:
-        pq.write_table(pa.table(columns, schema=pa.schema(inside)), path)
+        inside_rows = pa.table(columns, schema=pa.schema(inside))
+        pq.write_table(inside_rows, path, row_group_size=_rows_of_a_group(inside_rows))
         found = path.stat()
     except OSError:
         path.unlink(missing_ok=True)
         raise
     statistics = json.dumps(_statistics(rows, state.statistics_of), separators=(",", ":"))
     return Added(name, partition, found.st_size, len(rows), int(found.st_mtime * 1000), statistics)
+
+
+def _rows_of_a_group(rows: pa.Table) -> int:
+    return max(1, int(len(rows) * _GROUP_BYTES // max(1, rows.nbytes)))
 
 
 def _statistics(rows: pa.Table, columns: Collection[str]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.heartbeat import keep_alive, last_seen, leave
 from geo.tables.journal import Journal
 from geo.tables.locks import JVM_END_S
+from geo.tables.native_append import Written
 from geo.tables.process import Process
 from geo.tables.table import Table
 from geo.times import EPOCH, in_us, utc
@@ -137,15 +138,23 @@ class Ownership:
         self.refuse_if_replaced()
         raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
 
-    def append(self, table: Table, rows: DataFrame | pa.Table, user_metadata: str | None = None) -> None:
-        """Append in one commit, if and only if this claim still owns its runners; rows that are at hand without Spark where that can be.
+    def append(self, table: Table, rows: DataFrame | pa.Table | Written, user_metadata: str | None = None) -> None:
+        """Append in one commit, if and only if this claim still owns its runners: rows of Spark's, rows that are at hand, or files that were
+        written, the last two without Spark where that can be.
 
         Raises FencedError if another runner took over; then nothing was written.
         """
-        if isinstance(rows, pa.Table):
-            if table.append_here(rows, user_metadata, self.refuse_if_lost):
-                return
-            rows = table.spark.createDataFrame(rows).coalesce(1)
+        if isinstance(rows, Written):
+            if not table.commit_here(rows, user_metadata, self.refuse_if_lost):
+                self._append(table, table.read_written(rows), user_metadata)
+                table.remove_written(rows)
+        elif isinstance(rows, pa.Table):
+            if not table.append_here(rows, user_metadata, self.refuse_if_lost):
+                self._append(table, table.spark.createDataFrame(rows).coalesce(1), user_metadata)
+        else:
+            self._append(table, rows, user_metadata)
+
+    def _append(self, table: Table, rows: DataFrame, user_metadata: str | None) -> None:
         try:
             # Here, so that a plan is not made at all by whoever was replaced long ago. The check in the plan is what counts.
             self.refuse_if_lost()

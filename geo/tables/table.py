@@ -30,11 +30,11 @@ from geo.faults import is_conflict
 from geo.session import own_session
 from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
-from geo.tables.delta_state import newest_state
+from geo.tables.delta_state import DeltaState, newest_state
 from geo.tables.driver import Driver
 from geo.tables.files import local_path
 from geo.tables.locks import table_lock
-from geo.tables.native_append import commit_files, fits, remove_files, write_files
+from geo.tables.native_append import Written, commit_files, fits, is_due, may_add, remove_files, write_files
 from geo.tables.native_rows import added_rows
 from geo.text import first_line
 from geo.times import utc
@@ -294,8 +294,7 @@ class Table:
 
     def few_added(self, first: int, last: int) -> pa.Table | None:
         """The rows that the versions `first` to `last` added, read without Spark; None if they are many, or Spark is to read them."""
-        folder = self.log_folder
-        state = None if folder is None else newest_state(folder)
+        folder, state = self.log_folder, self.own_state()
         return None if folder is None or state is None else added_rows(folder, state, first, last)
 
     def read_stream(self, options: Mapping[str, str]) -> DataFrame:
@@ -389,35 +388,58 @@ class Table:
         if not self.append_here(rows, user_metadata):
             self.append(self.spark.createDataFrame(rows).coalesce(1), user_metadata)
 
-    def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
-        """Append in one commit without Spark; False, and nothing was written, where Spark is to do it.
-
-        `refuse` raises unless the rows may be appended. It is asked after the version is known on which the commit follows, and, where
-        there is a lock, while nobody of ours can commit.
-        """
+    def own_state(self) -> DeltaState | None:
+        """The newest version of a table to which this process can append without Spark; None of another one."""
         folder = self.log_folder
-        state = newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
-        if folder is None or state is None or not fits(state, rows):
+        return newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
+
+    def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
+        """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as `commit_here`."""
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None or is_due(state) or not fits(state, rows):
             return False
         try:
-            added = write_files(folder.parent, state, rows)
+            written = write_files(folder.parent, state, rows)
         except OSError:  # Spark meets it too, and its errors are known
             return False
         reach(CrashPoint.APPEND_WRITTEN)
+        committed = self.commit_here(written, user_metadata, refuse)
+        if not committed:
+            self.remove_written(written)
+        return committed
+
+    def commit_here(self, written: Written, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
+        """Add files that were written, in one commit without Spark; False, and nothing was done, where Spark is to do it.
+
+        `refuse` raises unless they may be added; then they are removed. It is asked after the version is known on which the commit follows,
+        and, where there is a lock, while nobody of ours can commit.
+        """
+        folder = self.log_folder
+        assert folder is not None, "they were written into it"
         with self._locked():
             try:
-                while (state := newest_state(folder)) is not None and fits(state, rows):
+                while (state := self.own_state()) is not None and may_add(state, written):
                     refuse()
-                    if not added or commit_files(folder, state, added, user_metadata):
+                    if not written.files or commit_files(folder, state, written.files, user_metadata):
                         return True
                     log.info("%s: another commit came between, trying again", self)
             except GeoError:
-                remove_files(folder.parent, added)
+                self.remove_written(written)
                 raise
             except OSError as error:
                 log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
-        remove_files(folder.parent, added)
         return False
+
+    def read_written(self, written: Written) -> DataFrame:
+        """The rows of files that were written and not committed."""
+        assert self.log_folder is not None, "they were written beside it"
+        place = str(self.log_folder.parent)
+        return self.spark.read.option("basePath", place).parquet(*(f"{place}/{file.path}" for file in written.files))
+
+    def remove_written(self, written: Written) -> None:
+        """Remove files that no commit will add."""
+        if (folder := self.log_folder) is not None:
+            remove_files(folder.parent, written.files)
 
     def replace(self, rows: DataFrame) -> None:
         """Replace the rows that are there by others, made from them, in one commit. What is appended meanwhile stays: within the commit

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from geo.errors import UnsafeError
 from geo.log import source_identity
 from geo.log.ledgers import SourceEnd
-from geo.log.numbering import Rejected
 from geo.log.publisher import Publisher
 from geo.log.source_identity import HASH, by_columns, by_order
+from geo.log.tallies import Rejected
 from geo.tables import small_batch
 from tests.world import TOPIC, World
 
@@ -51,6 +51,7 @@ def _rows(spark: SparkSession, path: Path) -> DataFrame:
 def test_rows_that_are_other_ones_when_they_are_written_publish_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark loses what it has cached between counting and writing, and the source says something else."""
     monkeypatch.setattr(small_batch, "FEW", 0)
+    world.leave_to_spark("eu")
     source = world.folder / "source.json"
     source.write_text(json.dumps(PLANNED))
     rows = _rows(world.spark, source)
@@ -77,6 +78,23 @@ def test_rows_that_are_other_ones_when_they_are_written_publish_nothing(world: W
         by_gate.setdefault(row["gate"], []).append((row["entry_id"], row["number"]))
     assert by_gate == {"a": [(n, str(n + 1)) for n in range(9)], "b": [(n, str(n)) for n in range(5)]}
     assert found.select("ledger_id").distinct().count() == 2, "ledgers that were opened for nothing are used after all"
+
+
+def test_rows_that_are_held_in_files_are_published_as_they_were_counted(world: World) -> None:
+    source = world.folder / "source.json"
+    source.write_text(json.dumps(PLANNED))
+    rows = _rows(world.spark, source)
+    publisher = Publisher(world.tables("eu"), world.config, TOPIC, "p")
+    publisher.open(rows, {"gate", "number"})
+
+    def changed(_: list[Rejected]) -> None:
+        source.write_text(json.dumps(OTHER["more"]))
+
+    assert publisher.publish(rows, by_columns("gate", "number"), changed).rows == 14
+    publisher.close()
+    found = sorted(row["key"] for row in world.log("eu").read().collect())
+    assert found == sorted(f"{gate}{number}" for gate, number in PLANNED[1:])
+    assert not list(Path(world.config.cluster("eu").checkpoints).rglob("*.arrow"))
 
 
 def test_a_hash_is_of_all_that_gets_into_the_log_and_of_nothing_else(spark: SparkSession) -> None:

@@ -121,8 +121,8 @@ def test_a_row_that_cannot_be_published_stops_no_stream(world: World) -> None:
     assert "replicate_to names mars" in reject["reason"]
 
 
-def test_the_driver_and_spark_number_alike(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same batches to two topics: a few rows on the driver, and by Spark as if they were many."""
+def test_every_way_of_numbering_gives_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same batches to a topic each: a few rows by lists, any number held in files, and by Spark as if they were many."""
     aims = "CASE number % 3 WHEN 0 THEN NULL WHEN 1 THEN array('us') ELSE array() END"
     rows = world.spark.range(0, 60, numPartitions=3).selectExpr(
         "id AS number", "concat('s', id % 4) AS gate", "date_add(DATE'2026-01-31', cast(id / 7 AS int)) AS day",
@@ -130,9 +130,11 @@ def test_the_driver_and_spark_number_alike(world: World, monkeypatch: pytest.Mon
         "if(id % 4 = 0, map('a', cast(id AS string)), NULL) AS properties",
         "if(id % 2 = 0, TIMESTAMP'2026-10-25 01:30:00', NULL) AS event_time",
     ).withColumn("replicate_to", F.expr(aims))  # fmt: skip
-    topics = {"few": Topic.parse("persistent://shop/web/few"), "many": Topic.parse("persistent://shop/web/many")}
+    topics = {kind: Topic.parse(f"persistent://shop/web/{kind}") for kind in ("few", "files", "spark")}
     for kind, topic in topics.items():
         monkeypatch.setattr(small_batch, "FEW", 2_000 if kind == "few" else 0)
+        if kind != "files":
+            world.leave_to_spark("eu", topic)
         for batch in (rows.where("number < 25"), rows):
             publish(batch, topic, config=world.config, cluster="eu", order_by=["day", "number"], partition_by="gate")
         with pytest.raises(UsageError, match="two rows have the same order columns"):
@@ -147,7 +149,7 @@ def test_the_driver_and_spark_number_alike(world: World, monkeypatch: pytest.Mon
         )
         named = log.withColumn("ledger", F.first(F.struct("key", "payload")).over(first))  # a ledger has another id in each
         lines[kind] = sorted(map(str, named.drop("ledger_id").collect()))
-    assert lines["few"] == lines["many"]
+    assert lines["few"] == lines["files"] == lines["spark"]
     assert len(lines["few"]) == 60
 
 

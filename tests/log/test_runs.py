@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.log.ledgers import Batch, LedgerKey, SourceEnd, Span
-from geo.log.numbering import Part, runs_of
+from geo.log.on_spark import Part, runs_of
 from geo.log.runs import BEGINS, FALLS, NEXT, NOT_COUNTED, OTHER_ROWS, Run, numbers, steps
 
 FIELDS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [

@@ -1,0 +1,77 @@
+"""What a batch has: how many rows of each ledger, which are new, bad or published already; and what its rows have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from geo.log.admission import ERROR
+from geo.log.ledgers import LedgerKey
+from geo.log.source_identity import PUBLISHED
+
+TEXT = "_geo_offset_text"
+"""Column of an offset as `Identity.encode` takes it."""
+
+IS_NEW = f"{ERROR} IS NULL AND NOT {PUBLISHED}"
+"""Whether a row is to be written, as SQL."""
+
+REPEATED = "GEO_REPEATED_ORDER"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Rows of a batch with the same ledger key, and the same answers to whether they are bad and whether they are published.
+
+    `last` is the greatest offset of all rows of their source that give the second answer as they do. `hash` is the XOR of their hashes.
+    """
+
+    key: LedgerKey
+    bad: bool
+    is_published: bool
+    rows: int
+    last: tuple[str, ...]
+    hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that is not published. `offset` is its place in its source, as text."""
+
+    source: str
+    offset: tuple[str, ...]
+    reason: str
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """What every row of a batch has in common: where and by whom it is written, and the log's columns."""
+
+    cluster: str
+    producer: str
+    columns: StructType
+
+
+def merged(tallies: Iterable[tuple[Tally, tuple[Any, ...]]]) -> list[Tally]:
+    """Tallies of parts, each with its last offset by which to sort, as tallies of all."""
+    counts: dict[tuple[LedgerKey, bool, bool], tuple[int, int]] = {}
+    last: dict[tuple[str, bool], tuple[tuple[Any, ...], tuple[str, ...]]] = {}
+    for tally, offset in tallies:
+        kind = (tally.key, tally.bad, tally.is_published)
+        rows, found = counts.get(kind, (0, 0))
+        counts[kind] = rows + tally.rows, found ^ tally.hash
+        side = (tally.key.source, tally.is_published)
+        if side not in last or offset > last[side][0]:
+            last[side] = offset, tally.last
+    return [
+        Tally(key, bad, is_published, rows, last[key.source, is_published][1], found)
+        for (key, bad, is_published), (rows, found) in counts.items()
+    ]
+
+
+def ordered(offset: Sequence[Any]) -> tuple[Any, ...]:
+    """An offset by which to sort: NULL comes first, as Spark orders it."""
+    return tuple((part is not None, part) for part in offset)
