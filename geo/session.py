@@ -89,6 +89,9 @@ LOCAL_DEFAULTS: Mapping[str, str] = {
 NEEDED_ALWAYS = ("spark.databricks.delta.commit.idempotencyCheck.enabled",)
 """Settings of SPARK_DEFAULTS without which messages could double; they can be set at any time, so a given session gets them too."""
 
+_was_loaded = False
+"""Delta was found in this process's JVM."""
+
 # Set by whoever already made a session for this process: spark-submit, a Spark Connect client, Databricks.
 _GIVEN_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION")
 
@@ -183,11 +186,16 @@ def _finding(key: str, found: str | None, wanted: str) -> str:
 
 
 def _delta_is_loaded(spark: SparkSession) -> bool:
-    """Spark only warns when the extension's class is missing; asking for the format, without a path, tells."""
+    """Spark only warns when the extension's class is missing; asking for the format, without a path, tells. Asked once a process: a JVM
+    does not lose its jars."""
+    global _was_loaded
     try:
-        spark.read.format("delta").load()
+        if not _was_loaded:
+            spark.read.format("delta").load()
     except Exception as error:  # classic Spark lets this one through as a bare Py4JJavaError, Connect does not
-        return "DATA_SOURCE_NOT_FOUND" not in str(error)  # with Delta, its complaint is that there is no path
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            return False  # with Delta, its complaint is that there is no path
+    _was_loaded = True
     return True
 
 

@@ -18,7 +18,7 @@ EXCUSED = {
     ("geo/config/secret.py", "pathlib"): "Secret.reveal, which alone reads",
 }
 ROOMS = (
-    *("schemas", "errors", "crash", "times", "now", "text", "names", "ids", "faults", "jars", "session", "config"),
+    *("schemas", "errors", "crash", "times", "now", "text", "sql_text", "names", "ids", "faults", "jars", "session", "config"),
     *("tables", "streams", "log", "replication", "subscription", "ops", "cli", "__main__", "jobs"),
 )
 """From the ground up. A room is a folder or a file of geo, or a folder beside it; what it imports lies below it."""

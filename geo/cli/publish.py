@@ -10,7 +10,8 @@ from geo.cli.output import Output
 from geo.cli.running import start_spark, stop_on_signals
 from geo.config import load
 from geo.errors import UsageError
-from geo.log.publish import DEFAULT_PRODUCER, PublishStream, publish_json_lines, publish_kafka
+from geo.log.publish import DEFAULT_PRODUCER, publish_json_lines, publish_kafka
+from geo.log.publish_stream import PublishStream
 from geo.log.publish_work import Publishing
 from geo.log.sources import jsonl, kafka
 from geo.names import Topic

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from geo.errors import UsageError
 from geo.faults import SPARK_ERRORS
 from geo.log.topic_log import user_columns
 from geo.names import Topic
+from geo.sql_text import identifier, literal
 from geo.text import first_line, show
 from schemas import ENVELOPE
 from schemas.topic_log import MESSAGE_INPUT
@@ -25,18 +25,20 @@ MAX_HEADER_BYTES = 1024 * 1024
 ERROR = "_geo_error"
 """Column of a reason not to publish a row; NULL for a good one."""
 
+_NULL_AIM = "replicate_to has a null in it; name clusters, or leave it out for all"
+
 _TYPES = {c.name: c.type.lower().replace(" ", "") for c in ENVELOPE if c.name in MESSAGE_INPUT}
 _OURS = {c.name for c in ENVELOPE} - set(MESSAGE_INPUT)
 
 
-def new_topic_columns(frame: DataFrame, dropped: Collection[str]) -> list[StructField]:
-    """The user's own columns a topic gets when `frame` is the first published to it; none: a bytes topic.
+def new_topic_columns(given: StructType, dropped: Collection[str]) -> list[StructField]:
+    """The user's own columns a topic gets when rows with `given` columns are the first published to it; none: a bytes topic.
 
     Columns that only give the order (`dropped`) make a topic typed only if there is no payload.
     """
-    extra = [f for f in frame.schema if f.name not in _TYPES and f.name not in _OURS and not f.name.startswith("_geo_")]
+    extra = [f for f in given if f.name not in _TYPES and f.name not in _OURS and not f.name.startswith("_geo_")]
     only_order = all(f.name in dropped for f in extra)
-    return [] if only_order and "payload" in frame.columns else extra
+    return [] if only_order and "payload" in given.names else extra
 
 
 def own_columns(ddl: str) -> list[StructField]:
@@ -59,11 +61,11 @@ def own_columns(ddl: str) -> list[StructField]:
     return columns
 
 
-def check_columns(frame: DataFrame, columns: StructType, dropped: Collection[str], topic: Topic) -> None:
-    """Raises UsageError naming every column of `frame` that the topic cannot take, and why."""
+def check_columns(given: StructType, columns: StructType, dropped: Collection[str], topic: Topic) -> None:
+    """Raises UsageError naming every given column that the topic cannot take, and why."""
     own = {field.name: field.dataType.simpleString() for field in user_columns(columns)}
     findings = []
-    for field in frame.schema:
+    for field in given:
         name, kind = field.name, field.dataType.simpleString()
         if name.startswith("_geo_") or (name in dropped and name not in own and name not in _TYPES):
             continue
@@ -80,59 +82,86 @@ def check_columns(frame: DataFrame, columns: StructType, dropped: Collection[str
         raise UsageError(f"{topic}: nothing was published:\n" + "\n".join(f"- {finding}" for finding in findings))
 
 
-def prepared(given: Collection[str], columns: StructType, cluster: str) -> dict[str, Column]:
-    """Every column the log takes from the producer, made of the columns that are `given`; what is not given is NULL.
+def prepared(given: StructType, columns: StructType, cluster: str) -> dict[str, str]:
+    """Every column the log takes from the producer, as SQL over the columns that are `given`; what is not given is NULL.
 
     `replicate_to` is sorted, without repeats and without the own cluster, so that equal aims share a ledger (L4, L5).
     """
-    own = {f.name: F.lit(None).cast(f.dataType) for f in user_columns(columns) if f.name not in given}
-    envelope = {name: (F.col(name) if name in given else F.lit(None)).cast(kind) for name, kind in _TYPES.items()}
-    to = F.array_sort(F.array_remove(F.array_distinct(envelope["replicate_to"]), cluster))
-    return {**own, **envelope, "replicate_to": to}
+    there = {field.name: field.dataType.simpleString() for field in given}
+    wanted = {**{f.name: f.dataType.simpleString() for f in user_columns(columns)}, **_TYPES}
+    found = {
+        name: f"CAST({identifier(name) if name in there else 'NULL'} AS {kind})"
+        for name, kind in wanted.items()
+        if there.get(name) != kind
+    }
+    if "replicate_to" in there:
+        aims = found.get("replicate_to", "replicate_to")
+        found["replicate_to"] = f"array_sort(array_remove(array_distinct({aims}), {literal(cluster)}))"
+    return found
 
 
-def row_error(cluster: str, routes: Mapping[str, tuple[str, ...] | None]) -> Column:
-    """Why a prepared row is refused, or NULL: payload or header too large, or a `replicate_to` that cannot be reached.
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The ways from `cluster` to each other cluster: the hubs on it (`Config.hubs`), None where there is none."""
 
-    `routes` are the hubs on the way from `cluster` to each other one (`Config.hubs`).
-    """
-    to = F.col("replicate_to")
-    reachable = [name for name, hubs in routes.items() if hubs is not None]
-    unknown = F.array_except(to, F.array(*(F.lit(name) for name in reachable)).cast("array<string>"))
-    header = header_bytes("key", F.col("properties"))
+    cluster: str
+    hubs: Mapping[str, tuple[str, ...] | None]
+
+    @property
+    def reachable(self) -> list[str]:
+        return [name for name, hubs in self.hubs.items() if hubs is not None]
+
+    @property
+    def from_here(self) -> str:
+        """The end of what is said of a cluster that is not reached."""
+        return f": from {self.cluster} this topic reaches {', '.join(self.reachable) or 'no other cluster'}"
+
+    @property
+    def needed(self) -> list[tuple[str, str, str]]:
+        """A cluster, a hub on the way to it, and what is said if only the first is named."""
+        return [
+            (name, hub, f"replicate_to names {name} without {hub}, through which it is reached; name both")
+            for name, hubs in self.hubs.items()
+            for hub in hubs or ()
+        ]
+
+    def error(self, aims: Sequence[str | None]) -> str | None:
+        """Why a prepared `replicate_to` is refused, or None; as `row_error`."""
+        if None in aims:
+            return _NULL_AIM
+        reachable = set(self.reachable)
+        if unknown := [name for name in aims if name is not None and name not in reachable]:
+            return f"replicate_to names {', '.join(unknown)}{self.from_here}"
+        return next((said for name, hub, said in self.needed if name in aims and hub not in aims), None)
+
+
+def row_error(given: Collection[str], routes: Routes) -> str:
+    """Why a prepared row is refused, or NULL, as SQL: payload or header too large, or a `replicate_to` that cannot be reached. Columns that
+    are not `given` are NULL."""
+    unknown = f"array_except(replicate_to, CAST(array({', '.join(map(literal, routes.reachable))}) AS ARRAY<STRING>))"
+    header = header_bytes("key", "properties" if "properties" in given else "NULL")
     checks = [
         (
-            F.octet_length("payload") > MAX_PAYLOAD_BYTES,
-            F.format_string(f"payload has %d bytes, the limit is {MAX_PAYLOAD_BYTES}", F.octet_length("payload")),
+            f"octet_length(payload) > {MAX_PAYLOAD_BYTES}",
+            f"concat('payload has ', octet_length(payload), ' bytes, the limit is {MAX_PAYLOAD_BYTES}')",
         ),
         (
-            header > MAX_HEADER_BYTES,
-            F.format_string(f"key and properties have %d bytes, the limit is {MAX_HEADER_BYTES}", header),
-        ),
-        (
-            F.exists(to, lambda name: name.isNull()),
-            F.lit("replicate_to has a null in it; name clusters, or leave it out for all"),
-        ),
-        (
-            F.size(unknown) > 0,
-            F.concat(
-                F.lit("replicate_to names "),
-                F.array_join(unknown, ", "),
-                F.lit(f": from {cluster} this topic reaches {', '.join(reachable) or 'no other cluster'}"),
-            ),
+            f"{header} > {MAX_HEADER_BYTES}",
+            f"concat('key and properties have ', {header}, ' bytes, the limit is {MAX_HEADER_BYTES}')",
         ),
     ]
-    for name, hubs in routes.items():
-        for hub in hubs or ():
-            checks.append(
-                (
-                    F.array_contains(to, name) & ~F.array_contains(to, hub),
-                    F.lit(f"replicate_to names {name} without {hub}, through which it is reached; name both"),
-                )
-            )
-    return F.coalesce(*(F.when(bad, reason) for bad, reason in checks))
+    if "replicate_to" in given:
+        checks += [
+            ("exists(replicate_to, name -> name IS NULL)", literal(_NULL_AIM)),
+            (f"size({unknown}) > 0", f"concat('replicate_to names ', array_join({unknown}, ', '), {literal(routes.from_here)})"),
+        ]
+        for name, hub, said in routes.needed:
+            names = f"array_contains(replicate_to, {literal(name)}) AND NOT array_contains(replicate_to, {literal(hub)})"
+            checks.append((names, literal(said)))
+    return f"coalesce({', '.join(f'IF({bad}, {reason}, NULL)' for bad, reason in checks)})"
 
 
-def header_bytes(key: str, properties: Column) -> Column:
-    """Bytes of a key and properties, of which a message may have MAX_HEADER_BYTES."""
-    return F.coalesce(F.octet_length(key), F.lit(0)) + F.coalesce(F.octet_length(F.to_json(properties)), F.lit(0))
+def header_bytes(key: str, properties: str) -> str:
+    """Bytes of a key and properties, of which a message may have MAX_HEADER_BYTES, as SQL."""
+    of_properties = "0" if properties == "NULL" else f"coalesce(octet_length(to_json({properties})), 0)"
+    return f"coalesce(octet_length({key}), 0) + {of_properties}"

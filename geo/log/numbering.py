@@ -1,17 +1,18 @@
 """Which rows of a batch are new, how many there are of each ledger, and the entries they get in offset order.
 
-Three ways, which tests hold equal: `OnDriver` for a few rows; `InFiles` for any number where the log is on a local disk; `OnSpark` for
+Three ways, which tests hold equal: `OnDriver` for a few rows; `HeldRows` for any number where the log is on a local disk; `OnSpark` for
 any number anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from geo.log.in_files import InFiles
+from geo.log.held_rows import HeldRows, Place, hold_frame
 from geo.log.on_driver import TAKEN, OnDriver
 from geo.log.on_spark import OnSpark
 from geo.log.runs import OTHER_ROWS
@@ -22,29 +23,33 @@ from geo.tables.files import local_path
 from geo.tables.small_batch import fetch_if_small
 from geo.tables.table import Table
 
+Numbered = OnDriver | HeldRows | OnSpark
+
+
+def place_of(folder: str, log: Table, held: ExitStack) -> Place | None:
+    """Where a batch of `log` can be held and written by this process; None if Spark is to write it. `folder` is for this batch alone."""
+    local, table, state = local_path(folder), log.log_folder, log.own_state()
+    return None if local is None or table is None or state is None else Place(local, table.parent, state, held)
+
 
 def numbering(
-    tagged: DataFrame,
-    given: Collection[str],
+    rows: DataFrame,
+    tag: Callable[[DataFrame], DataFrame],
     identity: Identity,
     writer: Writer,
-    log: Table,
-    folder: str,
+    place: Place | None,
     held: ExitStack,
     *,
     was_few: bool | None,
-) -> OnDriver | InFiles | OnSpark:
-    """The way for one batch. `tagged` has the columns of `log`, of which those that are not `given` are NULL, SOURCE, OFFSET, HASH, ERROR and PUBLISHED. `folder` is a place for this batch
-    alone. `was_few`: whether the batch before was of few rows, so that this one may be, and need not be held to be looked at. `held`
-    releases at its end what is held. Raises UsageError for which `is_repeated`."""
-    place, table, state = local_path(folder), log.log_folder, log.own_state()
-    if place is None or table is None or state is None:
-        return _by_spark(tagged, identity, writer, held, was_few=was_few)
-    if was_few and (few := _few(tagged, identity, writer)) is not None:
+) -> Numbered:
+    """The way for one batch of a DataFrame. `tag` gives rows all columns of the log, SOURCE, OFFSET, HASH, ERROR and PUBLISHED. `was_few`: whether
+    the batch before was of few rows, so that this one may be, and need not be held to be looked at. `held` releases at its end what is
+    held. Raises UsageError for which `is_repeated`."""
+    if place is None:
+        return _by_spark(tag(rows), identity, writer, held, was_few=was_few)
+    if was_few and (few := _few(tag(rows), identity, writer)) is not None:
         return few
-    files = InFiles(tagged, given, identity, writer, place, table.parent, state)
-    held.callback(files.release)
-    return files
+    return hold_frame(rows, tag, identity, writer, place)
 
 
 def _by_spark(
@@ -63,7 +68,7 @@ def _few(tagged: DataFrame, identity: Identity, writer: Writer) -> OnDriver | No
     """The rows, if they are few and of a bytes topic."""
     if user_columns(writer.columns):
         return None
-    head = fetch_if_small(tagged.withColumn(TEXT, identity.text), TAKEN)
+    head = fetch_if_small(tagged.withColumn(TEXT, F.expr(identity.text)), TAKEN)
     if head is not None:
         with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
             return OnDriver(head, identity, writer)

@@ -73,7 +73,7 @@ class OnSpark:
 
     def rejected(self, most: int | None = None) -> list[Rejected]:
         """The new rows that are bad, all or some of them."""
-        text = self._identity.text.alias(TEXT)
+        text = F.expr(self._identity.text).alias(TEXT)
         bad = self._tagged.where(F.col(ERROR).isNotNull() & ~F.col(PUBLISHED)).select(SOURCE, text, ERROR, "key")
         rows = (bad if most is None else bad.limit(most)).collect()
         return [Rejected(row[SOURCE], tuple(row[TEXT]), row[ERROR], row["key"]) for row in rows]
@@ -137,7 +137,7 @@ class OnSpark:
                 F.count("*").alias("rows"),
                 F.min(OFFSET).alias("first"),
                 F.max(OFFSET).alias("last"),
-                self._identity.last_text.alias("last_text"),
+                F.expr(self._identity.text_of(f"max({OFFSET})")).alias("last_text"),
                 F.bit_xor(HASH).alias("hash"),
                 F.count_if(F.col("step") == BEGINS).alias("begins"),
                 F.bool_or(F.col("step") == FALLS).alias("falls"),

@@ -1,29 +1,26 @@
-"""Publishing as users call it: a DataFrame, a stream, or JSON lines. Decides identity, rejects and trigger; no ids."""
+"""Publishing as users call it: a DataFrame, a stream, JSON lines or a Kafka topic. Decides identity; no ids."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from geo.config.model import Config
 from geo.config.secret import Secret
-from geo.errors import UnsafeError, UsageError
+from geo.errors import UsageError
 from geo.log.ledgers import SourceEnd
+from geo.log.publish_stream import FrameStream, Source, SourceStream
 from geo.log.publisher import Published, Publisher
-from geo.log.source_identity import Identity, by_batch, by_columns, by_id, by_order
+from geo.log.source_identity import Identity, by_id, by_order
 from geo.log.sources import jsonl, kafka
-from geo.log.tallies import Rejected
 from geo.names import Topic
 from geo.session import require_delta
-from geo.streams.query import BatchQuery
-from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.trigger import AVAILABLE_NOW
 from geo.tables.cluster import connect
-from geo.tables.spark_checkpoint import checkpoint_id, last_planned_batch
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +39,7 @@ def publish(
     publish_id: str | None = None,
     trigger: str = AVAILABLE_NOW,
     take_over: bool = False,
-) -> Published | PublishStream:
+) -> Published | FrameStream:
     """Publish a DataFrame to a topic of `cluster`, each row exactly once however often this is repeated.
 
     Columns of `df`: `key` STRING, `payload` BINARY, `properties` MAP<STRING, STRING>, `replicate_to` ARRAY<STRING>,
@@ -54,7 +51,7 @@ def publish(
     once. A stream has its checkpoint, kept under the producer's name. A row that cannot be published refuses the whole of a batch
     DataFrame; of a stream it goes to a file below `<checkpoints>/rejects/<topic>/<producer>`, and the others are published.
 
-    Returns what was published, or for a streaming `df` a running PublishStream.
+    Returns what was published, or for a streaming `df` a running FrameStream.
     Raises UsageError (columns, rows, no identity; nothing was published), SourceChangedError, AlreadyOwnedError, FencedError.
     """
     spark = df.sparkSession
@@ -65,9 +62,9 @@ def publish(
     if df.isStreaming:
         if order or partition_by or publish_id:
             raise UsageError("a stream is identified by its checkpoint: leave order_by, partition_by and publish_id out.")
-        return PublishStream(publisher, lambda _: df, trigger, take_over=take_over)
+        return FrameStream(publisher, df, trigger, take_over=take_over)
     identity = _batch_identity(df, order, partition_by, publish_id)
-    publisher.open(df, {*order, *([partition_by] if partition_by else [])}, take_over=take_over)
+    publisher.open(df.schema, {*order, *([partition_by] if partition_by else [])}, take_over=take_over)
     try:
         result = publisher.publish(df, identity)
     except BaseException:
@@ -109,7 +106,7 @@ def publish_json_lines(
     rejects: str | None = None,
     batch_bytes: int = jsonl.BATCH_BYTES,
     take_over: bool = False,
-) -> PublishStream:
+) -> SourceStream:
     """Publish a JSON lines file, or all of a directory (`.jsonl`, `.json`, `.ndjson`), each line exactly once.
 
     One ledger per file and `replicate_to`, entries in line order. Lines that cannot be published go to a file below
@@ -118,17 +115,10 @@ def publish_json_lines(
     """
     jsonl.open_path(path)
     require_delta(spark)
-    spark.dataSource.register(jsonl.JsonLinesSource)
-    topic = _of_users(topic)
-    tables = connect(spark, config.cluster(cluster))
-    publisher = Publisher(tables, config, topic, producer)
+    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer)
     span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-batch_bytes // spark.sparkContext.defaultParallelism))
-    options = {"path": path, "batchBytes": str(batch_bytes), "spanBytes": str(span_bytes)}
-    frame = spark.readStream.format(jsonl.FORMAT).options(**options).load()
-    identity = by_columns("_geo_file", "_geo_line")
-    return PublishStream(
-        publisher, lambda _: frame, trigger, identity=identity, rejects=rejects, reject_keys=("file", "line"), take_over=take_over
-    )
+    source = Source(jsonl.FILE, jsonl.LINE, lambda _: jsonl.JsonLinesReader(path, batch_bytes, span_bytes), notes_each_batch=True)
+    return SourceStream(publisher, source, trigger, rejects=rejects, reject_keys=("file", "line"), take_over=take_over)
 
 
 def publish_kafka(
@@ -146,7 +136,7 @@ def publish_kafka(
     accept_lost: bool = False,
     rejects: str | None = None,
     take_over: bool = False,
-) -> PublishStream:
+) -> SourceStream:
     """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
 
     A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` (its headers, and
@@ -159,158 +149,24 @@ def publish_kafka(
     require_delta(spark)
     if find_spec("crc32c") is None:
         log.warning("Kafka records are checked in Python, which reads 7 MB/s a core instead of 30. %s.", kafka.NATIVE_PARTS)
-    spark.dataSource.register(kafka.KafkaSource)
-    topic = _of_users(topic)
-    tables = connect(spark, config.cluster(cluster))
     configured = config.kafka.get(bootstrap_servers, {})
     revealed = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
     settings = {"bootstrap_servers": bootstrap_servers, **revealed}
     topic_id = kafka.topic_id(settings, kafka_topic)
 
-    def frame(sources: Mapping[str, SourceEnd]) -> DataFrame:
+    def reader(sources: Mapping[str, SourceEnd]) -> kafka.KafkaReader:
         ends = {name: json.loads(end.offset) for name, end in sources.items()}
         kafka.refuse_other_topic(kafka_topic, topic_id, {name: end[1] for name, end in ends.items() if len(end) > 1})
-        options = {
-            "topic": kafka_topic,
-            "topicId": topic_id,
-            # Spark keeps values whose name says password out of its UI and logs (spark.redaction.regex).
-            "settings.password": json.dumps(settings),
-            "begin": begin,
-            "published": json.dumps(kafka.next_offsets(kafka_topic, {name: int(end[0]) for name, end in ends.items()})),
-            "batchRows": str(batch_rows),
-            "acceptLost": str(accept_lost).lower(),
-        }
-        return spark.readStream.format(kafka.FORMAT).options(**options).load()
+        return kafka.KafkaReader(
+            settings,
+            kafka_topic,
+            begin=begin,
+            published=kafka.next_offsets(kafka_topic, {name: int(end[0]) for name, end in ends.items()}),
+            batch_rows=batch_rows,
+            accept_lost=accept_lost,
+            topic_id=topic_id,
+        )
 
-    identity = by_columns(kafka.SOURCE, kafka.OFFSET, mark=topic_id)
-    publisher = Publisher(tables, config, topic, producer)
-    return PublishStream(
-        publisher, frame, trigger, identity=identity, rejects=rejects, reject_keys=("partition", "offset"), take_over=take_over
-    )
-
-
-class PublishStream:
-    """A stream that publishes, started by its construction. Stop it with `stop`, or wait with `await_termination`.
-
-    `frame` makes the streaming DataFrame, told how far each source partition is published.
-    """
-
-    def __init__(
-        self,
-        publisher: Publisher,
-        frame: Callable[[Mapping[str, SourceEnd]], DataFrame],
-        trigger: str,
-        *,
-        identity: Identity | None = None,
-        rejects: str | None = None,
-        reject_keys: tuple[str, str] = ("stream", "batch"),
-        take_over: bool = False,
-    ) -> None:
-        options = parse_trigger(trigger)
-        self._publisher, self._identity, self._reject_keys = publisher, identity, reject_keys
-        self._rejects = rejects or publisher.tables.checkpoint("rejects", publisher.topic.path, publisher.producer)
-        self.rejects_file: str | None = None
-        publisher.open(frame({}), take_over=take_over)
-        self.resumed_from = publisher.sources
-        """How far each source partition was published when this stream started."""
-        try:
-            self._checkpoint = publisher.tables.checkpoint("publish", publisher.topic.path, publisher.producer)
-            rows = frame(self.resumed_from)
-            self._check_checkpoint(rows.sparkSession)
-            name = f"geo publish {publisher.topic} in {publisher.tables.cluster.name} by {publisher.producer}"
-            self._name = name
-            self.running = BatchQuery(rows, name, self._on_batch, checkpoint=self._checkpoint, trigger=options)
-            """The query and what became of it."""
-        except BaseException:
-            publisher.close(clean=False)
-            raise
-
-    def __str__(self) -> str:
-        return self._name
-
-    @property
-    def query(self) -> StreamingQuery:
-        """Spark's own handle."""
-        return self.running.query
-
-    @property
-    def published(self) -> Published:
-        """What this run has done so far."""
-        return self._publisher.total
-
-    def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Wait until the stream ends (always, with the available-now trigger) or the time is over; True if it ended.
-
-        Raises what ended it, as it was raised in the batch. A query that somebody else stopped in the middle of a batch ends
-        without an error, and like after one the next start finds out what became of the batch.
-        """
-        if not self.running.wait(timeout_s):
-            return False
-        if (error := self.running.error) is not None:
-            self._publisher.close(clean=False)
-            raise error
-        self.close()
-        return True
-
-    def close(self, *, clean: bool = True) -> None:
-        """Give the producer back, once the query has ended. Unless that is `clean`, the next start finds out what became of the last
-        batch."""
-        if clean and self.running.in_batch:
-            log.warning("%s: the stream was stopped in the middle of a batch", self._publisher.topic)
-        self._publisher.close(clean=clean and not self.running.in_batch)
-
-    def abandon(self) -> None:
-        """As `close(clean=False)`, and waits for nobody."""
-        self._publisher.abandon()
-
-    def refuse_if_replaced(self) -> None:
-        """Raises FencedError if another process took the producer over."""
-        self._publisher.refuse_if_replaced()
-
-    def stop(self) -> None:
-        """Let the running batch end, then stop."""
-        self.running.stop()
-        self.await_termination()
-
-    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        if self._identity is None and self._publisher.ledgers.checkpoint_id is None:
-            self._publisher.ledgers.checkpoint_id = checkpoint_id(rows.sparkSession, self._checkpoint)
-        identity = self._identity or by_batch(batch_id)
-        self._publisher.publish(rows, identity, lambda bad: self._write_rejects(bad, batch_id))
-
-    def _write_rejects(self, bad: list[Rejected], batch_id: int) -> None:
-        """A file per batch, so that a replay writes the same file again and no reject is told twice."""
-        source, offset = self._reject_keys
-        lines = [
-            json.dumps(
-                {source: row.source, offset: int(row.offset[0]), **self._told_apart(row), "reason": row.reason},
-                ensure_ascii=False,
-            )
-            for row in sorted(bad, key=lambda row: (row.source, int(row.offset[0]), row.key or ""))
-        ]
-        self.rejects_file = f"{self._rejects}/batch-{batch_id:06d}.jsonl"
-        self._publisher.tables.files.replace(self.rejects_file, lines)
-        log.warning("%s: %d rows were rejected, see %s", self._publisher.topic, len(bad), self.rejects_file)
-
-    def _told_apart(self, row: Rejected) -> dict[str, str | None]:
-        """What tells the rows of one batch apart where their source does not number them: the beginning of the key."""
-        return {"key": row.key and row.key[:200]} if self._identity is None else {}
-
-    def _check_checkpoint(self, spark: SparkSession) -> None:
-        """A stream identified by batch numbers must have the checkpoint they were counted in, and not an older copy of it:
-        a batch planned anew under an old number would hold other rows than those published under it."""
-        ends = self._publisher.sources
-        if self._identity is not None or not ends:
-            return
-        last = max(int(json.loads(end.offset)[0]) for end in ends.values())
-        stored = checkpoint_id(spark, self._checkpoint)
-        if (
-            stored is None
-            or stored != self._publisher.ledgers.checkpoint_id
-            or last_planned_batch(spark, self._checkpoint) < last
-        ):
-            raise UnsafeError(
-                f"producer {self._publisher.producer} of {self._publisher.topic} has published batch {last} of a checkpoint that is "
-                f"no longer at {self._checkpoint}, or only an older copy of it is. Nobody can tell what was published from what is new; "
-                "nothing was published. Put the checkpoint back, or publish under a new producer name and accept repeats."
-            )
+    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer)
+    source = Source(kafka.SOURCE, kafka.OFFSET, reader, mark=topic_id)
+    return SourceStream(publisher, source, trigger, rejects=rejects, reject_keys=("partition", "offset"), take_over=take_over)

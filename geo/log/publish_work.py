@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from geo.errors import GeoError
-from geo.log.publish import PublishStream
+from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published
 from geo.streams.life import Life, State
 from geo.streams.query_work import QueryWork, leave

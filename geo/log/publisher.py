@@ -5,6 +5,7 @@ What a batch is and where its rows come from is decided in geo.log.publish; whic
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 import time
@@ -23,16 +24,16 @@ from pyspark.sql.types import StructType
 from geo.config.model import Config
 from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.faults import SPARK_ERRORS
-from geo.log.admission import ERROR, check_columns, new_topic_columns, prepared, row_error
+from geo.log.admission import ERROR, Routes, check_columns, new_topic_columns, prepared, row_error
+from geo.log.held_rows import hold_spans
 from geo.log.housekeeping import open_for_writing
-from geo.log.in_files import InFiles
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledger_writer import RECORD_INTERVAL_S, LedgerWriter
 from geo.log.ledgers import Batch, Counted, LedgerKey, SourceEnd
-from geo.log.numbering import is_other_rows, is_repeated, numbering
-from geo.log.on_driver import OnDriver
-from geo.log.on_spark import OnSpark
+from geo.log.numbering import Numbered, is_other_rows, is_repeated, numbering, place_of
+from geo.log.source_batch import SourceBatch
 from geo.log.source_identity import Identity
+from geo.log.tagging import Tagging
 from geo.log.tallies import Rejected, Tally, Writer
 from geo.log.topics import create_topic, partitions, replication_clusters
 from geo.names import Topic, check_producer
@@ -43,6 +44,7 @@ from geo.tables.small_batch import FEW
 from geo.tables.spark_checkpoint import forget
 from geo.times import from_us
 from schemas import TOPIC_LOG
+from schemas.topic_log import MESSAGE_INPUT
 
 ROUTES_INTERVAL_S = 10.0
 """How often the topic's policy is read again, by which a `replicate_to` is refused."""
@@ -84,24 +86,24 @@ class Publisher:
 
     # -- start and stop ------------------------------------------------------------------------------------------
 
-    def open(self, frame: DataFrame, dropped: Collection[str] = (), *, take_over: bool = False) -> Publisher:
+    def open(self, given: StructType, dropped: Collection[str] = (), *, take_over: bool = False) -> Publisher:
         """Take ownership, create the topic if it is missing, find out what is already published.
 
-        `frame` has the columns that will be published, `dropped` those of them that only give the order.
+        `given` are the columns of the rows that will be published, `dropped` those of them that only give the order.
         Raises UsageError for columns the topic cannot take, AlreadyOwnedError, UnsafeError.
         """
         open_for_writing(self.tables, self.config)
-        own = new_topic_columns(frame, dropped)
+        own = new_topic_columns(given, dropped)
         log_table = self.tables.log(self.topic)
         found = log_table.find(TOPIC_LOG)
         planned = found or StructType(cast(StructType, StructType.fromDDL(TOPIC_LOG.ddl)).fields + own)
-        check_columns(frame, planned, dropped, self.topic)
+        check_columns(given, planned, dropped, self.topic)
         if not found and (parts := partitions(self.tables, self.topic)):
             raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
         self.columns = found or create_topic(self.tables, self.topic, own)
-        # Made once: a column is a dozen calls into the JVM, and a batch has dozens.
-        self._prepared = prepared(frame.columns, self.columns, self.tables.cluster.name)
-        self._given_error = F.col(ERROR) if ERROR in frame.columns else F.lit(None)
+        self._given = given.names
+        # Made once: a column is some calls into the JVM.
+        self._prepared = {name: F.expr(sql) for name, sql in prepared(given, self.columns, self.tables.cluster.name).items()}
         self._log = log_table
         self._writer = LedgerWriter(
             self.tables, self.config, self.topic, self.producer, log_table, clock=self._clock, take_over=take_over
@@ -145,9 +147,9 @@ class Publisher:
     # -- one batch -----------------------------------------------------------------------------------------------
 
     def publish(
-        self, rows: DataFrame, identity: Identity, on_rejected: Callable[[list[Rejected]], None] | None = None
+        self, rows: DataFrame | SourceBatch, identity: Identity, on_rejected: Callable[[list[Rejected]], None] | None = None
     ) -> Published:
-        """Publish the rows that are not yet published, in one commit. They have the columns of the frame that `open` was given.
+        """Publish the rows that are not yet published, in one commit. They have the columns that `open` was given.
 
         `rows` may bring a column ERROR: a reason not to publish that row. Rejected rows go to `on_rejected`; without it one bad row
         refuses the whole batch.
@@ -156,11 +158,9 @@ class Publisher:
         """
         if time.monotonic() - self._routes_read_at >= ROUTES_INTERVAL_S:
             self._read_routes()
-        ready = rows.withColumns(self._prepared).withColumn(ERROR, self._error)
-        tagged = identity.mark_published(self.tables.spark, identity.tag(ready, self.columns), self.sources)
-        writer, place = Writer(self.tables.cluster.name, self.producer, self.columns), f"{self._held_at}/{secrets.token_hex(8)}"
+
         with ExitStack() as held, self._explained():
-            numbered = numbering(tagged, rows.columns, identity, writer, self._log, place, held, was_few=self._was_few)
+            numbered = self._numbering(rows, identity, held)
             tallies = numbered.tallies()
             self._check_below(tallies, identity)
             fresh = [t for t in tallies if not t.is_published]
@@ -195,6 +195,22 @@ class Publisher:
         numbered = [{**row, **same, "entry_id": span.first + at} for at, row in enumerate(rows)]
         return rows_table(TOPIC_LOG.types, numbered)
 
+    def _numbering(self, rows: DataFrame | SourceBatch, identity: Identity, held: ExitStack) -> Numbered:
+        writer, spark = Writer(self.tables.cluster.name, self.producer, self.columns), self.tables.spark
+        place = place_of(f"{self._held_at}/{secrets.token_hex(8)}", self._log, held)
+        if isinstance(rows, SourceBatch) and place is not None:
+            ends = {name: int(json.loads(end.offset)[0]) for name, end in self.sources.items()}
+            columns = [name for name in self._given if name in MESSAGE_INPUT]
+            tagging = Tagging(identity.source_column, identity.offset_column, columns, ends, self._routes.cluster, self._routes)
+            return hold_spans(spark, rows.spans, rows.reader.read, tagging, writer, place, here=rows.is_few)
+
+        def tag(rows: DataFrame) -> DataFrame:
+            ready = rows.withColumns(self._prepared).withColumn(ERROR, self._error)
+            return identity.mark_published(spark, identity.tag(ready, self.columns), self.sources)
+
+        frame = rows.frame(spark) if isinstance(rows, SourceBatch) else rows
+        return numbering(frame, tag, identity, writer, place, held, was_few=self._was_few)
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Errors that say what a user's DataFrame is."""
@@ -219,8 +235,9 @@ class Publisher:
         cluster = self.tables.cluster.name
         local = {cluster: replication_clusters(self.tables, self.topic)}
         others = [name for name in self.config.clusters if name != cluster]
-        refused = row_error(cluster, {name: self.config.hubs(cluster, name, self.topic, local) for name in others})
-        self._error = F.coalesce(self._given_error, refused)
+        self._routes = Routes(cluster, {name: self.config.hubs(cluster, name, self.topic, local) for name in others})
+        refused = row_error(self._given, self._routes)
+        self._error = F.expr(f"coalesce({ERROR}, {refused})" if ERROR in self._given else refused)
         self._routes_read_at = time.monotonic()
 
     def _check_below(self, tallies: Sequence[Tally], identity: Identity) -> None:
@@ -240,11 +257,9 @@ class Publisher:
                     "other ones under another producer name or publish_id."
                 )
 
-    def _reject(
-        self, numbered: OnDriver | InFiles | OnSpark, count: int, on_rejected: Callable[[list[Rejected]], None] | None
-    ) -> None:
+    def _reject(self, numbered: Numbered, count: int, on_rejected: Callable[[list[Rejected]], None] | None) -> None:
         if on_rejected is not None:
-            on_rejected(numbered.rejected())
+            on_rejected(list(numbered.rejected()))
             return
         examples = [f"- row {', '.join(row.offset)}: {row.reason}" for row in numbered.rejected(3)]
         raise UsageError(f"{self.topic}: nothing was published, {count} rows cannot be:\n" + "\n".join(examples))

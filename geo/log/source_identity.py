@@ -14,7 +14,7 @@ were published. Four kinds of source, one rule:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +40,7 @@ from pyspark.sql.types import (
 
 from geo.errors import UsageError
 from geo.log.ledgers import SourceEnd
+from geo.sql_text import identifier, literal
 from geo.tables.arrow_rows import rows_frame
 
 _ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampNTZType, TimestampType)
@@ -57,33 +58,39 @@ HASH = "_geo_hash"
 
 @dataclass(frozen=True)
 class Identity:
-    """How the rows of one DataFrame are identified.
+    """How the rows of one DataFrame are identified. `source` (STRING) and `offsets` are SQL over its columns.
 
     `gapless`: below an end nothing may ever be added or changed (order columns), so the rows found there are counted, and with
     their hash compared with what was published. `unique`: offsets are distinct and order the entries. `mark` says which source
     it is, and is kept with each end. `is_scattered`: rows of a source partition may be in every Spark partition, of many.
     """
 
-    source: Column
-    offsets: tuple[Column, ...]
+    source: str
+    offsets: tuple[str, ...]
     types: tuple[DataType, ...]
     unique: bool
     gapless: bool = False
     mark: str = ""
     is_scattered: bool = False
 
+    @property
+    def source_column(self) -> str:
+        """The column that it is, of a source of ours."""
+        return self.source.strip("`")
+
+    @property
+    def offset_column(self) -> str:
+        return self.offsets[0].strip("`")
+
     def tag(self, rows: DataFrame, columns: StructType) -> DataFrame:
         """`rows` with the columns SOURCE (string), OFFSET (struct) and HASH, of the `columns` that get into the log as well."""
-        tagged = rows.withColumns(self._tags)
+        offset = _struct((f"o{at}", part) for at, part in enumerate(self.offsets))
+        tags = {SOURCE: self.source, OFFSET: offset, HASH: "0L"}
+        tagged = rows.selectExpr("*", *(f"{sql} AS {name}" for name, sql in tags.items() if name != HASH or not self.gapless))
         if not self.gapless:
             return tagged
         given = [field for field in columns if field.name in tagged.columns]
-        return tagged.withColumn(HASH, _hash({SOURCE: F.col(SOURCE), OFFSET: self.text}, given))
-
-    @cached_property
-    def _tags(self) -> dict[str, Column]:
-        offset = F.struct(*(c.alias(f"o{i}") for i, c in enumerate(self.offsets)))
-        return {SOURCE: self.source, OFFSET: offset, HASH: F.lit(0).cast("bigint")}
+        return tagged.withColumn(HASH, F.expr(_hash({SOURCE: SOURCE, OFFSET: self.text}, given)))
 
     def encode(self, offset: Sequence[str]) -> str:
         """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of the mark if there
@@ -91,36 +98,32 @@ class Identity:
         return json.dumps([*offset, *([self.mark] if self.mark else [])], separators=(",", ":"))
 
     @cached_property
-    def text(self) -> Column:
-        """OFFSET as the struct of strings that `encode` takes."""
-        return self._text_of(F.col(OFFSET))
+    def text(self) -> str:
+        """OFFSET as the struct of strings that `encode` takes, as SQL."""
+        return self.text_of(OFFSET)
 
-    @cached_property
-    def last_text(self) -> Column:
-        """The greatest OFFSET of a group, as that struct."""
-        return self._text_of(F.max(OFFSET))
+    def text_of(self, offset: str) -> str:
+        """An offset as that struct, as SQL."""
+        return _struct((f"o{at}", f"CAST({offset}.o{at} AS STRING)") for at in range(len(self.types)))
 
-    def _text_of(self, offset: Column) -> Column:
-        return F.struct(*(offset.getField(f"o{i}").cast("string").alias(f"o{i}") for i in range(len(self.types))))
-
-    def _is_below(self, parts: Column) -> Column:
+    def _is_below(self, parts: str) -> Column:
         """Whether OFFSET is at or below the offset of which these are the parts, an array of strings; not if there is none."""
-        end = F.struct(*(parts[i].cast(t).alias(f"o{i}") for i, t in enumerate(self.types)))
-        return F.coalesce(parts.isNotNull() & (F.col(OFFSET) <= end), F.lit(False))
+        end = _struct((f"o{at}", f"CAST({parts}[{at}] AS {kind.simpleString()})") for at, kind in enumerate(self.types))
+        return F.expr(f"coalesce({parts} IS NOT NULL AND {OFFSET} <= {end}, false)")
 
     def mark_published(self, spark: SparkSession, rows: DataFrame, ends: Mapping[str, SourceEnd]) -> DataFrame:
         """`rows` (tagged) with the boolean PUBLISHED: at or below the end of its source partition."""
         if not ends:
             return rows.withColumn(PUBLISHED, F.lit(False))
         if len(ends) <= FEW_ENDS and max(map(len, ends)) <= SHORT_NAME:
-            known = F.lit(json.dumps({name: json.loads(end.offset) for name, end in ends.items()}))
+            known = literal(json.dumps({name: json.loads(end.offset) for name, end in ends.items()}))
             # What cannot be read must fail: it would be no end, and all that was published would be published again.
-            parts = F.from_json(known, "map<string,array<string>>", {"mode": "FAILFAST"})[F.col(SOURCE)]
+            parts = f"from_json({known}, 'map<string,array<string>>', map('mode', 'FAILFAST'))[{SOURCE}]"
             return rows.withColumn(PUBLISHED, self._is_below(parts))
         listed = [{"_geo_end_source": name, "_geo_end": json.loads(end.offset)} for name, end in ends.items()]
         frame = rows_frame(spark, {"_geo_end_source": "STRING", "_geo_end": "ARRAY<STRING>"}, listed)
         joined = rows.join(F.broadcast(frame), F.col(SOURCE) == F.col("_geo_end_source"), "left")
-        return joined.withColumn(PUBLISHED, self._is_below(F.col("_geo_end"))).drop("_geo_end_source", "_geo_end")
+        return joined.withColumn(PUBLISHED, self._is_below("_geo_end")).drop("_geo_end_source", "_geo_end")
 
 
 def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None) -> Identity:
@@ -139,52 +142,52 @@ def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None)
             raise UsageError(
                 f"order column {name!r} is {kind.simpleString()}, where different texts may be one: cast it to STRING."
             )
-    source = F.coalesce(F.col(partition_by).cast("string"), F.lit("")) if partition_by else F.lit("")
-    columns = tuple(F.col(name) for name in order_by)
+    source = f"coalesce(CAST({identifier(partition_by)} AS STRING), '')" if partition_by else "''"
+    columns = tuple(identifier(name) for name in order_by)
     return Identity(source, columns, types, unique=True, gapless=True, is_scattered=partition_by is not None)
 
 
 def by_id(publish_id: str) -> Identity:
     """Identity by a name for all the rows: one commit, once."""
-    return Identity(F.lit(f"id:{publish_id}"), (F.lit(0),), (IntegerType(),), unique=False)
+    return Identity(literal(f"id:{publish_id}"), ("0",), (IntegerType(),), unique=False)
 
 
 def by_batch(batch_id: int) -> Identity:
     """Identity of a stream's micro-batch: its number in the stream's checkpoint."""
-    return Identity(F.lit("stream"), (F.lit(batch_id).cast("bigint"),), (LongType(),), unique=False)
+    return Identity("'stream'", (f"{batch_id}L",), (LongType(),), unique=False)
 
 
 def by_columns(source: str, offset: str, mark: str = "") -> Identity:
     """Identity that a source of ours gives: a string column and a bigint column."""
-    return Identity(F.col(source), (F.col(offset),), (LongType(),), unique=True, mark=mark)
+    return Identity(identifier(source), (identifier(offset),), (LongType(),), unique=True, mark=mark)
 
 
-def _hash(identity: Mapping[str, Column], fields: Sequence[StructField]) -> Column:
-    """What a row is, as one number. A column that is NULL does not count, so a column that a log gets later changes nothing."""
-    values = {**identity, **{field.name: _hashable(F.col(field.name), field.dataType) for field in fields}}
+def _struct(fields: Iterable[tuple[str, str]]) -> str:
+    return f"named_struct({', '.join(f'{literal(name)}, {sql}' for name, sql in fields)})"
+
+
+def _hash(identity: Mapping[str, str], fields: Sequence[StructField]) -> str:
+    """What a row is, as one number, as SQL. A column that is NULL does not count, so a column that a log gets later changes nothing."""
+    values = {**identity, **{field.name: _hashable(identifier(field.name), field.dataType) for field in fields}}
     # Each with its name: a hash passes over NULL, so the same value in another column would hash alike.
-    return F.xxhash64(*(part for name, c in values.items() for part in (F.when(c.isNotNull(), F.lit(name)), c)))
+    return f"xxhash64({', '.join(f'IF(({sql}) IS NOT NULL, {literal(name)}, NULL), {sql}' for name, sql in values.items())})"
 
 
-def _hashable(column: Column, kind: DataType) -> Column:
+def _hashable(sql: str, kind: DataType, depth: int = 0) -> str:
     """The same value in a type that can be hashed: a map has no order of its own and is refused."""
+    one = f"_geo{depth}"
     if not _has_unhashable(kind):
-        return column
+        return sql
     if isinstance(kind, MapType):
-        entries = F.transform(
-            F.map_entries(column),
-            lambda e: F.struct(
-                _hashable(e.getField("key"), kind.keyType).alias("key"),
-                _hashable(e.getField("value"), kind.valueType).alias("value"),
-            ),
-        )
-        return F.array_sort(entries)
+        parts = (("key", kind.keyType), ("value", kind.valueType))
+        entry = _struct((name, _hashable(f"{one}.{name}", of, depth + 1)) for name, of in parts)
+        return f"array_sort(transform(map_entries({sql}), {one} -> {entry}))"
     if isinstance(kind, ArrayType):
-        return F.transform(column, lambda item: _hashable(item, kind.elementType))
+        return f"transform({sql}, {one} -> {_hashable(one, kind.elementType, depth + 1)})"
     if isinstance(kind, StructType):
-        fields = (_hashable(column.getField(f.name), f.dataType).alias(f.name) for f in kind)
-        return F.when(column.isNotNull(), F.struct(*fields))
-    return column.cast("string")
+        fields = _struct((f.name, _hashable(f"{sql}.{identifier(f.name)}", f.dataType, depth)) for f in kind)
+        return f"IF({sql} IS NOT NULL, {fields}, NULL)"
+    return f"CAST({sql} AS STRING)"
 
 
 def _has_unhashable(kind: DataType) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.streams.life import State
+from geo.streams.loop import BatchLoop
 from geo.streams.query import BatchQuery
 
 _WAIT_S = 0.2
@@ -17,7 +18,7 @@ class Opened(Protocol):
     """A query that was begun, and what this process owns for it."""
 
     @property
-    def running(self) -> BatchQuery: ...
+    def running(self) -> BatchQuery | BatchLoop: ...
 
     def close(self, *, clean: bool) -> None:
         """Give back what is owned, once the query has ended; unless that was `clean`, the next start finds out what became of it."""

@@ -11,6 +11,7 @@ AVAILABLE_NOW = "available-now"
 
 _INTERVAL = re.compile(r"(?:interval=)?\s*(\d+)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+_SECONDS = {"milliseconds": 0.001, "seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 
 
 def parse_trigger(text: str) -> dict[str, Any]:
@@ -26,3 +27,12 @@ def parse_trigger(text: str) -> dict[str, Any]:
     unit = match[2]
     name = _UNITS.get(unit, unit if unit.endswith("s") else unit + "s")
     return {"processingTime": f"{int(match[1])} {name}"}
+
+
+def interval_s(text: str) -> float | None:
+    """The same in seconds; None for `available-now`. Raises UsageError."""
+    options = parse_trigger(text)
+    if text == AVAILABLE_NOW:
+        return None
+    number, unit = options["processingTime"].split()
+    return int(number) * _SECONDS[unit if unit.endswith("s") else unit + "s"]

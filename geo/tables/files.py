@@ -59,6 +59,15 @@ class SmallFiles:
         new.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         new.replace(local)
 
+    def lines(self, path: str) -> list[str]:
+        """The lines of the file; none if there is no such file."""
+        if (local := local_path(path)) is not None:
+            return local.read_text(encoding="utf-8").splitlines() if local.exists() else []
+        try:
+            return [row[0] for row in self._driver.spark.read.text(path).collect()]
+        except AnalysisException:
+            return []
+
     def exists(self, path: str) -> bool:
         if (local := local_path(path)) is not None:
             return local.exists()

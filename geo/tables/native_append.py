@@ -1,13 +1,14 @@
 """Appends to a Delta table on a local disk without Spark: files of rows, one commit that adds them, and the checksum beside it.
 
 An append by Spark takes 200 to 300 ms whatever it appends, this one 2 to 5. It knows what an append needs of Delta's protocol and no
-more: a table that uses anything else, or that was last written without a checksum, is left to Spark (geo.tables.delta_state). So is
-each commit that is due a checkpoint, which Spark then writes.
+more: a table that uses anything else, or that was last written without a checksum, is left to Spark (geo.tables.delta_state). The
+checkpoints that come between are written by `deltalake`; where that is not there the commits that are due one are Spark's.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import uuid
@@ -25,6 +26,14 @@ import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
 from geo.tables.delta_state import DeltaState
+from geo.text import first_line
+
+try:
+    from deltalake import DeltaTable
+except ImportError:  # the code came as a zip
+    DeltaTable = None  # type: ignore[assignment, misc]
+
+log = logging.getLogger(__name__)
 
 _LISTED_FILES = 50
 """A checksum lists all files of a table that has so many at most; Spark would look for them otherwise, a second a commit."""
@@ -79,8 +88,13 @@ def fits(state: DeltaState, rows: pa.Table) -> bool:
 
 
 def is_due(state: DeltaState) -> bool:
-    """Whether the next commit is to write a checkpoint, which Spark does."""
+    """Whether the next commit is to write a checkpoint."""
     return (state.version + 1) % state.checkpoint_interval == 0
+
+
+def is_for_spark(state: DeltaState) -> bool:
+    """Whether the next commit is to write a checkpoint that is not written here."""
+    return DeltaTable is None and is_due(state)
 
 
 def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
@@ -97,9 +111,9 @@ def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
 
 
 def may_add(state: DeltaState, written: Written) -> bool:
-    """Whether the next commit may add the files here: the table still has their columns and partitions, and no checkpoint is due."""
+    """Whether the next commit may add the files here: the table still has their columns and partitions."""
     same = state.partition_by == written.partition_by and set(written.schema) <= set(state.schema)
-    return same and not is_due(state)
+    return same and not is_for_spark(state)
 
 
 def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_metadata: str | None) -> bool:
@@ -136,6 +150,8 @@ def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_m
             new.unlink()
     reach(CrashPoint.APPEND_COMMITTED)
     _write_checksum(folder, version, {**_checksum_after(state.checksum, added), "txnId": transaction})
+    if is_due(state):
+        _write_checkpoint(folder)
     return True
 
 
@@ -248,3 +264,13 @@ def _write_checksum(folder: Path, version: int, checksum: Mapping[str, Any]) -> 
         new.write_text(json.dumps(checksum, separators=(",", ":")) + "\n", encoding="utf-8")
         (folder / f".{version:020}.crc.crc").unlink(missing_ok=True)
         new.replace(folder / f"{version:020}.crc")
+
+
+def _write_checkpoint(folder: Path) -> None:
+    """Write one of the newest version. What fails here is no fault of the commit; the next one is due as many commits later."""
+    try:
+        # Hadoop would hold the pointer to the newest checkpoint against the sum of the one before.
+        (folder / "._last_checkpoint.crc").unlink(missing_ok=True)
+        DeltaTable(folder.parent).create_checkpoint()
+    except Exception as error:  # of deltalake, whatever it is
+        log.warning("%s: no checkpoint was written this time: %s", folder.parent, first_line(error))

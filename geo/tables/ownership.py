@@ -40,6 +40,7 @@ from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
 from geo.faults import SPARK_ERRORS
 from geo.names import Topic
+from geo.sql_text import identifier
 from geo.tables.claims import Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
 from geo.tables.clock import CLOCK_TOLERANCE_US, Stamp, refuse_wrong
 from geo.tables.cluster import ClusterTables
@@ -114,7 +115,7 @@ class Ownership:
     @property
     def check(self) -> Column:
         """True while this claim owns its runners; evaluated inside the plan that appends, it fails the append if not."""
-        found = " AND ".join(f"(SELECT count(*) FROM text.`{path}`) = 1" for path in map(_quoted, self._fences))
+        found = " AND ".join(f"(SELECT count(*) FROM text.{identifier(path)}) = 1" for path in self._fences)
         return F.expr(f"CASE WHEN {found} THEN true ELSE raise_error('{_RAISED}') END")
 
     def still_owns(self) -> bool:
@@ -374,7 +375,3 @@ def _wait_for_end(encoded: str, runner: str) -> None:
     holder = Process.decode(encoded)
     if holder is not None and holder.is_here and not holder.is_mine and not holder.wait_for_jvm_end(JVM_END_S):
         raise AlreadyOwnedError(f"{runner}: the JVM {holder.jvm_pid} of the dead {holder} still runs: end it, then start again.")
-
-
-def _quoted(path: str) -> str:
-    return path.replace("`", "``")

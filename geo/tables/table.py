@@ -28,13 +28,14 @@ from geo.crash import CrashPoint, reach
 from geo.errors import GeoError, RetryableError, SchemaError
 from geo.faults import is_conflict
 from geo.session import own_session
+from geo.sql_text import identifier, literal
 from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
 from geo.tables.delta_state import DeltaState, newest_state
 from geo.tables.driver import Driver
 from geo.tables.files import local_path
 from geo.tables.locks import table_lock
-from geo.tables.native_append import Written, commit_files, fits, is_due, may_add, remove_files, write_files
+from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.tables.native_rows import added_rows
 from geo.text import first_line
 from geo.times import utc
@@ -96,8 +97,8 @@ class Table:
     def sql(self) -> str:
         """The table as SQL names it, quoted."""
         if self.by_path:
-            return "delta.`" + self.name.replace("`", "``") + "`"
-        return ".".join(f"`{part}`" for part in self.name.split("."))
+            return f"delta.{identifier(self.name)}"
+        return ".".join(map(identifier, self.name.split(".")))
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -306,27 +307,12 @@ class Table:
 
     def create(self, schema: TableSchema, extra: Iterable[StructField] = ()) -> None:
         """Create the table if it is missing; `extra` are a typed topic's own columns. Idempotent."""
-        if not self.by_path:
-            self._create_by_name(schema, extra)
-            return
-        maker = DeltaTable.createIfNotExists(self.spark).location(self.name)
-        for column in schema.columns:
-            maker = maker.addColumn(column.name, column.type, nullable=column.nullable, comment=column.comment)
-        for field in extra:
-            maker = maker.addColumn(field.name, field.dataType, nullable=True)
-        if schema.partitioned_by:
-            maker = maker.partitionedBy(*schema.partitioned_by)
-        for key, value in schema.all_properties.items():
-            maker = maker.property(key, value)
-        with self._locked():
-            maker.execute()
-
-    def _create_by_name(self, schema: TableSchema, extra: Iterable[StructField]) -> None:
-        """By SQL: Delta's own builder takes no name with a catalog in it."""
+        # By SQL: Delta's own builder takes no name with a catalog in it, and is a hundred calls into the JVM.
         columns = [
-            f"`{c.name}` {c.type}{'' if c.nullable else ' NOT NULL'} COMMENT '{_quoted(c.comment)}'" for c in schema.columns
-        ] + [f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in extra]
-        properties = ", ".join(f"'{_quoted(key)}' = '{_quoted(value)}'" for key, value in schema.all_properties.items())
+            f"{identifier(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'} COMMENT {literal(c.comment)}"
+            for c in schema.columns
+        ] + [f"{identifier(field.name)} {field.dataType.simpleString()}" for field in extra]
+        properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in schema.all_properties.items())
         partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
         with self._locked():
             self.spark.sql(
@@ -396,7 +382,7 @@ class Table:
     def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
         """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as `commit_here`."""
         folder, state = self.log_folder, self.own_state()
-        if folder is None or state is None or is_due(state) or not fits(state, rows):
+        if folder is None or state is None or is_for_spark(state) or not fits(state, rows):
             return False
         try:
             written = write_files(folder.parent, state, rows)
@@ -470,7 +456,7 @@ class Table:
         raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} commits in a row met another writer's; nothing was written. Try again.")
 
     def set_property(self, key: str, value: str) -> None:
-        self.commit(lambda: self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ('{_quoted(key)}' = '{_quoted(value)}')"))
+        self.commit(lambda: self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})"))
 
     def wait_for_commits(self) -> bool:
         """Wait until no process of ours is inside a commit to this table. False where there is no lock that could tell."""
@@ -492,7 +478,3 @@ class Table:
     def _locked(self) -> Iterator[None]:
         with table_lock(self._lock, self._driver.me) if self._lock else nullcontext():
             yield
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -84,7 +84,7 @@ class SubscriptionBench(Bench):
             return messages
 
         publisher = Publisher(self.world.tables("us"), self.world.config, topic, "bench")
-        publisher.open(rows_frame(self.spark, {"key": "STRING", "payload": "BINARY"}, []))
+        publisher.open(rows_frame(self.spark, {"key": "STRING", "payload": "BINARY"}, []).schema)
         rows = [{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)]
         with ExitStack() as running:
             running.callback(publisher.close)

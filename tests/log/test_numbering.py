@@ -56,7 +56,7 @@ def test_rows_that_are_other_ones_when_they_are_written_publish_nothing(world: W
     source.write_text(json.dumps(PLANNED))
     rows = _rows(world.spark, source)
     publisher = Publisher(world.tables("eu"), world.config, TOPIC, "p")
-    publisher.open(rows, {"gate", "number"})
+    publisher.open(rows.schema, {"gate", "number"})
     identity = by_columns("gate", "number")
     for other in [*OTHER.values(), PLANNED]:
         source.write_text(json.dumps(PLANNED))
@@ -85,7 +85,7 @@ def test_rows_that_are_held_in_files_are_published_as_they_were_counted(world: W
     source.write_text(json.dumps(PLANNED))
     rows = _rows(world.spark, source)
     publisher = Publisher(world.tables("eu"), world.config, TOPIC, "p")
-    publisher.open(rows, {"gate", "number"})
+    publisher.open(rows.schema, {"gate", "number"})
 
     def changed(_: list[Rejected]) -> None:
         source.write_text(json.dumps(OTHER["more"]))

@@ -22,7 +22,8 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import SourceChangedError, UnsafeError
 from geo.log import ledger_writer
 from geo.log.ledger_table import LedgerTable
-from geo.log.publish import PublishStream, publish
+from geo.log.publish import publish
+from geo.log.publish_stream import FrameStream
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
 from geo.tables.ownership import owned_now
@@ -42,7 +43,7 @@ def _open(
 ) -> Iterator[Publisher]:
     """Producer p of eu; whatever comes, it is closed without a word."""
     publisher = Publisher(world.tables("eu"), world.config, TOPIC, "p", clock=clock)
-    publisher.open(world.rows(0, 0) if frame is None else frame, {"number"}, take_over=take_over)
+    publisher.open((world.rows(0, 0) if frame is None else frame).schema, {"number"}, take_over=take_over)
     try:
         yield publisher
     finally:
@@ -168,12 +169,12 @@ def test_a_stream_stopped_in_the_middle_of_a_batch_is_not_taken_for_clean(world:
             time.sleep(0.05)
         yield from blocks
 
-    def stream() -> PublishStream:
+    def stream() -> FrameStream:
         rows = world.spark.readStream.schema("number BIGINT, key STRING, payload BINARY").parquet(str(inbox))
         started = publish(
             rows.mapInArrow(wait, rows.schema).drop("number"), TOPIC, config=world.config, cluster="eu", producer="p"
         )
-        assert isinstance(started, PublishStream)
+        assert isinstance(started, FrameStream)
         return started
 
     first = stream()
@@ -381,7 +382,7 @@ def test_new_ledgers_never_share_an_id_however_many_are_opened_at_once(world: Wo
         drawn = itertools.chain((0, 0, 1, 1, 0, 2), itertools.count())
         monkeypatch.setattr(secrets, "randbits", lambda _, drawn=drawn: next(drawn))
         publisher = Publisher(world.tables("eu"), world.config, TOPIC, producer, clock=lambda: now)
-        publisher.open(rows, {"number", "gate"})
+        publisher.open(rows.schema, {"number", "gate"})
         assert publisher.publish(rows, by_order(rows, ["number"], "gate")).rows == 12
         publisher.close()
     ledgers = world.log("eu").read().groupBy("ledger_id").agg(F.count("*"), F.countDistinct("entry_id"), F.max("entry_id"))

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
-from geo.log.publish import PublishStream, publish, publish_json_lines
+from geo.log.publish import publish, publish_json_lines
+from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published, Publisher
 from geo.names import Topic
 from geo.tables import small_batch
@@ -257,7 +258,7 @@ def test_a_foreign_table_and_a_newer_version_are_refused(world: World) -> None:
 
 
 def test_a_second_producer_of_the_same_name_is_refused_and_another_name_is_not(world: World) -> None:
-    first = Publisher(world.tables("eu"), world.config, TOPIC, "p").open(world.rows(0, 0), {"number"})
+    first = Publisher(world.tables("eu"), world.config, TOPIC, "p").open(world.rows(0, 0).schema, {"number"})
     with pytest.raises(AlreadyOwnedError, match=r"producer p of .* already run by process"):
         world.publish("eu", 5)
     assert world.publish("eu", 5, producer="q").rows == 5

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from geo.errors import AlreadyOwnedError, SourceChangedError
 from geo.log import ledger_writer
-from geo.log.publish import PublishStream, publish
+from geo.log.publish import publish
+from geo.log.publish_stream import PublishStream
 from geo.log.publish_work import Publishing
 from geo.log.publisher import Published
 from tests.world import TOPIC, World

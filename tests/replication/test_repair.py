@@ -129,7 +129,7 @@ def test_yesterdays_copy_put_back_is_filled_and_reuses_no_id(linked: World) -> N
         world.replicate(target)
     shutil.rmtree(root)
     shutil.copytree(world.folder / "yesterday", root)
-    writer = Publisher(world.tables("eu"), world.config, TOPIC, "other").open(world.rows(0, 0), {"number"})
+    writer = Publisher(world.tables("eu"), world.config, TOPIC, "other").open(world.rows(0, 0).schema, {"number"})
     with pytest.raises(AlreadyOwnedError, match="stop that one first"):
         rebuild(world.spark, world.config, "eu", "us")
     writer.close()

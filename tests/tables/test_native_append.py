@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -22,8 +23,10 @@ from pyspark.sql import SparkSession
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import FencedError
+from geo.tables import native_append
 from geo.tables.arrow_rows import rows_table
 from geo.tables.commits import Kind
+from geo.tables.delta_log import read_folder, remove_below
 from geo.tables.delta_state import newest_state
 from geo.tables.driver import Driver
 from geo.tables.native_append import Added, commit_files
@@ -145,13 +148,27 @@ def test_a_checksum_is_that_of_the_version_and_spark_goes_on_from_it(spark: Spar
     assert log.append_here(_rows(40, 50)), "and we ours from Spark's"
 
 
-def test_spark_writes_every_commit_that_is_due_a_checkpoint(log: Table) -> None:
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_a_checkpoint_is_written_when_it_is_due_and_the_table_goes_on_from_it(
+    log: Table, monkeypatch: pytest.MonkeyPatch, *, by_spark: bool
+) -> None:
+    if by_spark:
+        monkeypatch.setattr(native_append, "DeltaTable", None)  # as where the code came as a zip
     log.set_property("delta.checkpointInterval", "5")
     for number in range(12):
         log.append_rows(_rows(number, number + 1))
-    assert log.log_folder is not None
-    assert [path.name[15:20] for path in sorted(log.log_folder.glob("*.checkpoint.parquet"))] == ["00005", "00010"]
-    assert log.read().count() == 12
+    folder = log.log_folder
+    assert folder is not None
+    assert [path.name[15:20] for path in sorted(folder.glob("*.checkpoint.parquet"))] == ["00005", "00010"]
+    remove_below(folder, read_folder(folder), 10)
+    again = Table(Driver.of(log.spark.newSession()), log.name, by_path=True, lock=None)
+    log.spark.catalog.clearCache()
+    assert again.read().count() == 12
+    assert again.delta().detail().collect()[0]["numFiles"] == 12
+    log.append(log.spark.createDataFrame(_rows(12, 13)))
+    log.append_rows(_rows(13, 15))
+    assert sorted(row["entry_id"] for row in log.read().collect()) == list(range(15))
+    assert DeltaTable(log.name).count() == 15
 
 
 _LEFT = {
@@ -260,6 +277,7 @@ def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: T
 _APPENDS = """
 import sys
 from pathlib import Path
+from geo.tables.delta_log import read_folder, remove_below
 from geo.tables.delta_state import newest_state
 from geo.tables.native_append import Added, commit_files
 folder, name = Path(sys.argv[1]), sys.argv[2]

@@ -1,4 +1,4 @@
-"""JSON lines as a stream: a PySpark data source that knows file and line number of every row.
+"""JSON lines as a source that knows file and line number of every row: what there is to read, and reading it, in any process.
 
 One line is one message (geo.log.sources.json_line). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files;
 new files, and lines that are added at the end of a file, are picked up. A file that was changed below what was read stops
@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from geo.errors import SourceChangedError, UsageError
 from geo.log.sources.json_line import MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
 
 log = logging.getLogger(__name__)
 
-FORMAT = "geo_jsonl"
-SCHEMA = (
-    "_geo_file STRING, _geo_line BIGINT, key STRING, payload BINARY, properties MAP<STRING, STRING>, "
-    "replicate_to ARRAY<STRING>, event_time TIMESTAMP, _geo_error STRING"
-)
+FILE, LINE = "_geo_file", "_geo_line"
+"""Columns of a line's place."""
 
 BATCH_BYTES = 256 * 1024 * 1024
-"""Of all files together, per micro-batch: some hundred thousand messages, a commit of some seconds."""
+"""Of all files together, per batch: some hundred thousand messages, a commit of some seconds."""
 
 LEAST_SPAN_BYTES = 16 * 1024 * 1024
 """Of a file, read by one task: a large one is read by several, as many as there are cores, but not in smaller parts."""
@@ -42,8 +36,11 @@ _CHUNK_BYTES = 1024 * 1024
 _ROWS_PER_BLOCK = 2_000
 _ENDINGS = (".jsonl", ".json", ".ndjson")
 
-_PLACE = (("_geo_file", pa.string()), ("_geo_line", pa.int64()))
-_ARROW = pa.schema([*_PLACE, *((f"_geo_{field.name}" if field.name == "error" else field.name, field.type) for field in MESSAGE)])
+FEW_BYTES = 1024 * 1024
+"""A batch of up to so many bytes is read by the process that plans it: a task costs more than it saves."""
+
+_PLACE = ((FILE, pa.string()), (LINE, pa.int64()))
+BLOCK = pa.schema([*_PLACE, *((f"_geo_{field.name}" if field.name == "error" else field.name, field.type) for field in MESSAGE)])
 
 
 def open_path(path: str) -> tuple[fs.FileSystem, str]:
@@ -69,7 +66,7 @@ def list_files(system: fs.FileSystem, path: str) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class FileSpan(InputPartition):
+class FileSpan:
     """Bytes `start..end` of one file, whole lines; `line` is the number of the first, from 1."""
 
     file: str
@@ -78,10 +75,12 @@ class FileSpan(InputPartition):
     line: int
 
 
-class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are `{file: [bytes, lines, fingerprint]}`. A fingerprint of what lies just before the offset tells a file
-    that was replaced from one that grew. A last line without its newline is waited for; with the available-now trigger it is
-    taken if it is a whole message, and else left for a later run."""
+class JsonLinesReader:
+    """Reads a file or a directory. A position is `{file: [bytes, lines, fingerprint]}`. A fingerprint of what lies just before it tells a
+    file that was replaced from one that grew. A last line without its newline is waited for; in a run that ends (`end_here`) it is
+    taken if it is a whole message, and else left for a later run. May be sent to another process."""
+
+    blocks = BLOCK
 
     def __init__(self, path: str, batch_bytes: int, span_bytes: int) -> None:
         self._path, self._batch_bytes, self._span_bytes = path, batch_bytes, span_bytes
@@ -89,16 +88,16 @@ class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left: set[str] = set()
         """Files of which it was said that their last line is left for later."""
 
-    def initialOffset(self) -> dict[str, Any]:
-        return {}
+    def begin(self, noted: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The position at which to begin: the one that was noted last."""
+        return noted or {}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
+    def end_here(self) -> None:
+        """Read no further than what is there now."""
         self._end = list_files(*open_path(self._path))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def next(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The position up to which the next batch is read. Raises SourceChangedError for a file that was changed below `start`."""
         system, path = open_path(self._path)
         end, left = dict(start), self._batch_bytes
         for file, size in sorted((self._end if self._end is not None else list_files(system, path)).items()):
@@ -141,8 +140,9 @@ class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return True
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        spans: list[InputPartition] = []
+    def spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[FileSpan]:
+        """What is read between two positions."""
+        spans: list[FileSpan] = []
         for file, (stop, _, _) in sorted(end.items()):
             position, lines, _ = start.get(file, (0, 0, ""))
             if stop - position > self._span_bytes:
@@ -162,20 +162,23 @@ class JsonLinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield FileSpan(file, position, end, line + _is_inside_a_line(stream, position))
                 position, line = end, line + count
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, FileSpan)
+    def are_few(self, spans: Sequence[FileSpan]) -> bool:
+        """Whether the process that planned them reads them itself."""
+        return sum(span.end - span.start for span in spans) <= FEW_BYTES
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def read(self, span: FileSpan) -> Iterator[pa.RecordBatch]:
+        """The lines, in order, as BLOCK."""
         system, _ = open_path(self._path)
-        with system.open_input_file(partition.file) as stream:
-            first = partition.line - _is_inside_a_line(stream, partition.start)
-            numbered = (
-                (number, line)
-                for number, line in enumerate(_lines(stream, partition.start, partition.end), first)
-                if line.strip()
-            )
+        with system.open_input_file(span.file) as stream:
+            first = span.line - _is_inside_a_line(stream, span.start)
+            numbered = ((number, line) for number, line in enumerate(_lines(stream, span.start, span.end), first) if line.strip())
             while block := list(islice(numbered, _ROWS_PER_BLOCK)):
                 numbers, lines = zip(*block, strict=True)
-                place = [pa.repeat(pa.scalar(partition.file), len(block)), pa.array(numbers, pa.int64())]
-                yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines).columns], schema=_ARROW)
+                place = [pa.repeat(pa.scalar(span.file), len(block)), pa.array(numbers, pa.int64())]
+                yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines).columns], schema=BLOCK)
 
 
 def _fingerprint(stream: pa.NativeFile, position: int) -> str:
@@ -235,18 +238,3 @@ def _lines(stream: pa.NativeFile, start: int, end: int) -> Iterator[bytes]:
         yield from lines
     if rest:
         yield rest
-
-
-class JsonLinesSource(DataSource):
-    """`spark.readStream.format("geo_jsonl")` with the options `path`, `batchBytes` and `spanBytes`, columns as in SCHEMA."""
-
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def schema(self) -> str:
-        return SCHEMA
-
-    def streamReader(self, schema: StructType) -> JsonLinesReader:
-        options = self.options
-        return JsonLinesReader(options["path"], int(options["batchBytes"]), int(options["spanBytes"]))

@@ -1,7 +1,7 @@
-"""A Kafka topic as a stream: a PySpark data source on kafka-python, partitions read in parallel, offsets in the checkpoint.
+"""A Kafka topic as a source, on kafka-python: what there is to read, and reading it, in any process.
 
 A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its
-own. Offsets that are gone, a topic that was made anew and partitions that vanished stop the stream with the range; a
+own; what is published of it says where to go on. Offsets that are gone, a topic that was made anew and partitions that vanished stop the stream with the range; a
 broker that is away is waited for. Only committed records are read (`read_committed`).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,30 +20,26 @@ import pyarrow as pa
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError, UnsupportedCodecError
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from geo.errors import RetryableError, SourceChangedError, UsageError
 
 log = logging.getLogger(__name__)
 
-FORMAT = "geo_kafka"
 NATIVE_PARTS = "pip install 'delta-geo[kafka]' brings checksums and codecs as native code"
 SOURCE, OFFSET = "_geo_kafka_partition", "_geo_kafka_offset"
-SCHEMA = f"{SOURCE} STRING, {OFFSET} BIGINT, key STRING, payload BINARY, properties MAP<STRING, STRING>, event_time TIMESTAMP"
+"""Columns of a record's coordinates."""
 
 BATCH_ROWS = 200_000
-"""Offsets per micro-batch, over all partitions: 200 MB of 1 KB records, a commit of some seconds."""
+"""Offsets per batch, over all partitions: 200 MB of 1 KB records, a commit of some seconds."""
 
 WAIT_S = 300.0
 """How long a broker that is away is waited for before the stream ends with a retryable error."""
 
-_SMALL = 2_000
-"""A batch of up to so many offsets is read by one task: a second one costs more than it saves."""
+FEW = 2_000
+"""A batch of up to so many offsets is read by the process that plans it: a task costs more than it saves."""
 
 _ROWS_PER_BLOCK = 5_000
-_ARROW = pa.schema(
+BLOCK = pa.schema(
     [
         (SOURCE, pa.string()),
         (OFFSET, pa.int64()),
@@ -55,9 +52,16 @@ _ARROW = pa.schema(
 
 T = TypeVar("T")
 
-_consumers: dict[str, KafkaConsumer] = {}
-_admins: dict[str, KafkaAdminClient] = {}
-"""Of this process. A new client takes 145 to 255 ms, which at a commit a second is a quarter of the time."""
+
+class _Clients(threading.local):
+    """Of this thread: they are not for several. A new one takes 145 to 255 ms, which at a commit a second is a quarter of the time."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[str, KafkaConsumer] = {}
+        self.admins: dict[str, KafkaAdminClient] = {}
+
+
+_clients = _Clients()
 
 
 def source_name(topic: str, partition: int) -> str:
@@ -94,20 +98,23 @@ def _not_the_one(topic: str, what: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Spans(InputPartition):
-    """Offsets `first..end` - 1 of some partitions, read by one task."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets `first` to `end` - 1 of a partition."""
 
-    spans: tuple[tuple[int, int, int], ...]
-    """Partition, first, end."""
+    partition: int
+    first: int
+    end: int
 
 
-class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are `{"topic_id": …, "next": {partition: next offset to read}}`.
+class KafkaReader:
+    """Reads one topic. A position is `{"topic_id": …, "next": {partition: next offset to read}}`.
 
-    `published` are the offsets to begin with where there is no checkpoint, by partition, of the topic with the id `topic_id`;
-    `begin` is where the others begin.
+    `published` are the offsets to begin with, by partition, of the topic with the id `topic_id`; `begin` is where the others begin, if it
+    was not `noted` before. May be sent to another process.
     """
+
+    blocks = BLOCK
 
     def __init__(
         self,
@@ -125,20 +132,23 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch_rows, self._accept_lost = batch_rows, accept_lost
         self._end: dict[int, int] | None = None
 
-    def initialOffset(self) -> dict[str, Any]:
+    def begin(self, noted: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The position at which to begin. `noted`: the one of the first start, which counts where nothing was published since."""
         begins, ends = self._bounds()
         first = ends if self._begin == "latest" else begins
         topic_id = self.topic_id()
         refuse_other_topic(self._topic, topic_id, {source_name(self._topic, 0): self._expected_id})
-        return {"topic_id": topic_id, "next": {str(p): self._published.get(str(p), first[p]) for p in sorted(first)}}
+        before = noted["next"] if noted and noted["topic_id"] == topic_id else {}
+        # A partition that came later begins with its first record, whatever the others began with.
+        where = {p: before.get(str(p), first[p] if not before else begins[p]) for p in first}
+        return {"topic_id": topic_id, "next": {str(p): self._published.get(str(p), where[p]) for p in sorted(where)}}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
+    def end_here(self) -> None:
+        """Read no further than what is there now."""
         self._end = self._bounds()[1]
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def next(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The position up to which the next batch is read. Raises SourceChangedError if offsets from `start` on are gone."""
         begins, ends = self._bounds()
         self._check(start, begins, ends)
         until = self._end if self._end is not None else ends
@@ -147,22 +157,28 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         share = _shares(left, self._batch_rows)
         return {"topic_id": start["topic_id"], "next": {str(p): begun[p] + share[p] for p in begun}}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[Span]:
+        """What is read between two positions."""
         begins = self._bounds()[0] if self._accept_lost or end["next"].keys() - start["next"].keys() else {}
         spans = []
         for name, stop in sorted(end["next"].items(), key=lambda item: int(item[0])):
             partition = int(name)
             first = max(start["next"].get(name, 0), begins.get(partition, 0))
             if stop > first:
-                spans.append((partition, first, stop))
-        if sum(stop - first for _, first, stop in spans) <= _SMALL:
-            return [Spans(tuple(spans))] if spans else []
-        return [Spans((span,)) for span in spans]
+                spans.append(Span(partition, first, stop))
+        return spans
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Spans)
-        for number, first, end in partition.spans:
-            yield from self._read(number, first, end)
+    def are_few(self, spans: Sequence[Span]) -> bool:
+        """Whether the process that planned them reads them itself."""
+        return sum(span.end - span.first for span in spans) <= FEW
+
+    def read(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """The records, in order, as BLOCK. Raises SourceChangedError, UsageError for a codec that is not there, RetryableError."""
+        yield from self._read(span.partition, span.first, span.end)
+
+    def close(self) -> None:
+        """Close the clients of this thread."""
+        _forget(self._settings)
 
     def _read(self, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
         consumer, where = self._consumer(), TopicPartition(self._topic, partition)
@@ -215,10 +231,10 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The topic's id; "" where brokers are too old to have any. Raises UsageError if there is no such topic."""
 
         def ask() -> str:
-            key = _cache_key(self._settings)
-            if key not in _admins:
-                _admins[key] = KafkaAdminClient(**self._settings)
-            (described,) = _admins[key].describe_topics([self._topic])
+            key, admins = _cache_key(self._settings), _clients.admins
+            if key not in admins:
+                admins[key] = KafkaAdminClient(**self._settings)
+            (described,) = admins[key].describe_topics([self._topic])
             if described["error_code"] == UnknownTopicOrPartitionError.errno:
                 raise self._no_topic()
             found = str(described.get("topic_id") or "")
@@ -247,9 +263,9 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 pause = min(10.0, pause * 2)
 
     def _consumer(self) -> KafkaConsumer:
-        key = _cache_key(self._settings)
-        if key not in _consumers:
-            _consumers[key] = KafkaConsumer(
+        key, consumers = _cache_key(self._settings), _clients.consumers
+        if key not in consumers:
+            consumers[key] = KafkaConsumer(
                 enable_auto_commit=False,
                 group_id=None,
                 auto_offset_reset="none",
@@ -258,7 +274,7 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 fetch_max_bytes=64 * 1024 * 1024,
                 **self._settings,
             )
-        return _consumers[key]
+        return consumers[key]
 
     def _check(self, start: dict[str, Any], begins: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """Raises SourceChangedError if offsets from `start` on are gone, with the ranges and what to do."""
@@ -312,7 +328,7 @@ def _block(records: Sequence[Any]) -> pa.RecordBatch:
         pa.MapArray.from_arrays(pa.array(ends, pa.int32()), pa.array(names), pa.array(values)),
         pa.array([None if r.timestamp < 0 else r.timestamp * 1000 for r in records], pa.int64()),
     ]
-    return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW)
+    return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(columns, BLOCK, strict=True)], schema=BLOCK)
 
 
 def _text_key(key: bytes | None) -> tuple[str | None, dict[str, str]]:
@@ -343,30 +359,7 @@ def _cache_key(settings: Mapping[str, Any]) -> str:
 
 
 def _forget(settings: Mapping[str, Any]) -> None:
-    for clients in (_consumers, _admins):
+    for clients in (_clients.consumers, _clients.admins):
         client = clients.pop(_cache_key(settings), None)
         if client is not None:
             client.close()
-
-
-class KafkaSource(DataSource):
-    """`spark.readStream.format("geo_kafka")`, columns as in SCHEMA."""
-
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def schema(self) -> str:
-        return SCHEMA
-
-    def streamReader(self, schema: StructType) -> KafkaReader:
-        options = self.options
-        return KafkaReader(
-            json.loads(options["settings.password"]),
-            options["topic"],
-            begin=options["begin"],
-            published=json.loads(options["published"]),
-            batch_rows=int(options["batchRows"]),
-            accept_lost=options["acceptLost"] == "true",
-            topic_id=options["topicId"],
-        )

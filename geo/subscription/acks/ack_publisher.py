@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.record import encode, key_of, split
-from geo.tables.arrow_rows import rows_frame
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import owned_now, producer_runner
 from geo.tables.process import Process
@@ -34,8 +35,8 @@ class AckPublisher:
 
     def __init__(self, tables: ClusterTables, config: Config, topic: Topic, producer: str, *, take_over: bool = False) -> None:
         self._publisher = Publisher(tables, config, topic.acks, producer)
-        columns = {"key": "STRING", "payload": "BINARY"}
-        self._publisher.open(rows_frame(tables.spark, columns, []), take_over=take_over)
+        columns = [StructField("key", StringType()), StructField("payload", BinaryType())]
+        self._publisher.open(StructType(columns), take_over=take_over)
 
     def publish(self, states: Iterable[tuple[Topic, str, AckState]], properties: Mapping[str, str] | None = None) -> None:
         """Publish what states of (topic, subscription) tell, in one commit."""

@@ -59,10 +59,11 @@ class DeadLetters:
         kept = F.map_filter(F.coalesce("properties", F.create_map().cast("map<string,string>")), lambda k, _: ~k.isin(*ours))
         whole = F.map_concat(kept, F.create_map(*(part for k, v in ours.items() for part in (F.lit(k), v))))
         cut = {**ours, REASON: F.lit(f"{self._reason}; original properties dropped: header would exceed 1 MiB")}
-        properties = F.when(header_bytes("key", whole) <= MAX_HEADER_BYTES, whole).otherwise(
+        fits = F.expr(f"{header_bytes('key', '_geo_whole')} <= {MAX_HEADER_BYTES}")
+        properties = F.when(fits, F.col("_geo_whole")).otherwise(
             F.create_map(*(part for k, v in cut.items() for part in (F.lit(k), v)))
         )
-        letters = rows.select(
+        letters = rows.withColumn("_geo_whole", whole).select(
             "key",
             "payload",
             "event_time",
@@ -94,7 +95,7 @@ class DeadLetters:
             self.close()
         if self._publisher is None:
             publisher = Publisher(self._tables, self._config, self.topic, "dead-letters")
-            self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number"), take_over=self._take_over)
+            self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number").schema, take_over=self._take_over)
             self._own = own
         return self._publisher
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from geo.errors import SourceChangedError, UsageError
 from geo.log.sources import jsonl
@@ -22,9 +21,9 @@ def _read(
     """One micro-batch as (line number, key or reason), and the offset after it."""
     reader = JsonLinesReader(str(path), batch_bytes, span_bytes)
     if once:
-        reader.prepareForTriggerAvailableNow()
-    end = reader.latestOffset(start, ReadAllAvailable())
-    rows = [row for span in reader.partitions(start, end) for block in reader.read(span) for row in block.to_pylist()]
+        reader.end_here()
+    end = reader.next(start)
+    rows = [row for span in reader.spans(start, end) for block in reader.read(span) for row in block.to_pylist()]
     return [(row["_geo_line"], row["key"] if row["_geo_error"] is None else row["_geo_error"]) for row in rows], end
 
 

@@ -100,7 +100,7 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
         {"key": None, "payload": b""},
     ]
     publisher = Publisher(consumed.tables("eu"), consumed.config, TOPIC.acks, "forger")
-    publisher.open(rows_frame(consumed.spark, {"key": "STRING", "payload": "BINARY"}, []))
+    publisher.open(rows_frame(consumed.spark, {"key": "STRING", "payload": "BINARY"}, []).schema)
     publisher.publish_rows(rows)
     publisher.close()
     before = state(consumed, "eu")
