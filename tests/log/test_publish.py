@@ -165,7 +165,10 @@ def test_heavy_rows_are_left_to_spark(world: World) -> None:
 # -- JSON lines ----------------------------------------------------------------------------------------------------------
 
 
-def test_bad_lines_are_listed_and_the_others_are_published(world: World) -> None:
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_bad_lines_are_listed_and_the_others_are_published(world: World, *, by_spark: bool) -> None:
+    if by_spark:
+        world.leave_to_spark("eu")
     path = world.folder / "in.jsonl"
     path.write_text('{"key": "a"}\n{broken\n{"key": "b", "replicate_to": ["mars"]}\n\n{"key": "c", "payload": "x"}\n')
 
@@ -186,6 +189,33 @@ def test_bad_lines_are_listed_and_the_others_are_published(world: World) -> None
         more.write('{"key": "d"}\n')
     assert run().published.rows == 1
     assert _ledgers(world) == [(None, 0, 2, 3)]
+
+
+def test_a_position_that_is_lost_or_of_another_time_repeats_and_skips_nothing(world: World) -> None:
+    path = world.folder / "in.jsonl"
+    path.write_text('{"key": "a"}\n{"key": "b"}\n')
+    (checkpoints,) = [Path(world.config.cluster("eu").checkpoints)]
+
+    def published() -> Published:
+        stream = publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster="eu")
+        stream.await_termination()
+        return stream.published
+
+    assert published().rows == 2
+    (note,) = checkpoints.rglob("position.json")
+    before = note.read_text()
+    for lost in (None, "", "{", '{"position": 3}', "[]"):
+        note.unlink() if lost is None else note.write_text(lost)
+        assert published() == Published(already_published=2), "read again, and known"
+    path.write_text('{"key": "a"}\n{"key": "b"}\n{"key": "c"}\n')
+    assert published().rows == 1
+    note.write_text(before)  # an older one
+    assert published() == Published(already_published=3)
+    ahead = json.loads(note.read_text())
+    note.write_text(json.dumps({**ahead, "ends": {str(path): '["9"]'}}))  # of a log that was put back since
+    path.write_text('{"key": "a"}\n{"key": "b"}\n{"key": "c"}\n{"key": "d"}\n')
+    assert published() == Published(rows=1, already_published=3, commits=1)
+    assert sorted(row["key"] for row in world.log("eu").read().collect()) == ["a", "b", "c", "d"]
 
 
 def test_a_crash_between_many_sources_leaves_nothing_out(world: World) -> None:

@@ -15,6 +15,7 @@ from geo.errors import SourceChangedError, UsageError
 from geo.log.publish import publish_kafka
 from geo.log.publisher import Published
 from geo.log.sources.kafka import next_offsets, refuse_other_topic
+from geo.names import Topic
 from tests.kafka_broker import PASSWORD, USER, Broker
 from tests.processes import geo
 from tests.world import TOPIC, World
@@ -64,6 +65,33 @@ def test_a_record_keeps_everything_it_has(world: World, broker: Broker) -> None:
     assert rows[2]["properties"]["kafka.key"] == "base64"
     assert json.loads(rows[2]["properties"]["kafka.headers"]) == [["a", "MQ=="], ["a", "Mg=="]]
     assert all(row["event_time"] is not None for row in rows)
+
+
+def test_records_of_any_number_and_in_any_storage_are_published_alike(world: World, broker: Broker) -> None:
+    """Read by the process itself, by tasks past the JVM, and by tasks into it."""
+    broker.create("alike", 3)
+    broker.produce("alike", [(i % 3, b"k", str(i).encode(), [("h", b"1")]) for i in range(7_000)])
+    topics = {name: Topic.parse(f"persistent://shop/web/{name}") for name in ("few", "many", "spark")}
+    world.leave_to_spark("eu", topics["spark"])
+    found = {}
+    for name, topic in topics.items():
+        stream = publish_kafka(
+            world.spark, broker.bootstrap, "alike", topic, config=world.config, cluster="eu",
+            batch_rows=1_500 if name == "few" else 10_000,
+        )  # fmt: skip
+        stream.await_termination()
+        assert stream.published.rows == 7_000
+        rows = world.log("eu", topic).read().select("entry_id", "key", "properties", "payload", "event_time", "replicate_to")
+        found[name] = sorted(map(str, rows.collect()))
+    assert found["few"] == found["many"] == found["spark"]
+
+
+def test_where_a_topic_began_counts_though_nothing_was_published_since(world: World, broker: Broker) -> None:
+    broker.create("later", 1)
+    broker.produce("later", [(0, None, b"before", [])])
+    assert _publish(world, broker, "later", begin="latest").rows == 0
+    broker.produce("later", [(0, None, b"while nothing ran", [])])
+    assert _publish(world, broker, "later", begin="latest").rows == 1
 
 
 def test_a_lost_checkpoint_repeats_nothing_and_new_partitions_are_read(world: World, broker: Broker) -> None:
