@@ -36,7 +36,9 @@ DISCOVERY_INTERVAL_S = 10.0
 RECORD_INTERVAL_S = 60.0
 """How often works that moved are recorded."""
 
-TICK_S = 0.2
+TICK_S, LEAST_TICK_S, OF_A_WORK_S = 0.2, 0.05, 0.0005
+"""Between two looks at all works of a group: half a millisecond for each, within these bounds. A look at one takes some microseconds, so a
+few are followed closely and a thousand cost little."""
 
 STOP_S = 60.0
 """What has not stopped by then hangs, or does something long; it is left to whoever continues it, who fences it first."""
@@ -194,7 +196,7 @@ class _Crew(Generic[W]):
             if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
                 return
             self._record_if_due()
-            self._stop.wait(TICK_S / 4 if self._once else TICK_S)
+            self._stop.wait(min(TICK_S, LEAST_TICK_S + OF_A_WORK_S * len(self.slots)))
 
     def _record_if_due(self) -> None:
         """Record all that are up, those of which something is done now as soon as it is done."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -14,7 +15,6 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,9 +22,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.replication.link_table import read_links
+from geo.replication.replicator import Replicator
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
+from geo.tables.driver import Driver
 from geo.tables.ownership import claim, release
+from geo.tables.table import Table
 from tests.world import World
 
 _TRIGGER = {"processingTime": "100 milliseconds"}
@@ -35,6 +38,7 @@ _CHECKSUMS = 3
 are listed with the commits."""
 
 _PACE_S = 0.5
+_LIMIT_S = 120.0
 _ROWS = 10
 
 
@@ -75,7 +79,7 @@ class Bench:
             self.rows(number * rows // commits, rows // commits).write.format("delta").mode("append").save(log)
 
     def small_commit(self, log: Path) -> None:
-        """Ten rows, written by another engine so that its cost is small and the same for both."""
+        """Ten rows, written as publishers do."""
         now, day = datetime.now(timezone.utc), datetime.now(timezone.utc).date()
         first, self._entry = self._entry, self._entry + _ROWS
         size = range(_ROWS)
@@ -89,7 +93,7 @@ class Bench:
                 "marker": pa.nulls(_ROWS, pa.string()), "publish_date": pa.array([day] * _ROWS, pa.date32()),
             }
         )  # fmt: skip
-        write_deltalake(str(log), table, mode="append")
+        Table(Driver.of(self.spark), str(log), by_path=True, lock=None).append_rows(table)
 
     # -- the two ways ------------------------------------------------------------------------------------------------
 
@@ -169,23 +173,33 @@ class Bench:
         self.small_commit(log)
         if kind == "plain":
             query = self.plain(log, target, _TRIGGER)
+            query.processAllAvailable()
         else:
-            link = self.link(name)
-            self.small_commit(log)
-            query, target = self.stream(link), Path(self.world.log("eu", self.topic(name)).name)
-        query.processAllAvailable()
+            target = Path(self.world.log("eu", self.topic(name)).name)
+            links = Replicator(self.spark, self.world.config, "eu", topics=str(self.topic(name)), trigger="100 ms")
+            runner = threading.Thread(target=links.run)
+            runner.start()
+            self._until_there(target, self._entry - 1)
         first = _latest(log) + 1
         for _ in range(count):
             began = time.monotonic()
             self.small_commit(log)
             time.sleep(max(0.0, _PACE_S - (time.monotonic() - began)))
-        query.processAllAvailable()
         if kind == "plain":
+            query.processAllAvailable()
             query.stop()
         else:
-            self.stop(link)
+            self._until_there(target, self._entry - 1)
+            links.stop()
+            runner.join()
         landed = {entry: at for at, entries in commits(target, 0) for entry in entries}
         return [landed[min(entries)] - at for at, entries in commits(log, first)]
+
+    def _until_there(self, target: Path, entry: int) -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while not any(entry in entries for _, entries in commits(target, 0)):
+            assert time.monotonic() < deadline, "the link did not bring it"
+            time.sleep(0.2)
 
     def age(self, name: str, commits: int) -> None:
         """Bring the source, the link's target and the plain stream's to that many commits, as small commits would have."""
