@@ -64,11 +64,12 @@ def session_is_gone(error: BaseException) -> bool:
     )
 
 
-def raised_inside(error: BaseException) -> GeoError | None:
-    """The error of this package that a data source raised in a process of Spark's, derived from the trace that Spark passes on."""
-    found = _RAISED.search(str(error))
+def as_raised(error: BaseException) -> BaseException:
+    """An error as it was raised: one of this package that was raised in a task of Spark's is derived from the trace that Spark passes
+    on. Any other error is returned as it is."""
+    found = _RAISED.search(str(error)) if of_spark(error) else None
     kind = getattr(errors, found[1], None) if found else None
-    return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, GeoError) else None
+    return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, GeoError) else error
 
 
 def message(error: BaseException) -> str:

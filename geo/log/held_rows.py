@@ -1,7 +1,7 @@
 """Numbering where the log is on a local disk: the rows of a batch are held once, by whoever has them, and written by this process.
 
-A task of Spark's holds its partition's rows in a file, or this process a few in memory (geo.log.holding). With what they say the entries
-are known, and each of what is held becomes a data file of the log. A row is computed once, so what is written is what was counted.
+A task of Spark's holds its partition's rows in a file (geo.log.holding), or this process does if they are few. Each file becomes a data
+file of the log, or one for each date. A row is computed once, so what is written is what was counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BooleanType, DataType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from geo.errors import UsageError
 from geo.log.admission import ERROR
@@ -29,34 +30,27 @@ from geo.log.holding import (
     LAST,
     LAST_TEXT,
     OFFSET_PART,
-    SAID,
+    REPORT,
     TEXT_PART,
+    HeldPart,
     Holding,
     Order,
-    Part,
     are_apart,
     entries_of,
-    heard,
     numbers_of,
+    parsed_reports,
 )
 from geo.log.ledgers import Batch
+from geo.log.source_batch import SourceBatch
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
 from geo.log.tagging import Tagging
-from geo.log.tallies import REPEATED, Rejected, Tally, Writer, merged
+from geo.log.tallies import LEDGER_KEY, REPEATED, Common, Rejected, Tally, merged
 from geo.sql_text import identifier
 from geo.tables.delta_state import DeltaState
-from geo.tables.native_append import Written, write_files
-from geo.times import from_us
+from geo.tables.native_append import Written, remove_files, write_files
 
 _SOME_ROWS = 1_000
-
-_SPARK: Mapping[pa.DataType, DataType] = {
-    pa.string(): StringType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.bool_(): BooleanType(),
-    pa.list_(pa.string()): ArrayType(StringType()),
-}
+"""So many first rows are looked at for their order: a job of one task. Of rows that are shuffled, some of them fall."""
 
 
 class Place:
@@ -72,18 +66,13 @@ class Place:
 
 
 class HeldRows:
-    """The rows of a batch, held. `buffers` has those that are not held in a file, by the name of their part's `file`."""
+    """The rows of a batch, held in files: their columns `columns`, as reports have them."""
 
     def __init__(
-        self,
-        place: Place,
-        writer: Writer,
-        said: tuple[Sequence[Part], Sequence[Rejected]],
-        columns: Sequence[str],
-        buffers: Mapping[str, pa.Buffer],
+        self, place: Place, common: Common, parts: Sequence[HeldPart], rejected: Sequence[Rejected], columns: Sequence[str]
     ) -> None:
-        self._place, self._writer, (self._parts, self._rejected) = place, writer, said
-        self._columns, self._buffers = columns, buffers
+        self._place, self._common, self._columns = place, common, columns
+        self._parts, self._rejected = parts, rejected
 
     def tallies(self) -> list[Tally]:
         return merged((Tally(p.key, p.bad, p.is_published, p.rows, p.last_text, p.hash), p.last) for p in self._parts)
@@ -93,31 +82,29 @@ class HeldRows:
         return self._rejected[:most]
 
     def entries(self, batch: Batch) -> Written:
-        """The new rows as they stand in the log, as files that a commit may add."""
+        """The new rows as they stand in the log, as files that a commit may add. Raises OSError; then no file is left."""
         found = entries_of(self._parts, batch.spans)
         with ThreadPoolExecutor(min(len(found), os.cpu_count() or 1), "geo-write") as pool:
-            written = list(pool.map(lambda one: self._write(batch, *one), found.items()))
-        files = tuple(file for one in written for file in one.files)
-        return Written(files, self._place.state.schema, self._place.state.partition_by)
+            writes = [pool.submit(self._write, batch, file, starts) for file, starts in found.items()]
+        files = tuple(file for one in writes if one.exception() is None for file in one.result().files)
+        for failed in filter(None, (one.exception() for one in writes)):
+            remove_files(self._place.table, files)
+            raise failed
+        state = self._place.state
+        return Written(files, state.schema, state.partition_by, state.table_id)
 
-    def _write(self, batch: Batch, file: str, first: Mapping[int, tuple[int, int]]) -> Written:
-        with pa.BufferReader(self._buffers[file]) if file in self._buffers else pa.memory_map(file) as source:
-            rows = pa.ipc.open_file(source).read_all()
-            ledgers, entries = numbers_of(rows[KEY].combine_chunks(), first)
-            time, kinds = from_us(batch.publish_time_us), self._place.state.schema
-            same = {
-                "origin": pa.scalar(self._writer.cluster, pa.string()),
-                "publish_time": pa.scalar(time, pa.timestamp("us", "UTC")),
-                "producer": pa.scalar(self._writer.producer, pa.string()),
-                "publish_date": pa.scalar(time.date(), pa.date32()),
-            }
-            columns = {"ledger_id": ledgers, "entry_id": entries, **{n: pa.repeat(v, len(rows)) for n, v in same.items()}}
+    def _write(self, batch: Batch, file: str, starts: Mapping[int, tuple[int, int]]) -> Written:
+        with pa.memory_map(file) as source:
+            rows, kinds = pa.ipc.open_file(source).read_all(), self._place.state.schema
+            ledgers, entries = numbers_of(rows[KEY].combine_chunks(), starts)
+            common = self._common.of(batch).items()
+            columns = {"ledger_id": ledgers, "entry_id": entries, **{name: pa.repeat(value, len(rows)) for name, value in common}}
             columns |= {name: rows[name].cast(kinds.field(name).type) for name in self._columns}
             return write_files(self._place.table, self._place.state, pa.table(columns))
 
 
 def hold_frame(
-    rows: DataFrame, tag: Callable[[DataFrame], DataFrame], identity: Identity, writer: Writer, place: Place
+    rows: DataFrame, tag: Callable[[DataFrame], DataFrame], identity: Identity, common: Common, place: Place
 ) -> HeldRows:
     """Hold the rows of a DataFrame, in order.
 
@@ -127,55 +114,45 @@ def hold_frame(
     columns = [name for name in place.state.schema.names if name in rows.columns]
     found = _held(tag(rows), identity, columns, place) if _seem_in_order(rows, identity) else None
     if found is None:
-        found = _held(tag(_sorted(rows, identity)), identity, columns, place)
+        found = _held(tag(_in_ranges(rows, identity)), identity, columns, place)
     if found is None:
         raise UsageError(REPEATED)
-    return HeldRows(place, writer, found, columns, {})
+    return HeldRows(place, common, *found, columns)
 
 
-def hold_spans(
-    spark: SparkSession,
-    spans: Sequence[Any],
-    read: Callable[[Any], Iterator[pa.RecordBatch]],
-    tagging: Tagging,
-    writer: Writer,
-    place: Place,
-    *,
-    here: bool,
-) -> HeldRows:
-    """Hold the rows of spans of a source of ours, each in order: by a task each, or all of them `here`, in memory."""
+def hold_spans(spark: SparkSession, batch: SourceBatch, tagging: Tagging, common: Common, place: Place) -> HeldRows:
+    """Hold the rows of a source of ours: each span by a task, or all of them by this process if they are few. Raises what reading raises."""
     columns = [name for name in place.state.schema.names if name in tagging.columns]
-    folder, parts = str(place.folder), range(1)
-    if here:
-        sink = pa.BufferOutputStream()
+    folder, read = str(place.folder), batch.reader.read
+    place.folder.mkdir(parents=True)
+
+    def hold(number: int, *spans: Any) -> Iterator[pa.RecordBatch]:
         blocks = (tagging.tagged(block) for span in spans for block in read(span))
-        lines = [line for said in Holding("", 0, columns, unique=True).hold(blocks, sink) for line in said.to_pylist()]
-        buffers = {"": sink.getvalue()}
+        yield from Holding(_file(folder, number), number, columns, unique=True).hold(blocks)
+
+    if batch.is_few:
+        lines = [line for block in hold(0, *batch.spans) for line in block.to_pylist()]
     else:
-        place.folder.mkdir(parents=True)
-
-        def of_partition(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in (number for block in numbers for number in block["id"].to_pylist()):
-                blocks = (tagging.tagged(block) for block in read(spans[number]))
-                yield from Holding(f"{folder}/{number:06}-{uuid.uuid4()}.arrow", number, columns, unique=True).hold(blocks)
-
-        numbers = spark.range(0, len(spans), 1, len(spans))
-        said = _said({f"{OFFSET_PART}{at}": LongType() for at in parts} | {f"{TEXT_PART}{at}": StringType() for at in parts})
-        lines, buffers = numbers.mapInArrow(of_partition, said).toArrow().to_pylist(), {}
-    found = heard(lines)
+        report = _report({f"{OFFSET_PART}0": LongType(), f"{TEXT_PART}0": StringType()})
+        lines = batch.by_tasks(spark, hold, report).toArrow().to_pylist()
+    found = parsed_reports(lines)
     assert found is not None, "a source of ours is in order"
-    return HeldRows(place, writer, found, columns, buffers)
+    return HeldRows(place, common, *found, columns)
+
+
+def _file(folder: str, number: int) -> str:
+    """A name for the rows of a task; a task that is run again, or twice, takes another one."""
+    return f"{folder}/{number:06}-{uuid.uuid4()}.arrow"
 
 
 def _held(
     tagged: DataFrame, identity: Identity, columns: Sequence[str], place: Place
-) -> tuple[list[Part], list[Rejected]] | None:
+) -> tuple[list[HeldPart], list[Rejected]] | None:
     """Hold the rows by the tasks that have them. None, and nothing is held, unless those of each source are in order."""
     place.clear()
     place.folder.mkdir(parents=True)
     parts = range(len(identity.offsets))
-    # A hash passes over NULL, so it does not tell it from an empty array by itself.
-    more = {KEY: f"xxhash64({SOURCE}, replicate_to IS NULL, replicate_to)"}
+    more = {KEY: f"xxhash64({LEDGER_KEY})"}
     more |= {f"{OFFSET_PART}{at}": f"{OFFSET}.o{at}" for at in parts}
     more |= {f"{TEXT_PART}{at}": f"CAST({OFFSET}.o{at} AS STRING)" for at in parts}
     sent = tagged.selectExpr(
@@ -187,16 +164,16 @@ def _held(
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        yield from Holding(f"{folder}/{number:06}-{uuid.uuid4()}.arrow", number, columns, unique=unique).hold(blocks)
+        yield from Holding(_file(folder, number), number, columns, unique=unique).hold(blocks)
 
-    said = _said({field.name: field.dataType for field in sent.schema})
-    found = heard(sent.mapInArrow(of_partition, said).toArrow().to_pylist())
+    report = _report({field.name: field.dataType for field in sent.schema})
+    found = parsed_reports(sent.mapInArrow(of_partition, report).toArrow().to_pylist())
     return found if found is None or not unique or are_apart(found[0]) else None
 
 
-def _said(kinds: Mapping[str, DataType]) -> StructType:
-    """The columns of what tasks say, of offsets whose parts are of these kinds."""
-    fields = [StructField(name, _SPARK[kind]) for name, kind in SAID.items()]
+def _report(kinds: Mapping[str, DataType]) -> StructType:
+    """The columns of tasks' reports, of offsets whose parts are of these kinds."""
+    fields = list(from_arrow_schema(pa.schema(REPORT)))
     for name, of in ((FIRST, OFFSET_PART), (LAST, OFFSET_PART), (LAST_TEXT, TEXT_PART)):
         parts = [kind for column, kind in kinds.items() if column.startswith(of)]
         fields += [StructField(f"{name}{at}", kind) for at, kind in enumerate(parts)]
@@ -212,7 +189,7 @@ def _seem_in_order(rows: DataFrame, identity: Identity) -> bool:
     return not len(first) or Order().rises(*(column.combine_chunks() for column in first.columns))
 
 
-def _sorted(rows: DataFrame, identity: Identity) -> DataFrame:
+def _in_ranges(rows: DataFrame, identity: Identity) -> DataFrame:
     """The rows in Spark partitions of which each has a range of offsets, in order. Nothing but what was given is moved."""
     order = [F.expr(sql) for sql in (*([identity.source] if identity.is_scattered else []), *identity.offsets)]
     return rows.repartitionByRange(*order).sortWithinPartitions(*order)

@@ -1,10 +1,11 @@
-"""What a task, or this process, does with the rows of a batch: it holds the new ones, and says how many there are of each ledger and in
-which order. Blocks of Arrow in, lines out; with those the entries of every row are known. No Spark.
+"""Holds the new rows of a part of a batch in a file, and reports how many there are of each ledger and in which order.
+
+A task does that, or this process. From the reports on all parts the entry of every row follows. Blocks of Arrow in, lines of Arrow out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -28,9 +29,9 @@ OFFSET_PART, TEXT_PART = "_geo_o", "_geo_t"
 structure costs microseconds a row."""
 
 FIRST, LAST, LAST_TEXT = "first", "last", "text"
-"""The same in what is said: of the first and of the last row."""
+"""Columns of a report: the offset of the first row, that of the last row, and that as text. Each has a column for each part."""
 
-SAID = {
+REPORT = {
     "file": pa.string(),
     "partition": pa.int32(),
     "code": pa.int64(),
@@ -44,12 +45,11 @@ SAID = {
     "reason": pa.string(),
     "key": pa.string(),
 }
-"""Columns of what is said: a line a part, a line a rejected row, or one line that the rows are not in order. Beside them FIRST, LAST and
-LAST_TEXT, each with the number of the offset's part."""
+"""The other columns of a report. It is a line for each part and for each rejected row, or one line where the rows are not in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HeldPart:
     """Rows of one Spark partition, or of one block that this process read, that are alike. `code` is their ledger key as a number. The new
     ones among them are in `file`."""
 
@@ -102,19 +102,19 @@ class Holding:
         self._found: dict[tuple[LedgerKey, bool, bool], dict[str, Any]] = {}
         self._order = Order()
 
-    def hold(self, blocks: Iterator[pa.RecordBatch], sink: pa.NativeFile | None = None) -> Iterator[pa.RecordBatch]:
-        """Yields what is said of all rows. `sink`: where they are held, instead of the file.
+    def hold(self, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the report on all rows, which are held once it ends.
 
         Blocks have SOURCE, HASH, ERROR, PUBLISHED, KEY, the columns of OFFSET_PART and TEXT_PART, and `columns`.
         """
-        held: pa.RecordBatchFileWriter | None = None
-        with pa.OSFile(self._file, "wb") if sink is None else sink as into:
+        writer: pa.RecordBatchFileWriter | None = None
+        with pa.OSFile(self._file, "wb") as into:
             for block in blocks:
                 if not len(block):
                     continue
                 taken = pa.schema([block.schema.field(name) for name in (*self._columns, KEY)])
-                if held is None:
-                    held = pa.ipc.new_file(into, taken)
+                if writer is None:
+                    writer = pa.ipc.new_file(into, taken)
                 self._offsets = [block[name] for name in block.schema.names if name.startswith(OFFSET_PART)]
                 self._texts = [block[name] for name in block.schema.names if name.startswith(TEXT_PART)]
                 if self._unique and not self._order.rises(block[SOURCE], *self._offsets):
@@ -125,11 +125,8 @@ class Holding:
                 new, rows = pc.invert(pc.or_(bad, published)), block.select(taken.names)
                 for first, end in pairwise(begins_of([new])):
                     if new[first].as_py():  # a filter would give the fields of a map other names
-                        held.write_batch(rows.slice(first, end - first))
-                for at in pc.indices_nonzero(pc.and_(bad, pc.invert(published))).to_pylist():
-                    key = block["key"][at].as_py() if "key" in block.schema.names else None
-                    place = {"source": block[SOURCE][at].as_py(), LAST_TEXT: _row(self._texts, at)}
-                    yield self._line(reason=block[ERROR][at].as_py(), key=key, **place)
+                        writer.write_batch(rows.slice(first, end - first))
+                yield from self._rejected(block, pc.and_(bad, pc.invert(published)))
             else:
                 for (ledger, bad_, published_), part in self._found.items():
                     yield self._line(
@@ -141,8 +138,18 @@ class Holding:
                         is_published=published_,
                         **part,
                     )
-            if held is not None:
-                held.close()
+            if writer is not None:
+                writer.close()
+
+    def _rejected(self, block: pa.RecordBatch, wanted: pa.Array) -> Iterator[pa.RecordBatch]:
+        """A line for each of the rows that are wanted, as one block."""
+        rows = block.filter(wanted)
+        if len(rows):
+            found = {"source": rows[SOURCE], "reason": rows[ERROR]}
+            found |= {"key": rows["key"]} if "key" in rows.schema.names else {}
+            found |= {f"{LAST_TEXT}{at}": rows[f"{TEXT_PART}{at}"] for at in range(len(self._texts))}
+            kinds = self._line().schema
+            yield pa.record_batch([found.get(field.name, pa.nulls(len(rows), field.type)) for field in kinds], schema=kinds)
 
     def _count(self, block: pa.RecordBatch, bad: pa.Array, published: pa.Array) -> None:
         """Add rows that are alike and follow each other to what is known of those like them."""
@@ -159,19 +166,19 @@ class Holding:
             part[LAST], part[LAST_TEXT] = _row(self._offsets, end - 1), _row(self._texts, end - 1)
 
     def _line(self, **said: Any) -> pa.RecordBatch:
-        columns = {name: pa.array([said.get(name)], kind) for name, kind in SAID.items()}
+        columns = {name: pa.array([said.get(name)], kind) for name, kind in REPORT.items()}
         for name, kinds in ((FIRST, self._offsets), (LAST, self._offsets), (LAST_TEXT, self._texts)):
             row = said.get(name) or [None] * len(kinds)
             columns |= {f"{name}{at}": pa.array([value], of.type) for at, (value, of) in enumerate(zip(row, kinds, strict=True))}
         return pa.record_batch(columns)
 
 
-def heard(lines: Sequence[Mapping[str, Any]]) -> tuple[list[Part], list[Rejected]] | None:
-    """What all have said: the parts, and the rejected rows. None if some rows are not in order."""
+def parsed_reports(lines: Sequence[Mapping[str, Any]]) -> tuple[list[HeldPart], list[Rejected]] | None:
+    """The parts and the rejected rows of all reports. None if some rows are not in order."""
     if any(line["falls"] for line in lines):
         return None
     parts = [
-        Part(
+        HeldPart(
             file=line["file"],
             partition=line["partition"],
             code=line["code"],
@@ -195,7 +202,7 @@ def heard(lines: Sequence[Mapping[str, Any]]) -> tuple[list[Part], list[Rejected
     return parts, rejected
 
 
-def are_apart(parts: Sequence[Part]) -> bool:
+def are_apart(parts: Sequence[HeldPart]) -> bool:
     """Whether of each source the rows of a Spark partition all lie above those of another one, or below."""
     spans: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
     for part in parts:
@@ -206,7 +213,7 @@ def are_apart(parts: Sequence[Part]) -> bool:
     return all(before[1] < after[0] for found in by_source.values() for before, after in pairwise(sorted(found)))
 
 
-def entries_of(parts: Sequence[Part], spans: Sequence[Span]) -> dict[str, dict[int, tuple[int, int]]]:
+def entries_of(parts: Sequence[HeldPart], spans: Sequence[Span]) -> dict[str, dict[int, tuple[int, int]]]:
     """By held file, and in it by the number of a ledger key: its ledger, and the entry of its first row. Raises ValueError for two keys
     with one number."""
     found: dict[str, dict[int, tuple[int, int]]] = {}
@@ -222,13 +229,13 @@ def entries_of(parts: Sequence[Part], spans: Sequence[Span]) -> dict[str, dict[i
     return found
 
 
-def numbers_of(codes: pa.Array, first: Mapping[int, tuple[int, int]]) -> tuple[pa.Array, pa.Array]:
-    """Ledger and entry of each row of a held file, which has the numbers of its rows' ledger keys."""
-    following = {code: entry for code, (_, entry) in first.items()}
+def numbers_of(codes: pa.Array, starts: Mapping[int, tuple[int, int]]) -> tuple[pa.Array, pa.Array]:
+    """Ledger and entry of each row of a held file, from the numbers of the rows' ledger keys. `starts`: ledger and first entry by number."""
+    following = {code: entry for code, (_, entry) in starts.items()}
     ledgers, entries = [], []
     for begin, end in pairwise(begins_of([codes])):
         code = codes[begin].as_py()
-        ledgers.append(pa.repeat(pa.scalar(first[code][0], pa.int64()), end - begin))
+        ledgers.append(pa.repeat(pa.scalar(starts[code][0], pa.int64()), end - begin))
         entries.append(pa.array(range(following[code], following[code] + end - begin), pa.int64()))
         following[code] += end - begin
     return pa.concat_arrays(ledgers), pa.concat_arrays(entries)

@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from functools import partial
 
@@ -21,6 +22,7 @@ from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.cut import KEEP
+from geo.tables.files import local_path
 from geo.tables.journal import Journal
 from geo.tables.process import Process
 from geo.text import first_line
@@ -115,6 +117,7 @@ class Housekeeper:
             self._vacuumed_at = time.monotonic()
             for schema in JOURNALS:
                 _try(f"system/{schema.kind}", self.tables, self.tables.journal(schema).vacuum)
+            _try("held rows", self.tables, partial(remove_held, self.tables, VACUUM_S))
 
 
 def keep_journals(tables: ClusterTables, files: int) -> None:
@@ -143,6 +146,17 @@ def _cut_topic_log(cutter: LogCutter, topic: Topic, least: int) -> None:
         log.info("%s: %d commits removed from its log, %d stay%s", topic, done.commits, done.kept, held)
 
 
+def remove_held(tables: ClusterTables, older_than_s: float) -> None:
+    """Remove the rows that publishers held and did not remove, since they were killed and never opened again. Where they are no files of a
+    local disk there are none."""
+    folder = local_path(tables.checkpoint("held"))
+    for file in [] if folder is None else list(folder.rglob("*.arrow")):
+        if time.time() - file.stat().st_mtime > older_than_s:
+            file.unlink(missing_ok=True)
+            with suppress(OSError):  # others are in it
+                file.parent.rmdir()
+
+
 def after_last_run(tables: ClusterTables, config: Config) -> None:
     """Nothing is owned here any more: tidy up in a thread of its own what nobody else keeps small, and let the end of this process
     wait for that a while. At most once in FULL_ROUND_S."""
@@ -154,6 +168,7 @@ def after_last_run(tables: ClusterTables, config: Config) -> None:
     def tidy() -> None:
         keep_journals(tables, FILES_OF_SHORT_RUNS)
         cut_topic_logs(tables, config, sorted(tables.topics_used), 2 * KEEP)
+        remove_held(tables, VACUUM_S)
 
     thread = threading.Thread(target=_try, args=("its tables", tables, tidy), name=f"geo-tidy-{tables.cluster.name}", daemon=True)
     try:

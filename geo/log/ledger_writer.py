@@ -11,9 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
-
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError, UnsafeError
@@ -22,7 +19,7 @@ from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, LedgerKey, Progr
 from geo.names import Topic
 from geo.tables.clock import Stamp, jumped, refuse_wrong
 from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import Ownership, claim, producer_runner, release
+from geo.tables.ownership import Ownership, Rows, claim, producer_runner, release
 from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import in_us
@@ -143,9 +140,7 @@ class LedgerWriter:
             if self._changed and time.monotonic() - self._recorded_at >= interval_s:
                 self.record_ends()
 
-    def append(
-        self, counted: Sequence[Counted], ends: Mapping[str, str], entries: Callable[[Batch], DataFrame | pa.Table]
-    ) -> None:
+    def append(self, counted: Sequence[Counted], ends: Mapping[str, str], entries: Callable[[Batch], Rows]) -> None:
         """Give the counted rows their ledgers and entries, and append what `entries` makes of that with its record.
 
         `ends` are the offsets of the source partitions afterwards. Raises FencedError, SourceChangedError if the log is not what

@@ -75,6 +75,12 @@ class SourceEnd:
     count: int
     hash: int = 0
 
+    @property
+    def parts(self) -> list[str]:
+        """The parts of the offset as text, and the source's mark if there is one (`Identity.encode`)."""
+        found: list[str] = json.loads(self.offset)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -17,7 +17,7 @@ from geo.log.on_driver import TAKEN, OnDriver
 from geo.log.on_spark import OnSpark
 from geo.log.runs import OTHER_ROWS
 from geo.log.source_identity import Identity
-from geo.log.tallies import REPEATED, TEXT, Writer
+from geo.log.tallies import REPEATED, TEXT, Common
 from geo.log.topic_log import user_columns
 from geo.tables.files import local_path
 from geo.tables.small_batch import fetch_if_small
@@ -36,7 +36,7 @@ def numbering(
     rows: DataFrame,
     tag: Callable[[DataFrame], DataFrame],
     identity: Identity,
-    writer: Writer,
+    common: Common,
     place: Place | None,
     held: ExitStack,
     *,
@@ -46,32 +46,32 @@ def numbering(
     the batch before was of few rows, so that this one may be, and need not be held to be looked at. `held` releases at its end what is
     held. Raises UsageError for which `is_repeated`."""
     if place is None:
-        return _by_spark(tag(rows), identity, writer, held, was_few=was_few)
-    if was_few and (few := _few(tag(rows), identity, writer)) is not None:
+        return _by_spark(tag(rows), identity, common, held, was_few=was_few)
+    if was_few and (few := _few(tag(rows), identity, common)) is not None:
         return few
-    return hold_frame(rows, tag, identity, writer, place)
+    return hold_frame(rows, tag, identity, common, place)
 
 
 def _by_spark(
-    tagged: DataFrame, identity: Identity, writer: Writer, held: ExitStack, *, was_few: bool | None
+    tagged: DataFrame, identity: Identity, common: Common, held: ExitStack, *, was_few: bool | None
 ) -> OnDriver | OnSpark:
     if not was_few:
         held.callback(tagged.persist().unpersist)
-    if was_few is not False and (few := _few(tagged, identity, writer)) is not None:
+    if was_few is not False and (few := _few(tagged, identity, common)) is not None:
         return few
     if was_few:
         held.callback(tagged.persist().unpersist)
-    return OnSpark(tagged, identity, writer, held)
+    return OnSpark(tagged, identity, common, held)
 
 
-def _few(tagged: DataFrame, identity: Identity, writer: Writer) -> OnDriver | None:
+def _few(tagged: DataFrame, identity: Identity, common: Common) -> OnDriver | None:
     """The rows, if they are few and of a bytes topic."""
-    if user_columns(writer.columns):
+    if user_columns(common.columns):
         return None
     head = fetch_if_small(tagged.withColumn(TEXT, F.expr(identity.text)), TAKEN)
     if head is not None:
         with suppress(OverflowError, UnicodeDecodeError):  # a date beyond 9999, text that is not UTF-8
-            return OnDriver(head, identity, writer)
+            return OnDriver(head, identity, common)
     return None
 
 

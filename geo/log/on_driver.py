@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
-from geo.log.tallies import REPEATED, TEXT, Rejected, Tally, Writer, merged, ordered
-from geo.times import from_us
+from geo.log.tallies import REPEATED, TEXT, Common, Rejected, Tally, merged, ordered
 
 TAKEN = (SOURCE, OFFSET, TEXT, HASH, ERROR, PUBLISHED, "replicate_to", "event_time", "key", "payload", "properties")
 """The columns of the rows that are fetched."""
@@ -20,8 +17,8 @@ TAKEN = (SOURCE, OFFSET, TEXT, HASH, ERROR, PUBLISHED, "replicate_to", "event_ti
 class OnDriver:
     """By lists, once the rows are here."""
 
-    def __init__(self, head: pa.Table, identity: Identity, writer: Writer) -> None:
-        self._head, self._identity, self._writer = head, identity, writer
+    def __init__(self, head: pa.Table, identity: Identity, common: Common) -> None:
+        self._head, self._identity, self._common = head, identity, common
         listed = head.select([SOURCE, OFFSET, HASH, ERROR, PUBLISHED, "replicate_to", "key", TEXT]).to_pylist()
         self._keys = [LedgerKey.of(row[SOURCE], row["replicate_to"]) for row in listed]
         self._offsets = [ordered(row[OFFSET].values()) for row in listed]
@@ -53,19 +50,11 @@ class OnDriver:
             ids.append(span.ledger_id)
             entry_ids.append(entry_ids[-1] + 1 if same else span.first)
         rows, count = self._head.take(new), len(new)
-        time = from_us(batch.publish_time_us)
         filled = {
-            "origin": _repeat(self._writer.cluster, count, pa.string()),
             "ledger_id": pa.array(ids, pa.int64()),
             "entry_id": pa.array(entry_ids, pa.int64()),
-            "publish_time": _repeat(time, count, pa.timestamp("us", "UTC")),
-            "producer": _repeat(self._writer.producer, count, pa.string()),
             "marker": pa.nulls(count, pa.string()),
-            "publish_date": _repeat(time.date(), count, pa.date32()),
+            **{name: pa.repeat(value, count) for name, value in self._common.of(batch).items()},
         }
-        names = self._writer.columns.names
+        names = self._common.columns.names
         return pa.table({name: filled[name] if name in filled else rows[name] for name in names})
-
-
-def _repeat(value: Any, count: int, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), count)

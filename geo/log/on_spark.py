@@ -24,7 +24,7 @@ from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
 from geo.log.runs import BEGINS, FALLS, NEXT, OTHER_ROWS, Run, numbered, step
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
-from geo.log.tallies import IS_NEW, REPEATED, TEXT, Rejected, Tally, Writer, merged, ordered
+from geo.log.tallies import IS_NEW, LEDGER_KEY, REPEATED, TEXT, Common, Rejected, Tally, merged, ordered
 
 _IDS = "_geo_ids"
 _ORDER = (SOURCE, "replicate_to", OFFSET)
@@ -63,8 +63,8 @@ class OnSpark:
     `held` releases at its end what is held.
     """
 
-    def __init__(self, tagged: DataFrame, identity: Identity, writer: Writer, held: ExitStack) -> None:
-        self._tagged, self._identity, self._writer, self._held = tagged, identity, writer, held
+    def __init__(self, tagged: DataFrame, identity: Identity, common: Common, held: ExitStack) -> None:
+        self._tagged, self._identity, self._common, self._held = tagged, identity, common, held
         self._parts: list[Part] = []
 
     def tallies(self) -> list[Tally]:
@@ -94,18 +94,14 @@ class OnSpark:
                 raise UsageError(OTHER_ROWS)
             runs = runs_of(parts, batch, unique=self._identity.unique)
             assert runs is not None, "they are sorted"
-        publish_time = F.timestamp_micros(F.lit(batch.publish_time_us))
         filled = {
-            "origin": F.lit(self._writer.cluster),
             "ledger_id": F.col(_IDS)["ledger_id"],
             "entry_id": F.col(_IDS)["entry_id"],
-            "publish_time": publish_time,
-            "producer": F.lit(self._writer.producer),
             "marker": F.lit(None).cast("string"),
-            "publish_date": F.to_date(publish_time),
+            **{name: F.lit(value) for name, value in self._common.of(batch).items()},
         }
         with_ids = rows.withColumn(_IDS, numbered(F.col(OFFSET), runs))
-        return with_ids.select(*(filled.get(c, F.col(c)).alias(c) for c in self._writer.columns.names))
+        return with_ids.select(*(filled.get(c, F.col(c)).alias(c) for c in self._common.columns.names))
 
     def _counted_again(self) -> list[Part]:
         """The parts, counted anew if Spark was told meanwhile to forget what it has cached: then the rows may lie elsewhere."""
@@ -117,8 +113,7 @@ class OnSpark:
         return parts
 
     def _count(self, rows: DataFrame, *, by_partition: bool = True) -> list[Part]:
-        # A hash passes over NULL, so it does not tell it from an empty array by itself.
-        key = F.when(F.expr(IS_NEW), F.xxhash64(SOURCE, F.col("replicate_to").isNull(), "replicate_to"))
+        key = F.expr(f"IF({IS_NEW}, xxhash64({LEDGER_KEY}), NULL)")
         found = (
             rows.select(
                 SOURCE,

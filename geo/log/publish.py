@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -13,8 +12,9 @@ from geo.config.model import Config
 from geo.config.secret import Secret
 from geo.errors import UsageError
 from geo.log.ledgers import SourceEnd
-from geo.log.publish_stream import FrameStream, Source, SourceStream
+from geo.log.publish_stream import FrameStream, SourceStream
 from geo.log.publisher import Published, Publisher
+from geo.log.source_batch import Source
 from geo.log.source_identity import Identity, by_id, by_order
 from geo.log.sources import jsonl, kafka
 from geo.names import Topic
@@ -117,8 +117,12 @@ def publish_json_lines(
     require_delta(spark)
     publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer)
     span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-batch_bytes // spark.sparkContext.defaultParallelism))
-    source = Source(jsonl.FILE, jsonl.LINE, lambda _: jsonl.JsonLinesReader(path, batch_bytes, span_bytes), notes_each_batch=True)
-    return SourceStream(publisher, source, trigger, rejects=rejects, reject_keys=("file", "line"), take_over=take_over)
+
+    def reader(_: Mapping[str, SourceEnd]) -> jsonl.JsonLinesReader:
+        return jsonl.JsonLinesReader(path, batch_bytes, span_bytes)
+
+    source = Source(jsonl.FILE, jsonl.LINE, jsonl.BLOCK, ("file", "line"), reader)
+    return SourceStream(publisher, source, trigger, rejects=rejects, take_over=take_over)
 
 
 def publish_kafka(
@@ -140,7 +144,7 @@ def publish_kafka(
     """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
 
     A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` (its headers, and
-    `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time`. `begin` (earliest or latest) counts where nothing was
+    `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time` (NULL beyond the year 9999, see `kafka.timestamp`). `begin` (earliest or latest) counts where nothing was
     published before. `config.kafka` says how the brokers are reached. `accept_lost` goes on behind offsets that are gone.
 
     The Kafka topic's id is kept with what is published of it. Errors as `publish`, and SourceChangedError if offsets are gone or
@@ -154,19 +158,12 @@ def publish_kafka(
     settings = {"bootstrap_servers": bootstrap_servers, **revealed}
     topic_id = kafka.topic_id(settings, kafka_topic)
 
-    def reader(sources: Mapping[str, SourceEnd]) -> kafka.KafkaReader:
-        ends = {name: json.loads(end.offset) for name, end in sources.items()}
-        kafka.refuse_other_topic(kafka_topic, topic_id, {name: end[1] for name, end in ends.items() if len(end) > 1})
-        return kafka.KafkaReader(
-            settings,
-            kafka_topic,
-            begin=begin,
-            published=kafka.next_offsets(kafka_topic, {name: int(end[0]) for name, end in ends.items()}),
-            batch_rows=batch_rows,
-            accept_lost=accept_lost,
-            topic_id=topic_id,
-        )
+    def reader(ends: Mapping[str, SourceEnd]) -> kafka.KafkaReader:
+        found = kafka.KafkaReader(settings, kafka_topic, begin=begin, batch_rows=batch_rows, accept_lost=accept_lost)
+        places = {name: place for name, end in ends.items() if (place := found.place_of(name, end)) is not None}
+        kafka.refuse_other_topic(kafka_topic, topic_id, places)
+        return found
 
     publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer)
-    source = Source(kafka.SOURCE, kafka.OFFSET, reader, mark=topic_id)
-    return SourceStream(publisher, source, trigger, rejects=rejects, reject_keys=("partition", "offset"), take_over=take_over)
+    source = Source(kafka.PARTITION, kafka.RECORD_OFFSET, kafka.BLOCK, ("partition", "offset"), reader)
+    return SourceStream(publisher, source, trigger, rejects=rejects, take_over=take_over)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,9 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from geo.errors import UnsafeError
-from geo.log.ledgers import SourceEnd
 from geo.log.publisher import Published, Publisher
-from geo.log.source_batch import SourceBatch, SourceReader, columns_of
+from geo.log.source_batch import Place, Position, Source, SourceBatch
 from geo.log.source_identity import by_batch, by_columns
 from geo.log.tallies import Rejected
 from geo.streams.loop import BatchLoop
@@ -138,7 +136,7 @@ class FrameStream(PublishStream):
         ends = self._publisher.sources
         if not ends:
             return
-        last = max(int(json.loads(end.offset)[0]) for end in ends.values())
+        last = max(int(end.parts[0]) for end in ends.values())
         stored = checkpoint_id(spark, self._checkpoint)
         if (
             stored is None
@@ -152,42 +150,27 @@ class FrameStream(PublishStream):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A source of ours: `source` and `offset` are the columns that place a row, `reader` makes its reader from how far each source partition is
-    published. `mark` as in `Identity`. `notes_each_batch`: what is published does not say where reading goes on."""
-
-    source: str
-    offset: str
-    reader: Callable[[Mapping[str, SourceEnd]], SourceReader]
-    mark: str = ""
-    notes_each_batch: bool = False
-
-
 class SourceStream(PublishStream):
-    """Publishes a source of ours, batch by batch. What is published says where to go on; beside it a note is kept of the position, which
-    may be lost, and counts for nothing where it says other ends than what is published."""
+    """Publishes a source of ours, batch by batch. Each end that is published says at which place reading goes on.
+
+    Beside them a note is kept of places that no end says: where the first start began, and what was read without publishing anything. It
+    counts as long as its source partition is published as it was then. If it is lost, such places are read again.
+    """
 
     running: BatchLoop
 
     def __init__(
-        self,
-        publisher: Publisher,
-        source: Source,
-        trigger: str,
-        *,
-        rejects: str | None = None,
-        reject_keys: tuple[str, str],
-        take_over: bool = False,
+        self, publisher: Publisher, source: Source, trigger: str, *, rejects: str | None = None, take_over: bool = False
     ) -> None:
         every_s = interval_s(trigger)
-        self._source, self._identity = source, by_columns(source.source, source.offset, source.mark)
-        super().__init__(publisher, columns_of(source.reader({}).blocks), rejects, reject_keys, take_over=take_over)
+        self._source, self._ends_here = source, every_s is None
+        super().__init__(publisher, source.columns, rejects, source.reject_keys, take_over=take_over)
         self._note = f"{self._checkpoint}/position.json"
         try:
-            self._reader = source.reader(self.resumed_from)
-            self._ends_here = every_s is None
-            self._position: dict[str, Any] | None = None
+            self._reader = source.open(self.resumed_from)
+            self._position: Position | None = None
+            self._more: Position = {}
+            """Places that are noted, since no end says them."""
             self.running = BatchLoop(self._name, self._step, self._reader.close, every_s=every_s)
         except BaseException:
             publisher.close(clean=False)
@@ -196,43 +179,65 @@ class SourceStream(PublishStream):
     def _step(self) -> bool:
         if self._position is None:
             self._position = self._begin()
-        end = self._reader.next(self._position)
-        spans = self._reader.spans(self._position, end)
+        start, end = self._position, self._reader.next(self._position)
+        spans = self._reader.spans(start, end)
         if spans:
-            self._publisher.publish(SourceBatch(self._reader, spans), self._identity, self._reject)
-        moved, self._position = end != self._position, end
-        if moved and self._source.notes_each_batch:
-            self._write_note(end)
+            moved = {name: place for name, place in end.items() if place != start.get(name)}
+            self._refuse_without_place(moved.keys() - start.keys())
+            marks = {name: self._reader.mark_of(place) for name, place in moved.items()}
+            identity = by_columns(self._source.source, self._source.offset, marks)
+            self._publisher.publish(SourceBatch(self._source, self._reader, spans), identity, self._reject)
+        self._position = end
+        self._note_more({name: place for name, place in end.items() if place != start.get(name)})
         return bool(spans)
 
-    def _begin(self) -> dict[str, Any]:
-        noted = self._noted()
-        position = self._reader.begin(noted)
-        if not noted:
-            self._write_note(position)
+    def _begin(self) -> Position:
+        self._more = self._noted()
+        published = {name: self._published_place(name) for name in self._publisher.sources}
+        known = {name: place for name, place in published.items() if place is not None}
+        position = self._reader.begin({**known, **self._more})
+        self._note_more(position)
         if self._ends_here:
             self._reader.end_here()
         return position
+
+    def _refuse_without_place(self, begun: Collection[str]) -> None:
+        """Raises UnsafeError for a source partition that would be read from its beginning though some of it is published."""
+        if unsure := sorted(name for name in begun if name in self._publisher.sources):
+            raise UnsafeError(
+                f"{self._publisher.topic}: {unsure[0]} was published up to {self._publisher.sources[unsure[0]].parts[0]} by producer "
+                f"{self._publisher.producer}, which did not record where reading goes on there. Nothing was published. Publish it under "
+                "another producer name from there on."
+            )
 
     def _reject(self, bad: list[Rejected]) -> None:
         first = min(bad, key=lambda row: (row.source, int(row.offset[0])))
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{first.source[-80:]}-{int(first.offset[0]):09}").strip("-.")
         self._write_rejects(name, bad, lambda row: {})
 
-    def _noted(self) -> dict[str, Any]:
-        """The position that was noted last, of what was published as it is."""
+    def _published_place(self, name: str) -> Place | None:
+        """Where what is published says that a source partition goes on."""
+        end = self._publisher.sources.get(name)
+        return None if end is None else self._reader.place_of(name, end)
+
+    def _noted(self) -> Position:
+        """The places that were noted last, of source partitions that are published as they were then."""
         try:
             note = json.loads("\n".join(self._publisher.tables.files.lines(self._note)))
             position, ends = dict(note["position"]), dict(note["ends"])
         except (ValueError, KeyError, TypeError):
             return {}
-        if not self._source.notes_each_batch:
-            return position
-        now = self._ends()
+        now = self._ends(position)
         return {name: place for name, place in position.items() if ends.get(name) == now.get(name)}
 
-    def _write_note(self, position: Mapping[str, Any]) -> None:
-        self._publisher.tables.files.replace(self._note, [json.dumps({"position": position, "ends": self._ends()})])
+    def _note_more(self, moved: Position) -> None:
+        """Note the places that no end says, if they are others than before."""
+        said = {name for name, place in moved.items() if place == self._published_place(name)}
+        more = {**self._more, **moved}
+        more = {name: place for name, place in more.items() if name not in said}
+        if more != self._more:
+            self._more = more
+            self._publisher.tables.files.replace(self._note, [json.dumps({"position": more, "ends": self._ends(more)})])
 
-    def _ends(self) -> dict[str, str]:
-        return {name: end.offset for name, end in self._publisher.sources.items()}
+    def _ends(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: end.offset for name in names if (end := self._publisher.sources.get(name)) is not None}

@@ -5,7 +5,6 @@ What a batch is and where its rows come from is decided in geo.log.publish; whic
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 import time
@@ -34,7 +33,7 @@ from geo.log.numbering import Numbered, is_other_rows, is_repeated, numbering, p
 from geo.log.source_batch import SourceBatch
 from geo.log.source_identity import Identity
 from geo.log.tagging import Tagging
-from geo.log.tallies import Rejected, Tally, Writer
+from geo.log.tallies import Common, Rejected, Tally
 from geo.log.topics import create_topic, partitions, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
@@ -42,7 +41,6 @@ from geo.tables.arrow_rows import rows_table
 from geo.tables.cluster import ClusterTables
 from geo.tables.small_batch import FEW
 from geo.tables.spark_checkpoint import forget
-from geo.times import from_us
 from schemas import TOPIC_LOG
 from schemas.topic_log import MESSAGE_INPUT
 
@@ -104,7 +102,7 @@ class Publisher:
         self._given = given.names
         # Made once: a column is some calls into the JVM.
         self._prepared = {name: F.expr(sql) for name, sql in prepared(given, self.columns, self.tables.cluster.name).items()}
-        self._log = log_table
+        self._log, self._common = log_table, Common(self.tables.cluster.name, self.producer, self.columns)
         self._writer = LedgerWriter(
             self.tables, self.config, self.topic, self.producer, log_table, clock=self._clock, take_over=take_over
         )
@@ -113,7 +111,7 @@ class Publisher:
 
     @property
     def _held_at(self) -> str:
-        """Where rows are held between two looks at them."""
+        """Where rows are held until they are written."""
         return self.tables.checkpoint("held", self.topic.path, self.producer)
 
     def close(self, *, clean: bool = True) -> None:
@@ -171,7 +169,9 @@ class Publisher:
             result = Published(sum(t.rows for t in fresh if not t.bad), rejected, sum(t.rows for t in tallies if t.is_published))
             if result.rows:
                 counted = [Counted(t.key, t.rows, t.hash) for t in fresh if not t.bad]
-                self._writer.append(counted, {t.key.source: identity.encode(t.last) for t in fresh}, numbered.entries)
+                self._writer.append(
+                    counted, {t.key.source: identity.encode(t.key.source, t.last) for t in fresh}, numbered.entries
+                )
                 result += Published(commits=1)
         self.total += result
         self.record_ends_if_due()
@@ -189,27 +189,27 @@ class Publisher:
         self.total += Published(rows=len(rows), commits=1)
 
     def _entries(self, rows: Sequence[Mapping[str, object]], batch: Batch) -> pa.Table:
-        span, time_ = batch.spans[0], from_us(batch.publish_time_us)
-        same = {"origin": self.tables.cluster.name, "ledger_id": span.ledger_id, "producer": self.producer,
-                "publish_time": time_, "publish_date": time_.date()}  # fmt: skip
+        span = batch.spans[0]
+        same = {"ledger_id": span.ledger_id, **self._common.of(batch)}
         numbered = [{**row, **same, "entry_id": span.first + at} for at, row in enumerate(rows)]
         return rows_table(TOPIC_LOG.types, numbered)
 
     def _numbering(self, rows: DataFrame | SourceBatch, identity: Identity, held: ExitStack) -> Numbered:
-        writer, spark = Writer(self.tables.cluster.name, self.producer, self.columns), self.tables.spark
+        spark = self.tables.spark
         place = place_of(f"{self._held_at}/{secrets.token_hex(8)}", self._log, held)
         if isinstance(rows, SourceBatch) and place is not None:
-            ends = {name: int(json.loads(end.offset)[0]) for name, end in self.sources.items()}
+            # Of its sources alone: what was published otherwise under this name has other ends.
+            ends = {name: int(end.parts[0]) for name, end in self.sources.items() if name in identity.marks}
             columns = [name for name in self._given if name in MESSAGE_INPUT]
-            tagging = Tagging(identity.source_column, identity.offset_column, columns, ends, self._routes.cluster, self._routes)
-            return hold_spans(spark, rows.spans, rows.reader.read, tagging, writer, place, here=rows.is_few)
+            tagging = Tagging(rows.source.source, rows.source.offset, columns, ends, self._routes)
+            return hold_spans(spark, rows, tagging, self._common, place)
 
         def tag(rows: DataFrame) -> DataFrame:
             ready = rows.withColumns(self._prepared).withColumn(ERROR, self._error)
             return identity.mark_published(spark, identity.tag(ready, self.columns), self.sources)
 
         frame = rows.frame(spark) if isinstance(rows, SourceBatch) else rows
-        return numbering(frame, tag, identity, writer, place, held, was_few=self._was_few)
+        return numbering(frame, tag, identity, self._common, place, held, was_few=self._was_few)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

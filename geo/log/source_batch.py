@@ -1,52 +1,44 @@
-"""A batch of a source of ours: spans that are read in any process, as rows of Arrow or of Spark."""
+"""A source of ours and a batch of it: spans that are read in any process, as rows of Arrow or of Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-_SPARK: Sequence[tuple[pa.DataType, DataType]] = (
-    (pa.string(), StringType()),
-    (pa.int64(), LongType()),
-    (pa.binary(), BinaryType()),
-    (pa.timestamp("us", "UTC"), TimestampType()),
-    (pa.list_(pa.string()), ArrayType(StringType())),
-    (pa.map_(pa.string(), pa.string()), MapType(StringType(), StringType())),
-)
+from geo.log.ledgers import SourceEnd
+
+Place = list[Any]
+"""Where reading a source partition goes on, as JSON: of a reader's own making."""
+
+Position = dict[str, Place]
+"""Places by source partition."""
 
 
 class SourceReader(Protocol):
-    """Plans batches and reads them. Positions are JSON objects of its own."""
+    """Plans batches and reads them."""
 
-    @property
-    def blocks(self) -> pa.Schema:
-        """The columns of what is read."""
+    def place_of(self, source: str, end: SourceEnd) -> Place | None:
+        """Where a source partition goes on that is published up to `end`; None if the end does not say, or is of another source."""
 
-    def begin(self, noted: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The position at which to begin; `noted` is one that was."""
+    def mark_of(self, place: Place) -> str:
+        """What an end has to say beside the offset, so that `place_of` gives the place back."""
+
+    def begin(self, known: Position) -> Position:
+        """The position at which to begin; `known` are places that are known, none at the first start."""
 
     def end_here(self) -> None:
         """Read no further than what is there now."""
 
-    def next(self, start: dict[str, Any]) -> dict[str, Any]:
+    def next(self, start: Position) -> Position:
         """The position up to which the next batch is read."""
 
-    def spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+    def spans(self, start: Position, end: Position) -> list[Any]:
         """What is read between two positions, in parts, each in order."""
 
     def are_few(self, spans: Sequence[Any]) -> bool:
@@ -60,9 +52,28 @@ class SourceReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What is read: blocks with these columns, of which `source` (string) and `offset` (int64) place a row. `open` makes a reader, told how
+    far each source partition is published. `reject_keys`: what source and offset are called in the file of rejected rows."""
+
+    source: str
+    offset: str
+    blocks: pa.Schema
+    reject_keys: tuple[str, str]
+    open: Callable[[Mapping[str, SourceEnd]], SourceReader]
+
+    @property
+    def columns(self) -> StructType:
+        """The columns as Spark's."""
+        found: StructType = from_arrow_schema(self.blocks)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class SourceBatch:
     """What one batch reads."""
 
+    source: Source
     reader: SourceReader
     spans: Sequence[Any]
 
@@ -71,17 +82,18 @@ class SourceBatch:
         return self.reader.are_few(self.spans)
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Its rows as a DataFrame, each span read by a task of its own."""
-        spans, read = self.spans, self.reader.read
+        """Its rows as a DataFrame."""
+        read = self.reader.read
+        return self.by_tasks(spark, lambda _, span: read(span), self.source.columns)
+
+    def by_tasks(
+        self, spark: SparkSession, of_span: Callable[[int, Any], Iterator[pa.RecordBatch]], columns: StructType
+    ) -> DataFrame:
+        """What `of_span` makes of each span, given with its number: blocks with these columns, by a task each."""
+        spans = self.spans
 
         def of_partition(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number in (number for block in numbers for number in block["id"].to_pylist()):
-                yield from read(spans[number])
+                yield from of_span(number, spans[number])
 
-        return spark.range(0, len(spans), 1, len(spans)).mapInArrow(of_partition, columns_of(self.reader.blocks))
-
-
-def columns_of(blocks: pa.Schema) -> StructType:
-    """Columns of Arrow as Spark's."""
-    kinds = dict(_SPARK)
-    return StructType([StructField(field.name, kinds[field.type]) for field in blocks])
+        return spark.range(0, len(spans), 1, len(spans)).mapInArrow(of_partition, columns)

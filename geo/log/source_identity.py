@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -61,8 +61,8 @@ class Identity:
     """How the rows of one DataFrame are identified. `source` (STRING) and `offsets` are SQL over its columns.
 
     `gapless`: below an end nothing may ever be added or changed (order columns), so the rows found there are counted, and with
-    their hash compared with what was published. `unique`: offsets are distinct and order the entries. `mark` says which source
-    it is, and is kept with each end. `is_scattered`: rows of a source partition may be in every Spark partition, of many.
+    their hash compared with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a source
+    partition's end, and are kept with it. `is_scattered`: rows of a source partition may be in every Spark partition, of many.
     """
 
     source: str
@@ -70,17 +70,8 @@ class Identity:
     types: tuple[DataType, ...]
     unique: bool
     gapless: bool = False
-    mark: str = ""
+    marks: Mapping[str, str] = field(default_factory=dict)
     is_scattered: bool = False
-
-    @property
-    def source_column(self) -> str:
-        """The column that it is, of a source of ours."""
-        return self.source.strip("`")
-
-    @property
-    def offset_column(self) -> str:
-        return self.offsets[0].strip("`")
 
     def tag(self, rows: DataFrame, columns: StructType) -> DataFrame:
         """`rows` with the columns SOURCE (string), OFFSET (struct) and HASH, of the `columns` that get into the log as well."""
@@ -92,10 +83,11 @@ class Identity:
         given = [field for field in columns if field.name in tagged.columns]
         return tagged.withColumn(HASH, F.expr(_hash({SOURCE: SOURCE, OFFSET: self.text}, given)))
 
-    def encode(self, offset: Sequence[str]) -> str:
-        """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of the mark if there
+    def encode(self, source: str, offset: Sequence[str]) -> str:
+        """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of its mark if there
         is one."""
-        return json.dumps([*offset, *([self.mark] if self.mark else [])], separators=(",", ":"))
+        mark = self.marks.get(source)
+        return json.dumps([*offset, *([mark] if mark else [])], separators=(",", ":"))
 
     @cached_property
     def text(self) -> str:
@@ -116,11 +108,11 @@ class Identity:
         if not ends:
             return rows.withColumn(PUBLISHED, F.lit(False))
         if len(ends) <= FEW_ENDS and max(map(len, ends)) <= SHORT_NAME:
-            known = literal(json.dumps({name: json.loads(end.offset) for name, end in ends.items()}))
+            known = literal(json.dumps({name: end.parts for name, end in ends.items()}))
             # What cannot be read must fail: it would be no end, and all that was published would be published again.
             parts = f"from_json({known}, 'map<string,array<string>>', map('mode', 'FAILFAST'))[{SOURCE}]"
             return rows.withColumn(PUBLISHED, self._is_below(parts))
-        listed = [{"_geo_end_source": name, "_geo_end": json.loads(end.offset)} for name, end in ends.items()]
+        listed = [{"_geo_end_source": name, "_geo_end": end.parts} for name, end in ends.items()]
         frame = rows_frame(spark, {"_geo_end_source": "STRING", "_geo_end": "ARRAY<STRING>"}, listed)
         joined = rows.join(F.broadcast(frame), F.col(SOURCE) == F.col("_geo_end_source"), "left")
         return joined.withColumn(PUBLISHED, self._is_below("_geo_end")).drop("_geo_end_source", "_geo_end")
@@ -157,9 +149,9 @@ def by_batch(batch_id: int) -> Identity:
     return Identity("'stream'", (f"{batch_id}L",), (LongType(),), unique=False)
 
 
-def by_columns(source: str, offset: str, mark: str = "") -> Identity:
+def by_columns(source: str, offset: str, marks: Mapping[str, str] | None = None) -> Identity:
     """Identity that a source of ours gives: a string column and a bigint column."""
-    return Identity(identifier(source), (identifier(offset),), (LongType(),), unique=True, mark=mark)
+    return Identity(identifier(source), (identifier(offset),), (LongType(),), unique=True, marks=marks or {})
 
 
 def _struct(fields: Iterable[tuple[str, str]]) -> str:

@@ -1,5 +1,5 @@
 """What a row of a source of ours is: where it stands in its source, whether it is published already, whether it can be, and to which ledger
-it belongs. Blocks of Arrow in, blocks out, in any process.
+it belongs. Blocks of Arrow in, blocks of Arrow out.
 
 What a row is refused for stands in geo.log.admission, as SQL; this says the same, and a test holds the two equal.
 """
@@ -27,13 +27,12 @@ _MOST_OF_A_BYTE = 6
 @dataclass(frozen=True)
 class Tagging:
     """`source` and `offset` are the columns (string, int64) that place a row, `columns` those of a message. `ends` are the last published
-    offsets by source, `routes` the ways from `cluster` to the others."""
+    offsets by source, `routes` the ways to the other clusters."""
 
     source: str
     offset: str
     columns: Sequence[str]
     ends: Mapping[str, int]
-    cluster: str
     routes: Routes
 
     def tagged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -49,8 +48,8 @@ class Tagging:
             source = sources[first].as_py()
             published.append(pc.less_equal(offsets.slice(first, end - first), self.ends.get(source, -1)))
             own = [None] if aims is None else aims[first:end]
-            codes = {key: _code(source, key) for key in set(map(_hashable, own))}
-            keys += [codes[None]] * (end - first) if aims is None else [codes[_hashable(one)] for one in own]
+            codes = {key: _code(source, key) for key in set(map(_as_key, own))}
+            keys += [codes[None]] * (end - first) if aims is None else [codes[_as_key(one)] for one in own]
         return pa.record_batch(
             {
                 SOURCE: sources,
@@ -66,7 +65,10 @@ class Tagging:
 
     def _aims(self, given: pa.Array) -> list[list[str | None] | None]:
         """Sorted, without repeats and without the own cluster, so that equal aims share a ledger (L4, L5)."""
-        return [None if aims is None else _sorted(name for name in aims if name != self.cluster) for aims in given.to_pylist()]
+        return [
+            None if aims is None else _as_spark_sorts(name for name in aims if name != self.routes.cluster)
+            for aims in given.to_pylist()
+        ]
 
     def _errors(self, rows: pa.RecordBatch, columns: Mapping[str, pa.Array], aims: Sequence[Any] | None) -> pa.Array:
         given = rows[ERROR].to_pylist() if ERROR in rows.schema.names else [None] * len(rows)
@@ -103,12 +105,12 @@ def _bytes_of(properties: pa.MapArray) -> pa.Array:
     return pc.subtract(sums.take(places.slice(1)), sums.take(places.slice(0, len(places) - 1)))
 
 
-def _sorted(names: Iterable[str | None]) -> list[str | None]:
+def _as_spark_sorts(names: Iterable[str | None]) -> list[str | None]:
     """As Spark sorts: NULL comes last."""
     return sorted(dict.fromkeys(names), key=lambda name: (name is None, name or ""))
 
 
-def _hashable(aims: Sequence[str | None] | None) -> tuple[str | None, ...] | None:
+def _as_key(aims: Sequence[str | None] | None) -> tuple[str | None, ...] | None:
     return None if aims is None else tuple(aims)
 
 

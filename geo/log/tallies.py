@@ -9,14 +9,19 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from geo.log.admission import ERROR
-from geo.log.ledgers import LedgerKey
-from geo.log.source_identity import PUBLISHED
+from geo.log.ledgers import Batch, LedgerKey
+from geo.log.source_identity import PUBLISHED, SOURCE
+from geo.times import from_us
 
 TEXT = "_geo_offset_text"
 """Column of an offset as `Identity.encode` takes it."""
 
 IS_NEW = f"{ERROR} IS NULL AND NOT {PUBLISHED}"
 """Whether a row is to be written, as SQL."""
+
+LEDGER_KEY = f"{SOURCE}, replicate_to IS NULL, replicate_to"
+"""What tells the ledgers of rows apart, as arguments of a hash in SQL: one passes over NULL, so it does not tell it from an empty array by
+itself."""
 
 REPEATED = "GEO_REPEATED_ORDER"
 
@@ -47,12 +52,17 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
-    """What every row of a batch has in common: where and by whom it is written, and the log's columns."""
+class Common:
+    """Where and by whom rows are written, and the log's columns."""
 
     cluster: str
     producer: str
     columns: StructType
+
+    def of(self, batch: Batch) -> dict[str, Any]:
+        """What all rows of a batch have in common, by column."""
+        time = from_us(batch.publish_time_us)
+        return {"origin": self.cluster, "producer": self.producer, "publish_time": time, "publish_date": time.date()}
 
 
 def merged(tallies: Iterable[tuple[Tally, tuple[Any, ...]]]) -> list[Tally]:

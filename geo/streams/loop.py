@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from geo.faults import as_raised
+
 
 class BatchLoop:
-    """Calls `step` again and again, each `every_s` seconds: it does what there is, and says whether that was anything. Without `every_s` until
-    there is nothing. `close` is called when it ends. Its construction starts it."""
+    """Calls `step` every `every_s` seconds, or as soon as it is done if that takes longer. With `every_s` None it calls `step` without a
+    pause until it returns False: nothing was there. Calls `close` when it ends. Its construction starts it."""
 
     def __init__(self, name: str, step: Callable[[], bool], close: Callable[[], None], *, every_s: float | None) -> None:
         self._step, self._close, self._every_s = step, close, every_s
@@ -22,18 +24,23 @@ class BatchLoop:
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
-                due = time.monotonic() + (self._every_s or 0.0)
-                self.in_batch = True
-                more = self._step()
-                self.in_batch = False
-                if self._every_s is None and not more:
-                    return
-                self._stop.wait(max(0.0, due - time.monotonic()))
+            self._go_round()
         except BaseException as error:
             self._failure = error
-        finally:
+        try:
             self._close()
+        except BaseException as error:
+            self._failure = self._failure or error
+
+    def _go_round(self) -> None:
+        while not self._stop.is_set():
+            due = time.monotonic() + (self._every_s or 0.0)
+            self.in_batch = True
+            more = self._step()
+            self.in_batch = False
+            if self._every_s is None and not more:
+                return
+            self._stop.wait(max(0.0, due - time.monotonic()))
 
     @property
     def is_active(self) -> bool:
@@ -41,12 +48,12 @@ class BatchLoop:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it; None while it runs, and if it ended well."""
-        return self._failure
+        """What ended it, as it was raised in the batch or in a task. None while it runs, and if it ended well."""
+        return None if self._failure is None or self.is_active else as_raised(self._failure)
 
     @property
     def ended_well(self) -> bool:
-        """Whether nothing is left open: it does not run, and no batch failed."""
+        """Whether nothing is left open: it does not run, and nothing failed."""
         return not self.is_active and self._failure is None
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from geo.faults import of_spark, raised_inside
+from geo.faults import as_raised
 
 _POLL_S = 0.02
 _WAIT_S = 1.0
@@ -50,14 +50,12 @@ class BatchQuery:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the query, as it was raised in the batch or in a data source. None while it runs, if it ended well, and if it was
+        """What ended the query, as it was raised in the batch or in a task. None while it runs, if it ended well, and if it was
         stopped: what a stop raises inside the batch is no fault."""
         error: BaseException | None = self.query.exception()
         if error is None:
             return None
-        # What a data source raised in a process of Spark's comes as an error of Spark, also into the batch.
-        raised = self._failure or error
-        return (raised_inside(raised) if of_spark(raised) else None) or raised
+        return as_raised(self._failure or error)
 
     @property
     def ended_well(self) -> bool:

@@ -10,8 +10,16 @@ from geo.errors import UsageError
 AVAILABLE_NOW = "available-now"
 
 _INTERVAL = re.compile(r"(?:interval=)?\s*(\d+)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?)")
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
-_SECONDS = {"milliseconds": 0.001, "seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
+_MILLISECONDS = {
+    "ms": 1,
+    "millisecond": 1,
+    "s": 1_000,
+    "second": 1_000,
+    "m": 60_000,
+    "minute": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+}
 
 
 def parse_trigger(text: str) -> dict[str, Any]:
@@ -19,20 +27,20 @@ def parse_trigger(text: str) -> dict[str, Any]:
 
     Raises UsageError.
     """
-    if text == AVAILABLE_NOW:
-        return {"availableNow": True}
-    match = _INTERVAL.fullmatch(text.strip().lower())
-    if match is None:
-        raise UsageError(f"trigger {text!r} is neither 'available-now' nor an interval such as '1 second' or '500 ms'.")
-    unit = match[2]
-    name = _UNITS.get(unit, unit if unit.endswith("s") else unit + "s")
-    return {"processingTime": f"{int(match[1])} {name}"}
+    interval_ms = _interval_ms(text)
+    return {"availableNow": True} if interval_ms is None else {"processingTime": f"{interval_ms} milliseconds"}
 
 
 def interval_s(text: str) -> float | None:
-    """The same in seconds; None for `available-now`. Raises UsageError."""
-    options = parse_trigger(text)
+    """The interval in seconds; None for `available-now`. Raises UsageError."""
+    interval_ms = _interval_ms(text)
+    return None if interval_ms is None else interval_ms / 1000
+
+
+def _interval_ms(text: str) -> int | None:
     if text == AVAILABLE_NOW:
         return None
-    number, unit = options["processingTime"].split()
-    return int(number) * _SECONDS[unit if unit.endswith("s") else unit + "s"]
+    match = _INTERVAL.fullmatch(text.strip().lower())
+    if match is None:
+        raise UsageError(f"trigger {text!r} is neither 'available-now' nor an interval such as '1 second' or '500 ms'.")
+    return int(match[1]) * _MILLISECONDS[match[2] if match[2] in _MILLISECONDS else match[2].removesuffix("s")]

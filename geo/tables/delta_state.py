@@ -47,11 +47,12 @@ class DeltaState:
     """The newest version of a table, as its checksum has it. Partitions are dates."""
 
     version: int
+    table_id: str
     schema: pa.Schema
     """Its columns, in order, with the partition columns."""
     partition_by: tuple[str, ...]
     statistics_of: frozenset[str]
-    """The columns of which the log has statistics."""
+    """The columns of which this program gives the log statistics: those that the table names, none if it names none."""
     checkpoint_interval: int
     checksum: Mapping[str, Any]
 
@@ -59,7 +60,7 @@ class DeltaState:
 def newest_state(folder: Path) -> DeltaState | None:
     """The newest version of the table whose `_delta_log` is `folder`; None where that takes more than is known here, or cannot be told."""
     newest = newest_version(folder)
-    if newest is None:
+    if newest is None or "%" in str(folder):  # deltalake takes such a path for another one
         return None
     try:
         checksum = json.loads((folder / f"{newest:020}.crc").read_text(encoding="utf-8"))
@@ -76,7 +77,7 @@ def newest_state(folder: Path) -> DeltaState | None:
         statistics_of = frozenset(name.strip() for name in named.split(",")) - {""}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return DeltaState(newest, schema, partition_by, statistics_of, interval, checksum)
+    return DeltaState(newest, metadata["id"], schema, partition_by, statistics_of, interval, checksum)
 
 
 def _is_known(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> bool:

@@ -45,8 +45,7 @@ class Driver:
     @cached_property
     def commits_by_itself(self) -> bool:
         """Whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was configured."""
-        keys = ("spark.delta.logStore.file.impl", "spark.delta.logStore.class")
-        return not any(self.spark.conf.get(key, None) for key in keys)
+        return self.log_store("file") is None
 
 
 def _jvm_pid(spark: SparkSession) -> int:

@@ -1,5 +1,5 @@
-"""Small files of this program's own beside the tables: fences, and rows that were rejected. On a local disk by the operating system, elsewhere by Spark, which
-has the credentials and needs no JVM handle for it."""
+"""Small files of this program's own beside the tables: fences, notes of positions, and rows that were rejected. On a local disk by the
+operating system, elsewhere by Spark, which has the credentials and needs no JVM handle for it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class SmallFiles:
             return
         local.parent.mkdir(parents=True, exist_ok=True)
         new = local.with_name(f".{local.name}.new")
-        new.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        with open(new, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
         new.replace(local)
 
     def lines(self, path: str) -> list[str]:

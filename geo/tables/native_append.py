@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,9 @@ except ImportError:  # the code came as a zip
 
 log = logging.getLogger(__name__)
 
+_checkpoints_of_spark: set[str] = set()
+"""Ids of tables of which `deltalake` could not write a checkpoint."""
+
 _LISTED_FILES = 50
 """A checksum lists all files of a table that has so many at most; Spark would look for them otherwise, a second a commit."""
 
@@ -43,6 +46,9 @@ _GROUP_BYTES = 128 * 1024 * 1024
 
 _LONGEST_TEXT = 32
 """Statistics of longer texts are cut, in a way of their own; they are left out."""
+
+_DAYS = range((date(1000, 1, 1) - date(1970, 1, 1)).days, (date(9999, 12, 31) - date(1970, 1, 1)).days + 1)
+"""Since 1970: statistics of other times, which Python and Spark write otherwise, are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +82,15 @@ class Written:
     files: tuple[Added, ...]
     schema: pa.Schema
     partition_by: tuple[str, ...]
+    table_id: str
 
 
 def fits(state: DeltaState, rows: pa.Table) -> bool:
-    """Whether the rows have only columns of the table, each of its type, and a value wherever one is required."""
+    """Whether the rows have only columns of the table, each of its type, and a value wherever one is required or tells the partition."""
     there = {field.name: field for field in state.schema}
     if any(field.name not in there or field.type != there[field.name].type for field in rows.schema):
         return False
-    required = [field.name for field in state.schema if not field.nullable]
+    required = {field.name for field in state.schema if not field.nullable} | set(state.partition_by)
     return all(name in rows.column_names and not rows[name].null_count for name in required)
 
 
@@ -94,7 +101,7 @@ def is_due(state: DeltaState) -> bool:
 
 def is_for_spark(state: DeltaState) -> bool:
     """Whether the next commit is to write a checkpoint that is not written here."""
-    return DeltaTable is None and is_due(state)
+    return is_due(state) and (DeltaTable is None or state.table_id in _checkpoints_of_spark)
 
 
 def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
@@ -107,12 +114,14 @@ def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
     except BaseException:
         remove_files(table, files)
         raise
-    return Written(tuple(files), state.schema, state.partition_by)
+    return Written(tuple(files), state.schema, state.partition_by, state.table_id)
 
 
 def may_add(state: DeltaState, written: Written) -> bool:
-    """Whether the next commit may add the files here: the table still has their columns and partitions."""
-    same = state.partition_by == written.partition_by and set(written.schema) <= set(state.schema)
+    """Whether the next commit may add the files here: it is the same table and still has their columns and partitions."""
+    same = (state.table_id, state.partition_by) == (written.table_id, written.partition_by) and set(written.schema) <= set(
+        state.schema
+    )
     return same and not is_for_spark(state)
 
 
@@ -137,21 +146,26 @@ def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_m
         "txnId": transaction,
     }
     lines = [{"commitInfo": info}, *({"add": file.action} for file in added)]
-    new = folder / f".{version:020}.{transaction}.tmp"
+    commit, new = folder / f"{version:020}.json", folder / f".{version:020}.{transaction}.tmp"
     try:
         new.write_text("".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines), encoding="utf-8")
-        # Of a commit of this number that went with an older copy of the log: Hadoop would hold ours against it.
-        (folder / f".{version:020}.json.crc").unlink(missing_ok=True)
-        os.link(new, folder / f"{version:020}.json")
+        # Of a version of this number that went with an older copy of the log: Hadoop and Spark would hold ours against it.
+        for other in (f".{version:020}.json.crc", f".{version:020}.checkpoint.parquet.crc"):
+            (folder / other).unlink(missing_ok=True)
+        os.link(new, commit)
     except FileExistsError:
-        return False
+        # A network file system may ask again for a link that it made: then it is ours.
+        if not (commit.exists() and commit.samefile(new)):
+            return False
     finally:
         with suppress(OSError):
             new.unlink()
+    with suppress(OSError):
+        (folder / f"{version:020}.crc").unlink()
     reach(CrashPoint.APPEND_COMMITTED)
     _write_checksum(folder, version, {**_checksum_after(state.checksum, added), "txnId": transaction})
     if is_due(state):
-        _write_checkpoint(folder)
+        _write_checkpoint(folder, state.table_id)
     return True
 
 
@@ -211,7 +225,7 @@ def _statistics(rows: pa.Table, columns: Collection[str]) -> dict[str, Any]:
         if column.null_count == len(column) or not _has_order(column.type):
             continue
         ends = pc.min_max(column)
-        first, last = _told(ends["min"].as_py()), _told(ends["max"].as_py())
+        first, last = _statistic(ends["min"]), _statistic(ends["max"])
         if first is not None and last is not None:
             least[name], greatest[name] = first, last
     return {"numRecords": len(rows), "minValues": least, "maxValues": greatest, "nullCount": nulls}
@@ -221,8 +235,11 @@ def _has_order(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
-def _told(value: Any) -> Any:
+def _statistic(scalar: pa.Scalar) -> Any:
     """A value as statistics have it, times cut to milliseconds; None for one that they have otherwise."""
+    if pa.types.is_temporal(scalar.type) and pc.cast(scalar, pa.date32(), safe=False).cast(pa.int32()).as_py() not in _DAYS:
+        return None
+    value = scalar.as_py()
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03}Z"
     if isinstance(value, str):
@@ -266,11 +283,12 @@ def _write_checksum(folder: Path, version: int, checksum: Mapping[str, Any]) -> 
         new.replace(folder / f"{version:020}.crc")
 
 
-def _write_checkpoint(folder: Path) -> None:
-    """Write one of the newest version. What fails here is no fault of the commit; the next one is due as many commits later."""
+def _write_checkpoint(folder: Path, table_id: str) -> None:
+    """Write one of the newest version. What fails here is no fault of the commit; those of that table are Spark's from then on."""
     try:
         # Hadoop would hold the pointer to the newest checkpoint against the sum of the one before.
         (folder / "._last_checkpoint.crc").unlink(missing_ok=True)
         DeltaTable(folder.parent).create_checkpoint()
     except Exception as error:  # of deltalake, whatever it is
-        log.warning("%s: no checkpoint was written this time: %s", folder.parent, first_line(error))
+        _checkpoints_of_spark.add(table_id)
+        log.warning("%s: no checkpoint was written, Spark writes the next ones: %s", folder.parent, first_line(error))

@@ -30,7 +30,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
@@ -68,6 +68,9 @@ _CLAIM_TRIES = 20
 _RELEASED = {"state": "released", "sequence": 1}
 
 _RAISED = "GEO_FENCED"
+
+Rows: TypeAlias = DataFrame | pa.Table | Written
+"""What is appended: rows of Spark's, rows that are at hand, or files that were written beside the table and not committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +142,17 @@ class Ownership:
         self.refuse_if_replaced()
         raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
 
-    def append(self, table: Table, rows: DataFrame | pa.Table | Written, user_metadata: str | None = None) -> None:
-        """Append in one commit, if and only if this claim still owns its runners: rows of Spark's, rows that are at hand, or files that were
-        written, the last two without Spark where that can be.
+    def append(self, table: Table, rows: Rows, user_metadata: str | None = None) -> None:
+        """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that can be.
 
         Raises FencedError if another runner took over; then nothing was written.
         """
         if isinstance(rows, Written):
             if not table.commit_here(rows, user_metadata, self.refuse_if_lost):
-                self._append(table, table.read_written(rows), user_metadata)
-                table.remove_written(rows)
+                try:
+                    self._append(table, table.read_written(rows), user_metadata)
+                finally:
+                    table.remove_written(rows)
         elif isinstance(rows, pa.Table):
             if not table.append_here(rows, user_metadata, self.refuse_if_lost):
                 self._append(table, table.spark.createDataFrame(rows).coalesce(1), user_metadata)

@@ -52,7 +52,7 @@ def planned_end(spark: SparkSession, checkpoint: str, batch: int) -> int:
 
 
 def forget(checkpoint: str) -> None:
-    """Remove a checkpoint that nobody needs any more. Where that cannot be done from here it stays, a few kilobytes."""
+    """Remove a checkpoint that nobody needs any more. Where that cannot be done from here it stays."""
     try:
         system, folder = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else (fs.LocalFileSystem(), checkpoint)
         system.delete_dir(folder)

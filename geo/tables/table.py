@@ -306,7 +306,10 @@ class Table:
     # -- what is ours --------------------------------------------------------------------------------------------
 
     def create(self, schema: TableSchema, extra: Iterable[StructField] = ()) -> None:
-        """Create the table if it is missing; `extra` are a typed topic's own columns. Idempotent."""
+        """Create the table if it is missing; `extra` are a typed topic's own columns. Idempotent.
+
+        Raises RetryableError where something else than a Delta table is in the way, of which Delta says nothing.
+        """
         # By SQL: Delta's own builder takes no name with a catalog in it, and is a hundred calls into the JVM.
         columns = [
             f"{identifier(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'} COMMENT {literal(c.comment)}"
@@ -318,6 +321,8 @@ class Table:
             self.spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
             )
+        if not self.exists():
+            raise RetryableError(f"{self}: was not created, since something that is no Delta table is there. Move it away.")
 
     def find(self, schema: TableSchema) -> StructType | None:
         """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table.

@@ -206,3 +206,14 @@ def test_the_end_of_a_process_waits_a_while_and_no_longer() -> None:
     finally:
         hangs.set()
         del housekeeping._tidying["a place"]
+
+
+def test_rows_that_a_killed_publisher_held_go_when_they_are_old(tables: ClusterTables) -> None:
+    folder = Path(tables.checkpoint("held", "a/b/c", "p", "5f"))
+    folder.mkdir(parents=True)
+    (folder / "1.arrow").write_text("rows")
+    housekeeping.remove_held(tables, 3600.0)
+    assert (folder / "1.arrow").exists(), "a publisher may be writing it"
+    housekeeping.remove_held(tables, -1.0)
+    assert not folder.exists()
+    housekeeping.remove_held(tables, -1.0)

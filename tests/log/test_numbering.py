@@ -138,8 +138,8 @@ def test_a_row_below_the_end_of_its_source_is_published_however_long_the_name(sp
     """Spark's parser of JSON takes no long names, and what it cannot parse would be no end."""
     name = '"' + "ü" * length
     rows = spark.createDataFrame([(name, 4), (name, 5), (name, None), ("other", 1)], "gate STRING, number BIGINT")
-    identity = by_columns("gate", "number", mark="m")
-    ends = {name: SourceEnd(identity.encode(["4"]), 5, 0), "another": SourceEnd(identity.encode(["9"]), 10, 0)}
+    identity = by_columns("gate", "number", {name: "m"})
+    ends = {name: SourceEnd(identity.encode(name, ["4"]), 5, 0), "another": SourceEnd(identity.encode("another", ["9"]), 10, 0)}
     marked = identity.mark_published(spark, identity.tag(rows, rows.schema), ends)
     found = {(row["gate"] == name, row["number"]): row["_geo_published"] for row in marked.collect()}
     assert found == {(True, 4): True, (True, 5): False, (True, None): True, (False, 1): False}

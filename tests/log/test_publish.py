@@ -17,6 +17,8 @@ from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, Unsaf
 from geo.log.publish import publish, publish_json_lines
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published, Publisher
+from geo.log.source_batch import Position
+from geo.log.sources import jsonl
 from geo.names import Topic
 from geo.tables import small_batch
 from tests.world import TOPIC, World
@@ -165,10 +167,12 @@ def test_heavy_rows_are_left_to_spark(world: World) -> None:
 # -- JSON lines ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
-def test_bad_lines_are_listed_and_the_others_are_published(world: World, *, by_spark: bool) -> None:
-    if by_spark:
+@pytest.mark.parametrize("way", ["here", "by tasks", "by Spark"])
+def test_bad_lines_are_listed_and_the_others_are_published(world: World, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    if way == "by Spark":
         world.leave_to_spark("eu")
+    if way == "by tasks":
+        monkeypatch.setattr(jsonl, "FEW_BYTES", -1)
     path = world.folder / "in.jsonl"
     path.write_text('{"key": "a"}\n{broken\n{"key": "b", "replicate_to": ["mars"]}\n\n{"key": "c", "payload": "x"}\n')
 
@@ -191,31 +195,76 @@ def test_bad_lines_are_listed_and_the_others_are_published(world: World, *, by_s
     assert _ledgers(world) == [(None, 0, 2, 3)]
 
 
-def test_a_position_that_is_lost_or_of_another_time_repeats_and_skips_nothing(world: World) -> None:
+def _lines(world: World, path: Path) -> Published:
+    stream = publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster="eu")
+    stream.await_termination()
+    return stream.published
+
+
+def test_a_note_that_is_lost_or_of_another_time_repeats_and_skips_nothing(world: World) -> None:
     path = world.folder / "in.jsonl"
-    path.write_text('{"key": "a"}\n{"key": "b"}\n')
-    (checkpoints,) = [Path(world.config.cluster("eu").checkpoints)]
-
-    def published() -> Published:
-        stream = publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster="eu")
-        stream.await_termination()
-        return stream.published
-
-    assert published().rows == 2
+    path.write_text('{"key": "a"}\n')
+    assert _lines(world, path) == Published(rows=1, commits=1)
+    checkpoints = Path(world.config.cluster("eu").checkpoints)
+    assert list(checkpoints.rglob("position.json")) == [], "what is published says where reading goes on"
+    path.write_text('{"key": "a"}\n\n')
+    assert _lines(world, path) == Published()
     (note,) = checkpoints.rglob("position.json")
     before = note.read_text()
     for lost in (None, "", "{", '{"position": 3}', "[]"):
         note.unlink() if lost is None else note.write_text(lost)
-        assert published() == Published(already_published=2), "read again, and known"
-    path.write_text('{"key": "a"}\n{"key": "b"}\n{"key": "c"}\n')
-    assert published().rows == 1
+        assert _lines(world, path) == Published(), "read again behind what is published"
+    path.write_text('{"key": "a"}\n\n{"key": "b"}\n')
+    assert _lines(world, path).rows == 1
     note.write_text(before)  # an older one
-    assert published() == Published(already_published=3)
-    ahead = json.loads(note.read_text())
-    note.write_text(json.dumps({**ahead, "ends": {str(path): '["9"]'}}))  # of a log that was put back since
-    path.write_text('{"key": "a"}\n{"key": "b"}\n{"key": "c"}\n{"key": "d"}\n')
-    assert published() == Published(rows=1, already_published=3, commits=1)
-    assert sorted(row["key"] for row in world.log("eu").read().collect()) == ["a", "b", "c", "d"]
+    assert _lines(world, path) == Published()
+    assert sorted(row["key"] for row in world.log("eu").read().collect()) == ["a", "b"]
+
+
+def test_a_file_that_is_replaced_after_a_crash_is_found_out(world: World) -> None:
+    """Killed after the commit, before anything is noted of it: what is published says itself what was read."""
+    path = world.folder / "in.jsonl"
+    path.write_text('{"key": "old0"}\n{"key": "old1"}\n{"key": "old2"}\n')
+    crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise:1")
+    with pytest.raises(InjectedCrash):
+        _lines(world, path)
+    crash.arm(None)
+    path.write_text("".join(f'{{"key": "new{number}"}}\n' for number in range(5)))
+    for _ in range(2):
+        with pytest.raises(SourceChangedError, match="was changed below line 4"):
+            _lines(world, path)
+    path.write_text('{"key": "old0"}\n{"key": "old1"}\n{"key": "old2"}\n{"key": "old3"}\n')
+    assert _lines(world, path) == Published(rows=1, commits=1)
+    assert sorted(row["key"] for row in world.log("eu").read().collect()) == ["old0", "old1", "old2", "old3"]
+
+
+def test_lines_and_frames_of_one_producer_are_no_matter_to_each_other(world: World) -> None:
+    by_time = world.rows(0, 3).withColumn("at", F.expr("timestamp_seconds(number)")).drop("number")
+    assert _publish(world, by_time, order_by="at").rows == 3
+    path = world.folder / "in.jsonl"
+    path.write_text('{"key": "a"}\n')
+    assert _lines(world, path).rows == 1
+
+
+@pytest.mark.parametrize("few_bytes", [jsonl.FEW_BYTES, -1])
+def test_what_a_task_raises_arrives_as_it_was_raised(world: World, monkeypatch: pytest.MonkeyPatch, few_bytes: int) -> None:
+    """A file that is cut after the batch was planned, read by this process and by a task."""
+    monkeypatch.setattr(jsonl, "FEW_BYTES", few_bytes)
+    path = world.folder / "in.jsonl"
+    path.write_text('{"key": "a"}\n' * 3)
+    spans = jsonl.JsonLinesReader.spans
+
+    def cut(reader: jsonl.JsonLinesReader, start: Position, end: Position) -> list[jsonl.FileSpan]:
+        found = spans(reader, start, end)
+        path.write_text("")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(jsonl.JsonLinesReader, "spans", cut)
+        with pytest.raises(SourceChangedError, match="ends at byte 0, it was 39 bytes long"):
+            _lines(world, path)
+    path.write_text('{"key": "a"}\n' * 3)
+    assert _lines(world, path).rows == 3
 
 
 def test_a_crash_between_many_sources_leaves_nothing_out(world: World) -> None:

@@ -72,7 +72,7 @@ def test_arrow_says_of_every_row_what_spark_says(spark: SparkSession) -> None:
     rows = [*_generated(), *_at_the_limits()]
     listed = [{n: list(v.items()) if isinstance(v, dict) else v for n, v in row.items()} for row in rows]
     given = pa.RecordBatch.from_pylist(listed, BLOCK)
-    tagging = Tagging(FILE, LINE, COLUMNS, ENDS, "eu", ROUTES)
+    tagging = Tagging(FILE, LINE, COLUMNS, ENDS, ROUTES)
     blocks = [tagging.tagged(given.slice(at, 37)) for at in range(0, len(rows), 37)]  # slices, as blocks are sometimes
     ours = pa.Table.from_batches(blocks).to_pylist()
 
@@ -81,7 +81,7 @@ def test_arrow_says_of_every_row_what_spark_says(spark: SparkSession) -> None:
     ready = frame.withColumns({name: F.expr(sql) for name, sql in prepared(frame.schema, log, "eu").items()})
     refused = row_error(frame.columns, ROUTES)
     identity = by_columns(FILE, LINE)
-    ends = {name: SourceEnd(identity.encode([str(end)]), 1) for name, end in ENDS.items()}
+    ends = {name: SourceEnd(identity.encode(name, [str(end)]), 1) for name, end in ENDS.items()}
     tagged = identity.tag(ready.withColumn(ERROR, F.expr(f"coalesce({ERROR}, {refused})")), log)
     found = identity.mark_published(spark, tagged, ends).orderBy("_n").toArrow().to_pylist()
 
@@ -102,7 +102,7 @@ def test_arrow_says_of_every_row_what_spark_says(spark: SparkSession) -> None:
 
 def test_rows_for_all_clusters_are_tagged_without_looking_at_each() -> None:
     rows = [_row(**{LINE: number, "key": f"k{number}"}) for number in range(5)]
-    tagged = Tagging(FILE, LINE, COLUMNS, {"a": 2}, "eu", ROUTES).tagged(pa.RecordBatch.from_pylist(rows, BLOCK))
+    tagged = Tagging(FILE, LINE, COLUMNS, {"a": 2}, ROUTES).tagged(pa.RecordBatch.from_pylist(rows, BLOCK))
     assert tagged[PUBLISHED].to_pylist() == [True, True, True, False, False]
     assert tagged[ERROR].null_count == 5
     assert len(set(tagged[KEY].to_pylist())) == 1

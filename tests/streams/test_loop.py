@@ -5,10 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import pytest
-
 from geo.streams.loop import BatchLoop
-from geo.streams.trigger import interval_s
 
 
 def _steps(*answers: bool | BaseException) -> tuple[Callable[[], bool], list[int]]:
@@ -63,9 +60,11 @@ def test_a_stop_waits_for_the_batch_and_not_for_the_interval() -> None:
     assert (done, loop.is_active, loop.ended_well) == ([1], False, True)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("available-now", None), ("500 ms", 0.5), ("1 second", 1.0), ("interval=5s", 5.0), ("2 m", 120.0), ("1 hour", 3600.0)],
-)
-def test_an_interval_in_seconds(text: str, seconds: float | None) -> None:
-    assert interval_s(text) == seconds
+def test_what_its_end_raises_is_kept_too() -> None:
+    def close() -> None:
+        raise ValueError("not closed")
+
+    step, _ = _steps(False)
+    loop = BatchLoop("x", step, close, every_s=None)
+    assert loop.wait(10)
+    assert (str(loop.error), loop.ended_well, loop.in_batch) == ("not closed", False, False)

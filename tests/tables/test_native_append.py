@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from bisect import bisect_right
@@ -21,16 +22,19 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from geo import crash
+from geo.config.model import Cluster
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import FencedError
 from geo.tables import native_append
 from geo.tables.arrow_rows import rows_table
+from geo.tables.cluster import connect
 from geo.tables.commits import Kind
 from geo.tables.delta_log import read_folder, remove_below
 from geo.tables.delta_state import newest_state
 from geo.tables.driver import Driver
-from geo.tables.native_append import Added, commit_files
+from geo.tables.native_append import Added, commit_files, write_files
 from geo.tables.native_rows import MOST_ROWS
+from geo.tables.ownership import Runner, claim, release
 from geo.tables.table import Table
 from schemas import TOPIC_LOG
 
@@ -279,7 +283,7 @@ import sys
 from pathlib import Path
 from geo.tables.delta_log import read_folder, remove_below
 from geo.tables.delta_state import newest_state
-from geo.tables.native_append import Added, commit_files
+from geo.tables.native_append import Added, commit_files, write_files
 folder, name = Path(sys.argv[1]), sys.argv[2]
 for number in range(60):
     added = [Added(f"{name}-{number}.parquet", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")]
@@ -358,3 +362,96 @@ def test_a_disk_that_takes_nothing_is_told_by_spark_and_leaves_nothing(log: Tabl
         place.chmod(0o500)
         rows = _rows(1, 2)
     _is_left(log, rows)
+
+
+_YEARS = (1, 999, 1000, 1969, 9999, 10_000, 55_000)
+
+
+def test_times_of_any_year_are_appended_and_found_again(spark: SparkSession, log: Table) -> None:
+    """Python has no year 10,000 and Spark does; a statistic that one of them writes otherwise would hide rows."""
+    at = [f"timestamp_micros(unix_micros(make_timestamp({year}, 6, 1, 0, 0, 0, 'UTC')))" for year in _YEARS]
+    rows = spark.sql(f"SELECT explode(array({', '.join(at)})) AS event_time").toArrow()
+    for number in range(len(_YEARS)):
+        given = _rows(number, number + 1).drop_columns(["event_time"])
+        assert log.append_here(given.append_column("event_time", rows["event_time"].slice(number, 1).combine_chunks()))
+    for sql in at:
+        assert log.read().where(f"event_time = {sql}").count() == 1
+    assert log.read().where(f"event_time >= {at[5]}").count() == 2
+
+
+def test_a_link_that_was_made_and_told_as_there_is_ours(log: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a network file system may: it asks again for what it did, and says that it is there."""
+    link = os.link
+
+    def twice(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", twice)
+        assert log.append_here(_rows(0, 2))
+    assert log.latest_version() == 1
+    assert _checksum(log, 1)["numFiles"] == 1
+    assert log.read().count() == 2
+
+
+def test_files_of_a_table_that_was_made_anew_meanwhile_are_not_added(log: Table) -> None:
+    state = log.own_state()
+    assert state is not None
+    written = write_files(Path(log.name), state, _rows(0, 1))
+    shutil.rmtree(log.name)
+    log.create(TOPIC_LOG)
+    assert not log.commit_here(written)
+    assert log.latest_version() == 0
+
+
+def test_a_path_that_is_taken_for_another_one_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(Driver.of(spark), str(tmp_path / "a%20b"), by_path=True, lock=None)
+    table.create(TOPIC_LOG)
+    _is_left(table, _rows(0, 1))
+
+
+def test_checkpoints_that_cannot_be_written_are_left_to_spark(log: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unable:
+        def __init__(self, folder: Path) -> None:
+            raise OSError(f"{folder}: no")
+
+    monkeypatch.setattr(native_append, "DeltaTable", Unable)
+    log.set_property("delta.checkpointInterval", "3")
+    for number in range(8):
+        log.append_rows(_rows(number, number + 1))
+    assert log.log_folder is not None
+    found = [path.name[18:20] for path in sorted(log.log_folder.glob("*.checkpoint.parquet"))]
+    assert found == ["06", "09"], "after the first that was due"
+    assert log.read().count() == 8
+
+
+def test_where_a_log_store_is_configured_commits_are_left_to_it(spark: SparkSession, log: Table) -> None:
+    asked = []
+
+    class Configured(Driver):
+        def log_store(self, scheme: str) -> str | None:
+            asked.append(scheme)
+            return "a.b.C"
+
+    configured = Table(Configured(lambda: spark), log.name, by_path=True, lock=None)
+    _is_left(configured, _rows(0, 1))
+    assert asked == ["file"]
+
+
+def test_rows_that_were_written_are_committed_by_spark_where_that_is_due(log: Table, tmp_path: Path, spark: SparkSession) -> None:
+    """The version before has lost its checksum between the two; nothing is left beside the log."""
+    tables = connect(spark, Cluster("eu", root=str(tmp_path / "eu")))
+    (ownership,) = claim(tables, [[Runner("p", "p", "p")]])
+    try:
+        state = log.own_state()
+        assert state is not None
+        written = write_files(Path(log.name), state, _rows(0, 3))
+        assert log.log_folder is not None
+        (log.log_folder / f"{0:020}.crc").unlink()
+        ownership.append(log, written, "record")
+        assert sorted(row["entry_id"] for row in log.read().collect()) == [0, 1, 2]
+        assert not any((Path(log.name) / file.path).exists() for file in written.files)
+        assert [commit.user_metadata for commit in log.commits(1, 1)] == ["record"]
+    finally:
+        release([ownership])

@@ -159,7 +159,10 @@ def _time(value: Any) -> datetime | None:
         time = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except (ValueError, AttributeError):
         raise ValueError("event_time must be ISO 8601, such as 2013-01-01T05:15:00Z") from None
-    return time.replace(tzinfo=time.tzinfo or timezone.utc)
+    try:
+        return time.replace(tzinfo=time.tzinfo or timezone.utc).astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError("event_time must lie in the years 1 to 9999, as UTC") from None
 
 
 _FIELDS: dict[str, Callable[[str, Any], object]] = {

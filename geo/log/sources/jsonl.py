@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from geo.errors import SourceChangedError, UsageError
+from geo.log.admission import ERROR
+from geo.log.ledgers import SourceEnd
+from geo.log.source_batch import Place, Position
 from geo.log.sources.json_line import MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
 
 log = logging.getLogger(__name__)
@@ -39,8 +42,9 @@ _ENDINGS = (".jsonl", ".json", ".ndjson")
 FEW_BYTES = 1024 * 1024
 """A batch of up to so many bytes is read by the process that plans it: a task costs more than it saves."""
 
+_MARK = re.compile(r"(\d+):(\d+):([0-9a-f]*)")
 _PLACE = ((FILE, pa.string()), (LINE, pa.int64()))
-BLOCK = pa.schema([*_PLACE, *((f"_geo_{field.name}" if field.name == "error" else field.name, field.type) for field in MESSAGE)])
+BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, field.type) for field in MESSAGE)])
 
 
 def open_path(path: str) -> tuple[fs.FileSystem, str]:
@@ -76,11 +80,9 @@ class FileSpan:
 
 
 class JsonLinesReader:
-    """Reads a file or a directory. A position is `{file: [bytes, lines, fingerprint]}`. A fingerprint of what lies just before it tells a
+    """Reads a file or a directory. The place in a file is `[bytes, lines, fingerprint]`. A fingerprint of what lies just before it tells a
     file that was replaced from one that grew. A last line without its newline is waited for; in a run that ends (`end_here`) it is
     taken if it is a whole message, and else left for a later run. May be sent to another process."""
-
-    blocks = BLOCK
 
     def __init__(self, path: str, batch_bytes: int, span_bytes: int) -> None:
         self._path, self._batch_bytes, self._span_bytes = path, batch_bytes, span_bytes
@@ -88,15 +90,24 @@ class JsonLinesReader:
         self._left: set[str] = set()
         """Files of which it was said that their last line is left for later."""
 
-    def begin(self, noted: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The position at which to begin: the one that was noted last."""
-        return noted or {}
+    def place_of(self, source: str, end: SourceEnd) -> Place | None:
+        """Where a file goes on that is published up to `end`; None if the end does not say."""
+        found = _MARK.fullmatch(end.parts[-1])
+        return None if found is None else [int(found[1]), int(found[2]), found[3]]
+
+    def mark_of(self, place: Place) -> str:
+        """The place as text."""
+        return ":".join(map(str, place))
+
+    def begin(self, known: Position) -> Position:
+        """The position at which to begin."""
+        return known
 
     def end_here(self) -> None:
         """Read no further than what is there now."""
         self._end = list_files(*open_path(self._path))
 
-    def next(self, start: dict[str, Any]) -> dict[str, Any]:
+    def next(self, start: Position) -> Position:
         """The position up to which the next batch is read. Raises SourceChangedError for a file that was changed below `start`."""
         system, path = open_path(self._path)
         end, left = dict(start), self._batch_bytes
@@ -140,7 +151,7 @@ class JsonLinesReader:
             return False
         return True
 
-    def spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[FileSpan]:
+    def spans(self, start: Position, end: Position) -> list[FileSpan]:
         """What is read between two positions."""
         spans: list[FileSpan] = []
         for file, (stop, _, _) in sorted(end.items()):

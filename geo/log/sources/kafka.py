@@ -1,8 +1,8 @@
 """A Kafka topic as a source, on kafka-python: what there is to read, and reading it, in any process.
 
-A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its
-own; what is published of it says where to go on. Offsets that are gone, a topic that was made anew and partitions that vanished stop the stream with the range; a
-broker that is away is waited for. Only committed records are read (`read_committed`).
+A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its own; what is
+published of it says where to go on. Offsets that are gone, a topic that was made anew and partitions that vanished stop the stream with
+the range; a broker that is away is waited for. Only committed records are read (`read_committed`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,22 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError, UnsupportedCodecError
+from kafka.errors import (
+    KafkaError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCodecError,
+)
 
 from geo.errors import RetryableError, SourceChangedError, UsageError
+from geo.log.ledgers import SourceEnd
+from geo.log.source_batch import Place, Position
 
 log = logging.getLogger(__name__)
 
 NATIVE_PARTS = "pip install 'delta-geo[kafka]' brings checksums and codecs as native code"
-SOURCE, OFFSET = "_geo_kafka_partition", "_geo_kafka_offset"
+PARTITION, RECORD_OFFSET = "_geo_kafka_partition", "_geo_kafka_offset"
 """Columns of a record's coordinates."""
 
 BATCH_ROWS = 200_000
@@ -39,10 +47,15 @@ FEW = 2_000
 """A batch of up to so many offsets is read by the process that plans it: a task costs more than it saves."""
 
 _ROWS_PER_BLOCK = 5_000
+
+_MAX_TIME_MS = 253_402_300_799_999
+"""The end of the year 9999. A producer that gives microseconds for milliseconds has later times; such a time becomes the property
+`kafka.timestamp`, as it was given."""
+
 BLOCK = pa.schema(
     [
-        (SOURCE, pa.string()),
-        (OFFSET, pa.int64()),
+        (PARTITION, pa.string()),
+        (RECORD_OFFSET, pa.int64()),
         ("key", pa.string()),
         ("payload", pa.binary()),
         ("properties", pa.map_(pa.string(), pa.string())),
@@ -54,7 +67,7 @@ T = TypeVar("T")
 
 
 class _Clients(threading.local):
-    """Of this thread: they are not for several. A new one takes 145 to 255 ms, which at a commit a second is a quarter of the time."""
+    """Kafka clients of one thread: they are not thread-safe. A new one takes 145 to 255 ms, so they are kept."""
 
     def __init__(self) -> None:
         self.consumers: dict[str, KafkaConsumer] = {}
@@ -69,12 +82,6 @@ def source_name(topic: str, partition: int) -> str:
     return f"kafka:{topic}:{partition}"
 
 
-def next_offsets(topic: str, ends: Mapping[str, int]) -> dict[str, int]:
-    """Next offset to read per partition of `topic`, given the last published offset per `source_name`."""
-    prefix = source_name(topic, 0)[:-1]
-    return {name.removeprefix(prefix): end + 1 for name, end in ends.items() if name.startswith(prefix)}
-
-
 def topic_id(settings: Mapping[str, Any], topic: str) -> str:
     """The id that a Kafka topic has now, asked from this process. Errors as `KafkaReader.topic_id`."""
     try:
@@ -83,11 +90,10 @@ def topic_id(settings: Mapping[str, Any], topic: str) -> str:
         _forget(settings)
 
 
-def refuse_other_topic(topic: str, topic_id: str, recorded_ids: Mapping[str, str]) -> None:
-    """Raises SourceChangedError if a partition of `topic` was published, by `source_name`, of a topic with another id."""
-    prefix = source_name(topic, 0)[:-1]
-    for name, before in sorted(recorded_ids.items()):
-        if name.startswith(prefix) and before and topic_id and before != topic_id:
+def refuse_other_topic(topic: str, topic_id: str, known: Position) -> None:
+    """Raises SourceChangedError if a place is known of a partition of a topic with another id."""
+    for _, before in known.values():
+        if before and topic_id and before != topic_id:
             raise SourceChangedError(f"{_not_the_one(topic, f'its id is {topic_id}, it was {before}')}")
 
 
@@ -108,13 +114,8 @@ class Span:
 
 
 class KafkaReader:
-    """Reads one topic. A position is `{"topic_id": …, "next": {partition: next offset to read}}`.
-
-    `published` are the offsets to begin with, by partition, of the topic with the id `topic_id`; `begin` is where the others begin, if it
-    was not `noted` before. May be sent to another process.
-    """
-
-    blocks = BLOCK
+    """Reads one topic. The place of a partition is `[next offset to read, id of the topic]`. `begin` is where partitions begin at the first
+    start. May be sent to another process."""
 
     def __init__(
         self,
@@ -122,73 +123,92 @@ class KafkaReader:
         topic: str,
         *,
         begin: str = "earliest",
-        published: Mapping[str, int] | None = None,
         batch_rows: int = BATCH_ROWS,
         accept_lost: bool = False,
-        topic_id: str = "",
     ) -> None:
-        self._settings, self._topic, self._begin, self._published = dict(settings), topic, begin, dict(published or {})
-        self._expected_id = topic_id
+        self._settings, self._topic, self._begin = dict(settings), topic, begin
         self._batch_rows, self._accept_lost = batch_rows, accept_lost
         self._end: dict[int, int] | None = None
 
-    def begin(self, noted: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The position at which to begin. `noted`: the one of the first start, which counts where nothing was published since."""
+    def place_of(self, source: str, end: SourceEnd) -> Place | None:
+        """Where a partition goes on that is published up to `end`; None of another topic's."""
+        if not source.startswith(source_name(self._topic, 0)[:-1]):
+            return None
+        offset, *more = end.parts
+        return [int(offset) + 1, *(more or [""])]
+
+    def mark_of(self, place: Place) -> str:
+        """The topic's id."""
+        return str(place[1])
+
+    def begin(self, known: Position) -> Position:
+        """The position at which to begin. Raises SourceChangedError if places are known of another topic."""
         begins, ends = self._bounds()
-        first = ends if self._begin == "latest" else begins
         topic_id = self.topic_id()
-        refuse_other_topic(self._topic, topic_id, {source_name(self._topic, 0): self._expected_id})
-        before = noted["next"] if noted and noted["topic_id"] == topic_id else {}
-        # A partition that came later begins with its first record, whatever the others began with.
-        where = {p: before.get(str(p), first[p] if not before else begins[p]) for p in first}
-        return {"topic_id": topic_id, "next": {str(p): self._published.get(str(p), where[p]) for p in sorted(where)}}
+        refuse_other_topic(self._topic, topic_id, known)
+        # At a later start a partition of which nothing is known came later, or its note is lost: it begins with its first record, whatever
+        # the others began with.
+        first = ends if self._begin == "latest" and not known else begins
+        names = {source_name(self._topic, p): offset for p, offset in sorted(first.items())}
+        if self._begin == "latest" and (more := [name for name in names if known and name not in known]):
+            log.warning(
+                "Kafka topic %s: read from the first offset, since nothing is known of it: %s", self._topic, ", ".join(more)
+            )
+        return {name: [known[name][0] if name in known else offset, topic_id] for name, offset in names.items()}
 
     def end_here(self) -> None:
         """Read no further than what is there now."""
         self._end = self._bounds()[1]
 
-    def next(self, start: dict[str, Any]) -> dict[str, Any]:
+    def next(self, start: Position) -> Position:
         """The position up to which the next batch is read. Raises SourceChangedError if offsets from `start` on are gone."""
         begins, ends = self._bounds()
-        self._check(start, begins, ends)
+        topic_id = self._check(start, begins, ends)
         until = self._end if self._end is not None else ends
-        begun = {p: max(start["next"].get(str(p), begins[p]), begins[p]) for p in sorted(ends)}
+        known = self._offsets(start)
+        begun = {p: max(known.get(p, begins[p]), begins[p]) for p in sorted(ends)}
         left = {p: max(0, until.get(p, 0) - begun[p]) for p in begun}
         share = _shares(left, self._batch_rows)
-        return {"topic_id": start["topic_id"], "next": {str(p): begun[p] + share[p] for p in begun}}
+        return {source_name(self._topic, p): [begun[p] + share[p], topic_id] for p in begun}
 
-    def spans(self, start: dict[str, Any], end: dict[str, Any]) -> list[Span]:
-        """What is read between two positions."""
-        begins = self._bounds()[0] if self._accept_lost or end["next"].keys() - start["next"].keys() else {}
+    def spans(self, start: Position, end: Position) -> list[Span]:
+        """What is read between two positions. A partition that came between is read from its first offset."""
+        known, begins = self._offsets(start), self._bounds()[0] if self._accept_lost or end.keys() - start.keys() else {}
         spans = []
-        for name, stop in sorted(end["next"].items(), key=lambda item: int(item[0])):
-            partition = int(name)
-            first = max(start["next"].get(name, 0), begins.get(partition, 0))
+        for partition, stop in sorted(self._offsets(end).items()):
+            first = known.get(partition, begins.get(partition, 0))
+            if self._accept_lost:
+                first = max(first, begins.get(partition, 0))
             if stop > first:
                 spans.append(Span(partition, first, stop))
         return spans
+
+    def _offsets(self, position: Position) -> dict[int, int]:
+        """The next offset of each partition."""
+        return {int(name.rpartition(":")[2]): offset for name, (offset, _) in position.items()}
 
     def are_few(self, spans: Sequence[Span]) -> bool:
         """Whether the process that planned them reads them itself."""
         return sum(span.end - span.first for span in spans) <= FEW
 
-    def read(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """The records, in order, as BLOCK. Raises SourceChangedError, UsageError for a codec that is not there, RetryableError."""
-        yield from self._read(span.partition, span.first, span.end)
-
     def close(self) -> None:
         """Close the clients of this thread."""
         _forget(self._settings)
 
-    def _read(self, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """The records, in order, as BLOCK. Raises SourceChangedError, UsageError for a codec that is not there, RetryableError."""
+        partition, end = span.partition, span.end
         consumer, where = self._consumer(), TopicPartition(self._topic, partition)
         consumer.assign([where])
-        consumer.seek(where, first)
+        consumer.seek(where, span.first)
         progressed, warned = time.monotonic(), 0.0
         # A record below `end` may be missing for good: compacted, or the marker of a transaction. The position passes it.
-        while (position := consumer.position(where)) < end:
+        while True:
             try:
+                if (position := consumer.position(where)) >= end:
+                    return
                 records = consumer.poll(timeout_ms=1000, max_records=_ROWS_PER_BLOCK).get(where, [])
+                after = consumer.position(where)
             except OffsetOutOfRangeError:
                 raise SourceChangedError(
                     f"Kafka topic {self._topic}, partition {partition}: offset {position} was deleted while the batch was read. "
@@ -198,10 +218,17 @@ class KafkaReader:
                 raise UsageError(
                     f"Kafka topic {self._topic}, partition {partition}: {error}. {NATIVE_PARTS}, on the driver and the workers."
                 ) from None
+            except LogTruncationError as error:
+                raise SourceChangedError(f"{_not_the_one(self._topic, f'partition {partition}: {error}')}") from None
+            except KafkaError as error:
+                _forget(self._settings)
+                raise RetryableError(
+                    f"Kafka topic {self._topic}, partition {partition}: {type(error).__name__}: {error}"
+                ) from None
             if rows := [record for record in records if record.offset < end]:
                 yield _block(rows)
             waited = time.monotonic() - progressed
-            if consumer.position(where) > position:
+            if after > position:
                 progressed, warned = time.monotonic(), 0.0
             elif waited > WAIT_S:
                 raise RetryableError(
@@ -276,13 +303,13 @@ class KafkaReader:
             )
         return consumers[key]
 
-    def _check(self, start: dict[str, Any], begins: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Raises SourceChangedError if offsets from `start` on are gone, with the ranges and what to do."""
-        known = {int(partition): offset for partition, offset in start["next"].items()}
+    def _check(self, start: Position, begins: Mapping[int, int], ends: Mapping[int, int]) -> str:
+        """The topic's id. Raises SourceChangedError if offsets from `start` on are gone, with the ranges and what to do."""
+        known, topic_id = self._offsets(start), next((str(before) for _, before in start.values()), "")
         gone = [f"partition {p}: the whole partition, read up to {o}" for p, o in sorted(known.items()) if p not in ends]
         gone += [f"partition {p}: ends at {ends[p]}, read up to {o}" for p, o in sorted(known.items()) if o > ends.get(p, o)]
-        if gone or (start["topic_id"] and (now := self.topic_id()) and now != start["topic_id"]):
-            what = "; ".join(gone) or f"its id is {now}, it was {start['topic_id']}"
+        if gone or (topic_id and (now := self.topic_id()) and now != topic_id):
+            what = "; ".join(gone) or f"its id is {now}, it was {topic_id}"
             raise SourceChangedError(_not_the_one(self._topic, what))
         lost = [f"partition {p}: {o} to {begins[p] - 1}" for p, o in sorted(known.items()) if begins.get(p, 0) > o]
         if lost and not self._accept_lost:
@@ -292,6 +319,7 @@ class KafkaReader:
             )
         if lost:
             log.warning("Kafka topic %s: offsets are gone and were accepted as lost: %s", self._topic, "; ".join(lost))
+        return topic_id
 
 
 def _shares(left: Mapping[int, int], total: int) -> dict[int, int]:
@@ -314,6 +342,8 @@ def _block(records: Sequence[Any]) -> pa.RecordBatch:
         keys.append(key)
         if record.headers:
             more |= _headers(record.headers)
+        if record.timestamp > _MAX_TIME_MS:
+            more["kafka.timestamp"] = str(record.timestamp)
         if more:
             names += more.keys()
             values += more.values()
@@ -326,7 +356,7 @@ def _block(records: Sequence[Any]) -> pa.RecordBatch:
         pa.array(keys, pa.string()),
         pa.array([record.value for record in records], pa.binary()),
         pa.MapArray.from_arrays(pa.array(ends, pa.int32()), pa.array(names), pa.array(values)),
-        pa.array([None if r.timestamp < 0 else r.timestamp * 1000 for r in records], pa.int64()),
+        pa.array([r.timestamp * 1000 if 0 <= r.timestamp <= _MAX_TIME_MS else None for r in records], pa.int64()),
     ]
     return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(columns, BLOCK, strict=True)], schema=BLOCK)
 

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 
 from geo.config import load
 from geo.errors import SourceChangedError, UsageError
+from geo.log.ledgers import SourceEnd
 from geo.log.publish import publish_kafka
 from geo.log.publisher import Published
-from geo.log.sources.kafka import next_offsets, refuse_other_topic
+from geo.log.sources.kafka import KafkaReader, refuse_other_topic
 from geo.names import Topic
 from tests.kafka_broker import PASSWORD, USER, Broker
 from tests.processes import geo
@@ -92,6 +93,33 @@ def test_where_a_topic_began_counts_though_nothing_was_published_since(world: Wo
     assert _publish(world, broker, "later", begin="latest").rows == 0
     broker.produce("later", [(0, None, b"while nothing ran", [])])
     assert _publish(world, broker, "later", begin="latest").rows == 1
+
+
+def test_where_a_latest_start_began_is_lost_and_nothing_is_skipped(world: World, broker: Broker) -> None:
+    broker.create("lost", 2)
+    broker.produce("lost", [(0, None, b"before", []), (1, None, b"before", [])])
+    assert _publish(world, broker, "lost", begin="latest").rows == 0
+    broker.produce("lost", [(0, None, b"0", [])])
+    assert _publish(world, broker, "lost", begin="latest").rows == 1
+    (note,) = Path(world.config.cluster("eu").checkpoints).rglob("position.json")
+    note.unlink()
+    broker.produce("lost", [(1, None, b"while nothing ran", [])])
+    assert _publish(world, broker, "lost", begin="latest").rows == 2, "all of the partition of which nothing is known"
+
+
+def test_a_time_beyond_all_times_stops_nothing(world: World, broker: Broker) -> None:
+    from kafka import KafkaProducer
+
+    broker.create("times", 1, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for time_ms in (0, 1_700_000_000_000, 1_700_000_000_000_000, 1_700_000_000_000_000_000):
+        producer.send("times", value=b"x", partition=0, timestamp_ms=time_ms)
+    producer.close()
+    assert _publish(world, broker, "times").rows == 4
+    found = world.log("eu").read().orderBy("entry_id").selectExpr("unix_millis(event_time)", "properties['kafka.timestamp']")
+    assert [tuple(row) for row in found.collect()] == [
+        (0, None), (1_700_000_000_000, None), (None, "1700000000000000"), (None, "1700000000000000000"),
+    ]  # fmt: skip
 
 
 def test_a_lost_checkpoint_repeats_nothing_and_new_partitions_are_read(world: World, broker: Broker) -> None:
@@ -203,12 +231,15 @@ def test_records_arrive_once_in_order_though_publisher_and_broker_fall(world: Wo
 
 
 def test_a_topic_is_refused_that_has_another_id_than_what_was_published_of_it() -> None:
-    published = {"kafka:t:0": "", "kafka:t:1": "id", "kafka:t2:0": "other", "file": "other"}
-    refuse_other_topic("t", "id", published)
-    refuse_other_topic("t", "", published)  # a broker too old to have ids
+    known = {"kafka:t:0": [5, ""], "kafka:t:1": [9, "id"]}
+    refuse_other_topic("t", "id", known)
+    refuse_other_topic("t", "", known)  # a broker too old to have ids
     with pytest.raises(SourceChangedError, match=r"of another Kafka cluster.*its id is new, it was id"):
-        refuse_other_topic("t", "new", published)
+        refuse_other_topic("t", "new", known)
 
 
-def test_the_offsets_to_go_on_from_are_those_of_the_topic_alone() -> None:
-    assert next_offsets("a:b", {"kafka:a:b:0": 4, "kafka:a:b:12": 0, "kafka:a:1": 9, "file": 3}) == {"0": 5, "12": 1}
+def test_the_places_to_go_on_from_are_those_of_the_topic_alone() -> None:
+    reader = KafkaReader({}, "a:b")
+    ends = {"kafka:a:b:0": '["4","id"]', "kafka:a:b:12": '["0"]', "kafka:a:1": '["9"]', "file": '["2024-01-01"]'}
+    places = {name: reader.place_of(name, SourceEnd(end, 1)) for name, end in ends.items()}
+    assert places == {"kafka:a:b:0": [5, "id"], "kafka:a:b:12": [1, ""], "kafka:a:1": None, "file": None}
