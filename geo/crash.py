@@ -25,7 +25,7 @@ class CrashPoint(str, Enum):
     # any append that this process makes without Spark: file of rows -> commit -> its checksum
     APPEND_WRITTEN = "append-written"
     APPEND_COMMITTED = "append-committed"
-    # publish: owners row -> ledgers row -> log commit -> recorded end -> checkpoint commit
+    # publish: owners row -> ledgers row -> log commit -> recorded end -> a stream's checkpoint, or the note of a source of ours
     PUBLISH_CLAIMED = "publish-claimed"
     PUBLISH_LEDGERS_OPENED = "publish-ledgers-opened"
     PUBLISH_BEFORE_APPEND = "publish-before-append"

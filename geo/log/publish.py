@@ -14,9 +14,9 @@ from geo.errors import UsageError
 from geo.log.ledgers import SourceEnd
 from geo.log.publish_stream import FrameStream, SourceStream
 from geo.log.publisher import Published, Publisher
-from geo.log.source_batch import Source
 from geo.log.source_identity import Identity, by_id, by_order
 from geo.log.sources import jsonl, kafka
+from geo.log.sources.source import Source
 from geo.names import Topic
 from geo.session import require_delta
 from geo.streams.trigger import AVAILABLE_NOW

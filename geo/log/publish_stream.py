@@ -13,10 +13,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from geo.errors import UnsafeError
+from geo.log.numbering.tallies import Rejected
 from geo.log.publisher import Published, Publisher
-from geo.log.source_batch import Place, Position, Source, SourceBatch
 from geo.log.source_identity import by_batch, by_columns
-from geo.log.tallies import Rejected
+from geo.log.sources.source import Place, Position, Source, SourceBatch
 from geo.streams.loop import BatchLoop
 from geo.streams.query import BatchQuery
 from geo.streams.trigger import interval_s, parse_trigger

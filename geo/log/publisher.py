@@ -24,16 +24,16 @@ from geo.config.model import Config
 from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.faults import SPARK_ERRORS
 from geo.log.admission import ERROR, Routes, check_columns, new_topic_columns, prepared, row_error
-from geo.log.held_rows import hold_spans
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledger_writer import RECORD_INTERVAL_S, LedgerWriter
 from geo.log.ledgers import Batch, Counted, LedgerKey, SourceEnd
-from geo.log.numbering import Numbered, is_other_rows, is_repeated, numbering, place_of
-from geo.log.source_batch import SourceBatch
+from geo.log.numbering.held_rows import hold_spans
+from geo.log.numbering.tagging import Tagging
+from geo.log.numbering.tallies import Common, Rejected, Tally
+from geo.log.numbering.ways import Numbered, is_other_rows, is_repeated, numbering, place_of
 from geo.log.source_identity import Identity
-from geo.log.tagging import Tagging
-from geo.log.tallies import Common, Rejected, Tally
+from geo.log.sources.source import SourceBatch
 from geo.log.topics import create_topic, partitions, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us

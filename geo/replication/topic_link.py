@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -274,15 +275,26 @@ class TopicLink:
         newest = self._source_log.latest_version()
         while self.cursor is not None and self.cursor.version < newest and not stopped():
             commits = self._next_commits(newest)
-            first, last = commits[0].version, commits[-1].version
-            if not any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
-                self._move_to(commits[-1])
-            elif (few := self._few_crossing(commits)) is not None:
-                self._bring_few(*few, commits[-1])
-            elif only_small:
+            rows = partial(self._inserts, commits[0].version, commits[-1].version)
+            if not self._bring_commits(commits, rows, only_small=only_small):
                 return False
-            else:
-                self._bring(self._source_log.read_inserts(first, last).drop(*_FEED_COLUMNS), commits)
+        return True
+
+    def _inserts(self, first: int, last: int) -> DataFrame:
+        return self._source_log.read_inserts(first, last).drop(*_FEED_COLUMNS)
+
+    def _bring_commits(self, commits: Sequence[Commit], rows: Callable[[], DataFrame], *, only_small: bool = False) -> bool:
+        """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`. False, and nothing was
+        done, if that is Spark's and `only_small`."""
+        if not any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
+            if commits:
+                self._move_to(commits[-1])
+        elif (few := self._few_crossing(commits)) is not None:
+            self._bring_few(*few, commits[-1])
+        elif only_small:
+            return False
+        else:
+            self._bring(rows(), commits)
         return True
 
     def _next_commits(self, newest: int) -> list[Commit]:
@@ -324,13 +336,7 @@ class TopicLink:
         last = planned_end(self.target.spark, self._checkpoint, batch_id)
         commits = list(self._source_log.commits(self.cursor.version + 1, last))
         self._look(commits, last)
-        if not any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
-            if commits:
-                self._move_to(commits[-1])
-        elif (few := self._few_crossing(commits)) is not None:
-            self._bring_few(*few, commits[-1])
-        else:
-            self._bring(rows, commits)
+        self._bring_commits(commits, lambda: rows)
 
     def _look(self, commits: Sequence[Commit], last: int) -> None:
         """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended. Raises as
@@ -357,7 +363,7 @@ class TopicLink:
         return None
 
     def _bring_few(self, rows: pa.Table, expired: int, last: Commit) -> None:
-        """As `_bring`."""
+        """Append rows that are at hand, with the cursor of the last commit."""
         reach(CrashPoint.LINK_BEFORE_APPEND)
         missing_rows.refuse_new_columns(rows.column_names, self._columns)
         self._brought(rows, last, expired)

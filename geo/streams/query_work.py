@@ -1,4 +1,4 @@
-"""A streaming query that is begun again after a fault, as a piece of work."""
+"""A streaming query, or a loop over batches, that is begun again after a fault, as a piece of work."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, Unsaf
 from geo.log.publish import publish, publish_json_lines
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published, Publisher
-from geo.log.source_batch import Position
 from geo.log.sources import jsonl
+from geo.log.sources.source import Position
 from geo.names import Topic
 from geo.tables import small_batch
 from tests.world import TOPIC, World

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.names import Topic
-from geo.replication import missing_rows, topic_link
+from geo.replication import link_work, missing_rows, topic_link
 from geo.replication.link_state import LinkRecord
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
@@ -185,6 +185,20 @@ def test_a_source_restored_back_and_forth_under_a_running_link_fails_it_and_doub
     linked.replicate("eu")
     linked.replicate("us")
     linked.assert_clean()
+
+
+def test_what_a_restore_brings_back_into_a_stream_is_looked_at_before_it_is_appended(linked: World) -> None:
+    """A commit of adds only, which Delta's stream hands on, and no other look comes between."""
+    old = linked.entries("us", 20, 25).selectExpr("* EXCEPT (publish_date)", "publish_date - 30 AS publish_date")
+    log = linked.log("us")
+    with running(linked, "eu", queries=True) as links, mock.patch.object(link_work, "LOOK_INTERVAL_S", 3600.0):
+        log.append(old)
+        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        log.saying('{"geo.expire":1}').delta().delete("publish_date < current_date() - 7")
+        log.delta().restoreToVersion(log.latest_version() - 1)
+        links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
+        assert "RESTORE" in (links.last(TOPIC)[1] or "")
+    assert _origin(linked, "eu", "us") == list(range(25))
 
 
 def test_a_target_restored_under_a_running_link_is_filled_again(linked: World) -> None:

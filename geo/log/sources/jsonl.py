@@ -20,8 +20,8 @@ from pyarrow import fs
 from geo.errors import SourceChangedError, UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import SourceEnd
-from geo.log.source_batch import Place, Position
 from geo.log.sources.json_line import MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
+from geo.log.sources.source import Place, Position
 
 log = logging.getLogger(__name__)
 

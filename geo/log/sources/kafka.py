@@ -29,7 +29,7 @@ from kafka.errors import (
 
 from geo.errors import RetryableError, SourceChangedError, UsageError
 from geo.log.ledgers import SourceEnd
-from geo.log.source_batch import Place, Position
+from geo.log.sources.source import Place, Position
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Numbering where the log is on a local disk: the rows of a batch are held once, by whoever has them, and written by this process.
 
-A task of Spark's holds its partition's rows in a file (geo.log.holding), or this process does if they are few. Each file becomes a data
+A task of Spark's holds its partition's rows in a file (geo.log.numbering.holding), or this process does if they are few. Each file becomes a data
 file of the log, or one for each date. A row is computed once, so what is written is what was counted.
 """
 
@@ -24,7 +24,8 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 
 from geo.errors import UsageError
 from geo.log.admission import ERROR
-from geo.log.holding import (
+from geo.log.ledgers import Batch
+from geo.log.numbering.holding import (
     FIRST,
     KEY,
     LAST,
@@ -40,11 +41,10 @@ from geo.log.holding import (
     numbers_of,
     parsed_reports,
 )
-from geo.log.ledgers import Batch
-from geo.log.source_batch import SourceBatch
+from geo.log.numbering.tagging import Tagging
+from geo.log.numbering.tallies import LEDGER_KEY, REPEATED, Common, Rejected, Tally, merged
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
-from geo.log.tagging import Tagging
-from geo.log.tallies import LEDGER_KEY, REPEATED, Common, Rejected, Tally, merged
+from geo.log.sources.source import SourceBatch
 from geo.sql_text import identifier
 from geo.tables.delta_state import DeltaState
 from geo.tables.native_append import Written, remove_files, write_files

@@ -7,8 +7,8 @@ import pyarrow as pa
 from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
+from geo.log.numbering.tallies import REPEATED, TEXT, Common, Rejected, Tally, merged, ordered
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
-from geo.log.tallies import REPEATED, TEXT, Common, Rejected, Tally, merged, ordered
 
 TAKEN = (SOURCE, OFFSET, TEXT, HASH, ERROR, PUBLISHED, "replicate_to", "event_time", "key", "payload", "properties")
 """The columns of the rows that are fetched."""

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.log.admission import ERROR, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Routes, prepared, row_error
-from geo.log.holding import KEY
 from geo.log.ledgers import SourceEnd
+from geo.log.numbering.holding import KEY
+from geo.log.numbering.tagging import Tagging
 from geo.log.source_identity import PUBLISHED, SOURCE, by_columns
 from geo.log.sources.jsonl import BLOCK, FILE, LINE
-from geo.log.tagging import Tagging
 from schemas import TOPIC_LOG
 
 ROUTES = Routes("eu", {"us": (), "far": ("hub",), "hub": (), "lost": None})

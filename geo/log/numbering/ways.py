@@ -12,12 +12,12 @@ from contextlib import ExitStack, suppress
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.log.held_rows import HeldRows, Place, hold_frame
-from geo.log.on_driver import TAKEN, OnDriver
-from geo.log.on_spark import OnSpark
-from geo.log.runs import OTHER_ROWS
+from geo.log.numbering.held_rows import HeldRows, Place, hold_frame
+from geo.log.numbering.on_driver import TAKEN, OnDriver
+from geo.log.numbering.on_spark import OnSpark
+from geo.log.numbering.runs import OTHER_ROWS
+from geo.log.numbering.tallies import REPEATED, TEXT, Common
 from geo.log.source_identity import Identity
-from geo.log.tallies import REPEATED, TEXT, Common
 from geo.log.topic_log import user_columns
 from geo.tables.files import local_path
 from geo.tables.small_batch import fetch_if_small

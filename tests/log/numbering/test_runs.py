@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.log.ledgers import Batch, LedgerKey, SourceEnd, Span
-from geo.log.on_spark import Part, runs_of
-from geo.log.runs import BEGINS, FALLS, NEXT, NOT_COUNTED, OTHER_ROWS, Run, numbers, steps
+from geo.log.numbering.on_spark import Part, runs_of
+from geo.log.numbering.runs import BEGINS, FALLS, NEXT, NOT_COUNTED, OTHER_ROWS, Run, numbers, steps
 
 FIELDS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int64(), st.none() | st.integers(-2, 2)),

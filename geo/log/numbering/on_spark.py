@@ -22,9 +22,9 @@ from pyspark.sql import functions as F
 from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
-from geo.log.runs import BEGINS, FALLS, NEXT, OTHER_ROWS, Run, numbered, step
+from geo.log.numbering.runs import BEGINS, FALLS, NEXT, OTHER_ROWS, Run, numbered, step
+from geo.log.numbering.tallies import IS_NEW, LEDGER_KEY, REPEATED, TEXT, Common, Rejected, Tally, merged, ordered
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
-from geo.log.tallies import IS_NEW, LEDGER_KEY, REPEATED, TEXT, Common, Rejected, Tally, merged, ordered
 
 _IDS = "_geo_ids"
 _ORDER = (SOURCE, "replicate_to", OFFSET)

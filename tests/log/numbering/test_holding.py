@@ -12,10 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.log.admission import ERROR
-from geo.log.holding import KEY, OFFSET_PART, TEXT_PART, HeldPart, Holding, are_apart, entries_of, numbers_of, parsed_reports
 from geo.log.ledgers import LedgerKey, Span
+from geo.log.numbering.holding import (
+    KEY,
+    OFFSET_PART,
+    TEXT_PART,
+    HeldPart,
+    Holding,
+    are_apart,
+    entries_of,
+    numbers_of,
+    parsed_reports,
+)
+from geo.log.numbering.tallies import Rejected
 from geo.log.source_identity import HASH, PUBLISHED, SOURCE
-from geo.log.tallies import Rejected
 
 _SCHEMA = pa.schema(
     [

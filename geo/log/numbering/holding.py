@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from geo.log.admission import ERROR
 from geo.log.ledgers import LedgerKey, Span
-from geo.log.runs import FALLS, NEXT, steps_between
+from geo.log.numbering.runs import FALLS, NEXT, steps_between
+from geo.log.numbering.tallies import Rejected, ordered
 from geo.log.source_identity import HASH, PUBLISHED, SOURCE
-from geo.log.tallies import Rejected, ordered
 
 KEY = "_geo_key"
 """Column of a ledger key as a number: rows of one ledger have the same."""
