@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config import load
@@ -16,13 +17,17 @@ from geo.log.publish import publish
 from geo.log.publisher import Published
 from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.now import now_us
 from geo.ops.verify.report import VerifyReport
 from geo.ops.verify.verify import verify
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.replicator import LinkReport, Replicator
+from geo.tables.arrow_rows import rows_table
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.table import Table
+from geo.times import from_us
+from schemas import TOPIC_LOG
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
 
@@ -101,7 +106,16 @@ class World:
         log = self.log(cluster, topic)
         if not log.exists():
             create_topic(self.tables(cluster), topic)
-        log.append(self.entries(cluster, first, end))
+        now = now_us()
+        same = {
+            "origin": cluster,
+            "ledger_id": 1,
+            "publish_time": from_us(now),
+            "producer": "w",
+            "publish_date": from_us(now).date(),
+        }
+        rows = ({**same, "entry_id": n, "key": f"k{n}", "payload": f"payload {n}".encode()} for n in range(first, end))
+        log.append_rows(rows_table(TOPIC_LOG.types, list(rows)))
 
     def entries(self, cluster: str, first: int, end: int) -> DataFrame:
         """Entries `first` to `end` - 1 of ledger 1 as a log has them, published now."""
@@ -162,7 +176,7 @@ class World:
     def _messages(self, cluster: str) -> dict[tuple[str, int, int], dict[str, Any]]:
         if not self.log(cluster).exists():
             return {}
-        rows = self.log(cluster).read().toArrow().to_pylist()
+        rows = DeltaTable(self.log(cluster).name).to_pyarrow_table().to_pylist()
         by_id = {(row["origin"], row["ledger_id"], row["entry_id"]): row for row in rows}
         assert len(by_id) == len(rows), f"{cluster}: a message is there twice"
         return by_id

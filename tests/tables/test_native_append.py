@@ -297,7 +297,11 @@ def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None
     assert folder is not None
     names = ("a", "b", "c")
     ended = [subprocess.Popen([sys.executable, "-c", _APPENDS, str(folder), name]) for name in names]
-    assert [process.wait(120) for process in ended] == [0, 0, 0]
+    try:
+        assert [process.wait(120) for process in ended] == [0, 0, 0]
+    finally:
+        for process in ended:
+            process.kill()
     records = [commit.user_metadata for commit in log.commits(1, 1000)]
     assert sorted(map(str, records)) == sorted(f"{name} {number}" for name in names for number in range(60))
     assert not list(folder.glob(".*.tmp"))

@@ -1,0 +1,96 @@
+"""The model of a log against a real table: the same things are done to both, and commits and rows are compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geo.ids import MessageId
+from geo.tables.arrow_rows import rows_table
+from geo.tables.commits import EXPIRED, Kind
+from geo.tables.driver import Driver
+from geo.tables.table import Table
+from geo.times import EPOCH, from_us
+from schemas import TOPIC_LOG
+from tests.model.log import Log, Row, Rows
+
+pytestmark = pytest.mark.spark
+
+_DAY_US = 86_400 * 1_000_000
+
+
+def _rows(first: int, end: int, day: int) -> Rows:
+    return {MessageId("us", 1, entry): Row(publish_time_us=day * _DAY_US) for entry in range(first, end)}
+
+
+class _Both:
+    """A model and a table, to which the same is done."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.log = Log()
+        self.table = Table(Driver.of(spark), str(folder / "log"), by_path=True, lock=folder / "log.lock")
+        self.table.create(TOPIC_LOG)
+
+    def append(self, rows: Rows, record: str | None, *, by_spark: bool) -> None:
+        self.log.append(rows, record)
+        listed = [
+            {
+                "origin": m.origin, "ledger_id": m.ledger_id, "entry_id": m.entry_id, "producer": "p",
+                "publish_time": from_us(row.publish_time_us), "publish_date": from_us(row.publish_time_us).date(),
+            }
+            for m, row in rows.items()
+        ]  # fmt: skip
+        found = rows_table(TOPIC_LOG.types, listed)
+        if by_spark:
+            self.table.append(self.table.spark.createDataFrame(found), record)
+        else:
+            self.table.append_rows(found, record)
+
+    def expire(self, day: int) -> None:
+        self.log.expire(day * _DAY_US)
+        expiring = self.table.saying(json.dumps({EXPIRED: 1}, separators=(",", ":")))
+        expiring.delta().delete(f"publish_date < DATE'{EPOCH.date()}' + {day}")
+
+    def update(self, entry: int) -> None:
+        self.log.update([MessageId("us", 1, entry)])
+        self.table.delta().update(f"entry_id = {entry}", {"key": "'changed'"})
+
+    def restore(self, version: int) -> None:
+        self.log.restore(version)
+        self.table.delta().restoreToVersion(version)
+
+    def compact(self) -> None:
+        self.log.compact()
+        self.table.delta().optimize().executeCompaction()
+
+
+_STEPS: list[Callable[[_Both], None]] = [
+    lambda both: both.append(_rows(0, 3, 100), None, by_spark=False),
+    lambda both: both.append(_rows(3, 5, 101), '{"geo.link":1}', by_spark=True),
+    lambda both: both.expire(101),
+    lambda both: both.restore(2),
+    lambda both: both.append(_rows(5, 8, 101), "record", by_spark=False),
+    lambda both: both.update(6),
+    lambda both: both.compact(),
+    lambda both: both.restore(5),
+    lambda both: both.append({}, "no row, no commit", by_spark=False),
+]
+
+
+def test_a_modelled_log_says_of_its_commits_what_a_table_says(spark: SparkSession, tmp_path: Path) -> None:
+    both = _Both(spark, tmp_path)
+    for step in _STEPS:
+        step(both)
+        there = both.table.read().select("origin", "ledger_id", "entry_id").collect()
+        assert sorted(str(MessageId(*row)) for row in there) == sorted(map(str, both.log.rows))
+    real, modelled = list(both.table.commits(0, 100)), both.log.commits
+    assert [(c.version, c.kind, c.user_metadata) for c in real] == [(c.version, c.kind, c.user_metadata) for c in modelled]
+    appends = [(c.rows, m.rows) for c, m in zip(real, modelled, strict=True) if c.kind is Kind.APPEND]
+    assert [found for found, _ in appends] == [wanted for _, wanted in appends]
+    assert len({c.commit_id for c in real}) == len(real)
+    added = {MessageId(r["origin"], r["ledger_id"], r["entry_id"]) for r in both.table.read_inserts(5, 5).collect()}
+    assert added == set(both.log.brought(5, 5))
