@@ -18,7 +18,22 @@ EXCUSED = {
     ("geo/config/secret.py", "pathlib"): "Secret.reveal, which alone reads",
 }
 ROOMS = (
-    *("schemas", "errors", "crash", "times", "now", "text", "sql_text", "names", "ids", "faults", "jars", "session", "config"),
+    *(
+        "schemas",
+        "errors",
+        "crash",
+        "times",
+        "now",
+        "text",
+        "sql_text",
+        "names",
+        "ids",
+        "faults",
+        "jars",
+        "session",
+        "progress",
+        "config",
+    ),
     *("tables", "streams", "log", "replication", "subscription", "ops", "cli", "__main__", "jobs"),
 )
 """From the ground up. A room is a folder or a file of geo, or a folder beside it; what it imports lies below it."""

@@ -17,6 +17,7 @@ from geo.log.numbering.tallies import Rejected
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_batch, by_columns
 from geo.log.sources.source import Place, Position, Source, SourceBatch
+from geo.progress import Progress
 from geo.streams.loop import BatchLoop
 from geo.streams.query import BatchQuery
 from geo.streams.trigger import interval_s, parse_trigger
@@ -169,6 +170,7 @@ class SourceStream(PublishStream):
         try:
             self._reader = source.open(self.resumed_from)
             self._position: Position | None = None
+            self._progress = Progress(log, str(publisher.topic), "messages")
             self._more: Position = {}
             """Places that are noted, since no end says them."""
             self.running = BatchLoop(self._name, self._step, self._reader.close, every_s=every_s)
@@ -186,7 +188,9 @@ class SourceStream(PublishStream):
             self._refuse_without_place(moved.keys() - start.keys())
             marks = {name: self._reader.mark_of(place) for name, place in moved.items()}
             identity = by_columns(self._source.source, self._source.offset, marks)
-            self._publisher.publish(SourceBatch(self._source, self._reader, spans), identity, self._reject)
+            done = self._publisher.publish(SourceBatch(self._source, self._reader, spans), identity, self._reject)
+            if self._ends_here:
+                self._progress.add(done.rows, self._reader.part_of(end))
         self._position = end
         self._note_more({name: place for name, place in end.items() if place != start.get(name)})
         return bool(spans)

@@ -26,6 +26,7 @@ from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topic_log import is_message, open_log
 from geo.log.topics import registered_topics, replication_clusters
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.progress import Progress
 from geo.subscription.acks.record import RefusedRecordError, parse_key
 from geo.tables.clock import Stamp, refuse_wrong
 from geo.tables.cluster import ClusterTables, connect
@@ -116,9 +117,12 @@ def maintain(
         signs = tables.journal(PROCESSES)
         came_us = in_us(signs.committed_at(signs.version()))
         refuse_wrong(f"{cluster}: nothing is expired", in_us(datetime.now(timezone.utc)), came_us, Stamp.of(in_us(now), came_us))
-    done = [_maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes) for topic, table in logs]
-    cutter = LogCutter(tables, config)
-    done = [replace(one, log=cutter.cut(topic, dry_run=dry_run)) for (topic, _), one in zip(logs, done, strict=True)]
+    progress, cutter = Progress(log, f"maintain {cluster}", "topics", len(logs)), LogCutter(tables, config)
+    done = []
+    for topic, table in logs:
+        one = _maintain_log(config, tables, topic, table, now, dry_run=dry_run, yes=yes)
+        done.append(replace(one, log=cutter.cut(topic, dry_run=dry_run)))
+        progress.add(1)
     for schema in JOURNALS:
         journal = tables.journal(schema)
         superseded = journal.clean(rows_kept(schema, now), dry_run=dry_run)

@@ -31,13 +31,15 @@ class BothLogs:
     source: Table
     target: Table
     rule: Rule
+    what: str
+    """Whose they are, for the log."""
 
     def missing(self, version: int, target_version: int, floors: Floors | None) -> Iterator[DataFrame]:
         """What `target` at its version lacks of `source` at `version`, in bounded steps. Nobody else may bring these origins
         meanwhile."""
         wanted = self._wanted(floors)
         there, here = self.source.read(version).where(wanted), self.target.read(target_version).where(wanted)
-        return missing_rows.missing_in_steps(there, here)
+        return missing_rows.missing_in_steps(there, here, self.what)
 
     def count_missing(self, version: int, floors: Floors | None) -> int:
         """How many messages `missing` would bring now."""
@@ -45,7 +47,7 @@ class BothLogs:
         if not self.target.exists():
             return there.count()
         here = self.target.read().where(self._wanted(floors))
-        return sum(rows.count() for rows in missing_rows.missing_in_steps(there, here))
+        return sum(rows.count() for rows in missing_rows.missing_in_steps(there, here, self.what))
 
     def floors(self, begin: Start | datetime, version: int) -> dict[str, int] | None:
         """The first entry wanted of each ledger of the source at `version`, for a link that begins there; None: all."""

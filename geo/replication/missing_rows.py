@@ -7,6 +7,7 @@ Bootstrap, repair and backfill are all this; who may append it, and what is reco
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -17,10 +18,13 @@ from pyspark.sql import functions as F
 from geo.errors import RetryableError
 from geo.ids import LedgerId
 from geo.log.topic_log import ID, is_message, is_of, ledger_ranges
+from geo.progress import Progress
 from geo.replication.gaps import STEP_ROWS, Extent, Gap, gaps, steps
 from geo.replication.rule import Rule
 from geo.replication.rule_columns import routing_column
 from geo.tables.arrow_rows import rows_frame
+
+log = logging.getLogger(__name__)
 
 FEW_GAPS = 20
 """Up to so many gaps are a condition by which Delta skips files; more are a join."""
@@ -61,10 +65,14 @@ def extents(rows: DataFrame) -> dict[LedgerId, Extent]:
     }
 
 
-def missing_in_steps(source: DataFrame, target: DataFrame) -> Iterator[DataFrame]:
-    """What `target` lacks of the rows of `source`, in steps of at most STEP_ROWS entries. Columns as `source`."""
-    for step in steps(gaps(extents(source), extents(target)), STEP_ROWS):
+def missing_in_steps(source: DataFrame, target: DataFrame, what: str) -> Iterator[DataFrame]:
+    """What `target` lacks of the rows of `source`, in steps of at most STEP_ROWS entries. Columns as `source`. How far that has come is
+    logged as `what`."""
+    found = gaps(extents(source), extents(target))
+    progress = Progress(log, what, "messages compared", sum(gap.size for gap in found))
+    for step in steps(found, STEP_ROWS):
         yield missing(source, target, step)
+        progress.add(sum(gap.size for gap in step))
 
 
 def missing(source: DataFrame, target: DataFrame, step: Sequence[Gap]) -> DataFrame:

@@ -81,4 +81,4 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
 
 def _missing(theirs: DataFrame, target: Table, mine: Column) -> Iterator[DataFrame]:
     """What `target` lacks of the rows, in bounded steps."""
-    return missing_in_steps(theirs, target.read(target.latest_version()).where(mine))
+    return missing_in_steps(theirs, target.read(target.latest_version()).where(mine), f"rebuild of {target}")

@@ -101,7 +101,7 @@ class TopicLink:
 
     @property
     def _logs(self) -> BothLogs:
-        return BothLogs(self._source_log, self._target_log, self.rule)
+        return BothLogs(self._source_log, self._target_log, self.rule, str(self))
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class TopicLink:
 
     def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> tuple[int, int]:
         """How many messages a reconcile would append now, and at which version of the source. Writes nothing."""
-        logs = BothLogs(open_log(self.source, self.topic)[0], self.target.log(self.topic), self.rule)
+        logs = BothLogs(open_log(self.source, self.topic)[0], self.target.log(self.topic), self.rule, str(self))
         version = logs.source.latest_version()
         begin = start_at or (self._start if begins(recorded) else None)
         recorded_floors = recorded.floors if recorded is not None else None

@@ -151,6 +151,13 @@ class JsonLinesReader:
             return False
         return True
 
+    def part_of(self, position: Position) -> float | None:
+        """As the part of the bytes of all files."""
+        if self._end is None or not (total := sum(self._end.values())):
+            return None
+        done: int = sum(position[file][0] for file in self._end if file in position)
+        return done / total
+
     def spans(self, start: Position, end: Position) -> list[FileSpan]:
         """What is read between two positions."""
         spans: list[FileSpan] = []

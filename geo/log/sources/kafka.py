@@ -128,6 +128,7 @@ class KafkaReader:
     ) -> None:
         self._settings, self._topic, self._begin = dict(settings), topic, begin
         self._batch_rows, self._accept_lost = batch_rows, accept_lost
+        self._first: dict[int, int] | None = None
         self._end: dict[int, int] | None = None
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
@@ -169,7 +170,16 @@ class KafkaReader:
         begun = {p: max(known.get(p, begins[p]), begins[p]) for p in sorted(ends)}
         left = {p: max(0, until.get(p, 0) - begun[p]) for p in begun}
         share = _shares(left, self._batch_rows)
+        self._first = self._first if self._first is not None else {p: begun[p] for p in until if p in begun}
         return {source_name(self._topic, p): [begun[p] + share[p], topic_id] for p in begun}
+
+    def part_of(self, position: Position) -> float | None:
+        """As the part of the offsets that there were at the first batch."""
+        if self._end is None or self._first is None:
+            return None
+        left = sum(self._end[p] - first for p, first in self._first.items())
+        done = sum(offset - self._first[p] for p, offset in self._offsets(position).items() if p in self._first)
+        return done / left if left else None
 
     def spans(self, start: Position, end: Position) -> list[Span]:
         """What is read between two positions. A partition that came between is read from its first offset."""

@@ -38,6 +38,9 @@ class SourceReader(Protocol):
     def next(self, start: Position) -> Position:
         """The position up to which the next batch is read."""
 
+    def part_of(self, position: Position) -> float | None:
+        """Which part of all that is to be read that is (0 to 1), once `end_here` said what all is; None before."""
+
     def spans(self, start: Position, end: Position) -> list[Any]:
         """What is read between two positions, in parts, each in order."""
 

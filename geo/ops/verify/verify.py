@@ -7,6 +7,7 @@ The rule is stated once more, from design section 5, and everything is derived f
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,9 +20,12 @@ from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
 from geo.ops.verify.comparison import Comparison, End, Ends, Log, key
 from geo.ops.verify.report import VerifyReport
+from geo.progress import Progress
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.table import Table
 from schemas import LINKS
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 4
 """Logs and topics looked at side by side: most of a small topic's time is planning, which leaves the cores idle."""
@@ -78,6 +82,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
         late = pin(pool, logs)  # step 3
         floors, now = read_ends(clusters), now_us()  # step 4
         later = read_registries(clusters)
+        progress = Progress(log, "verify", "topics", len(matching))
 
         def compare(topic: Topic) -> Comparison:
             pinned = {
@@ -93,6 +98,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us)
             comparison.notes += notes(topic, registries, pinned, links, floors)
             comparison.run()
+            progress.add(1)
             return comparison
 
         compared = list(pool.map(compare, matching))
