@@ -1,8 +1,8 @@
 """The errors a caller can meet. One base; the type says whose fault it is and whether trying again helps.
 
-Only exception classes live here. A message says what happened, on which topic, cluster or position, the stored and the given value,
-and what the operator should do. `exit_code` is what the command line ends with: 1 failure, 2 usage or configuration, 3 refused as
-unsafe.
+Only exception classes live here. A message says what happened, on which topic, cluster or position, the stored and the given
+value, and what the operator should do. `exit_code` is what the command line ends with: 1 failure, 2 usage or configuration, 3
+refused as unsafe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ class GeoError(Exception):
 
 
 class NoSparkError(Exception):
-    """Spark is needed and is not to be started. No cluster is at fault, so this is no GeoError, of which a cluster's reader makes a finding."""
+    """Spark is needed and is not to be started. No cluster is at fault, so this is no GeoError, of which a cluster's reader makes
+    a finding."""
 
     exit_code = 2
 

@@ -42,8 +42,8 @@ def of_spark(error: BaseException) -> bool:
 
 
 def is_conflict(error: PySparkException) -> bool:
-    """Whether Delta refused a commit because of another one; nothing of it landed. Delta's classes for that have no base in common, and
-    some errors come without their class, others without their condition."""
+    """Whether Delta refused a commit because of another one; nothing of it landed. Delta's classes for that have no base in
+    common, and some errors come without their class, others without their condition."""
     return isinstance(error, _CONFLICTS) or (error.getCondition() or "").startswith(_CONFLICT_CONDITIONS)
 
 
@@ -65,8 +65,8 @@ def session_is_gone(error: BaseException) -> bool:
 
 
 def as_raised(error: BaseException) -> BaseException:
-    """An error as it was raised: one of this package that was raised in a task of Spark's is derived from the trace that Spark passes
-    on. Any other error is returned as it is."""
+    """An error as it was raised: one of this package that was raised in a task of Spark's is derived from the trace that Spark
+    passes on. Any other error is returned as it is."""
     found = _RAISED.search(str(error)) if of_spark(error) else None
     kind = getattr(errors, found[1], None) if found else None
     return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, GeoError) else error

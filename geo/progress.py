@@ -12,7 +12,8 @@ EVERY_S = 5.0
 
 
 class Progress:
-    """`what` is done piece by piece, `total` of them if that is known: `unit`s such as "messages". For several threads at once."""
+    """`what` is done piece by piece, `total` of them if that is known: `unit`s such as "messages". For several threads at
+    once."""
 
     def __init__(
         self, log: logging.Logger, what: str, unit: str, total: int | None = None, *, clock: Callable[[], float] = time.monotonic

@@ -1,8 +1,8 @@
 """Spark sessions: the settings delta-geo relies on, how one is obtained, and the check that a given one is fit.
 
 A session that somebody else made (spark-submit, a notebook, Databricks) is used as it is, but for NEEDED_ALWAYS; only one that
-we start gets all our settings. `conf/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal. No
-`_jvm`: Spark Connect has none.
+we start gets all our settings. `conf/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal.
+No `_jvm`: Spark Connect has none.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     # Default false: a commit whose answer was lost on the way from an object store meets its own file, takes it for another
     # writer's, and lands a second time.
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
-    # Default false: on plain S3 with one driver Delta lists all of a log at each look, 1,000 files a request; with it only what is new.
+    # Default false: on plain S3 with one driver Delta lists all of a log at each look, 1,000 files a request; with it only what
+    # is new.
     "spark.hadoop.delta.enableFastS3AListFrom": "true",
     # Default 0: rows are sorted by a table's partition columns before they are written, here by publish_date, which most appends
     # have one of. So many dates are written side by side instead; more are sorted as before.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     # Default true: a batch is held while it is counted and written. Packing bodies, which seldom repeat, is most of that work.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # Default 10,000. Rows go to Python in blocks of so many, and at each row Spark looks how large the block is by now, which for a column of
-    # maps or arrays takes as long as there are rows in it: 500,000 rows with one took 5 s, and take 0.5.
+    # Default 10,000. Rows go to Python in blocks of so many, and at each row Spark looks how large the block is by now, which for
+    # a column of maps or arrays takes as long as there are rows in it: 500,000 rows with one took 5 s, and take 0.5.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     # Spark's own pattern does not cover Azure account keys, SAS tokens and JAAS lines: they would show in the UI.
     "spark.redaction.regex": (
@@ -87,7 +88,8 @@ LOCAL_DEFAULTS: Mapping[str, str] = {
 }
 
 NEEDED_ALWAYS = ("spark.databricks.delta.commit.idempotencyCheck.enabled",)
-"""Settings of SPARK_DEFAULTS without which messages could double; they can be set at any time, so a given session gets them too."""
+"""Settings of SPARK_DEFAULTS without which messages could double; they can be set at any time, so a given session gets them
+too."""
 
 _was_loaded = False
 """Delta was found in this process's JVM."""
@@ -131,7 +133,8 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
 
 
 def set_what_is_needed(spark: SparkSession) -> None:
-    """Set NEEDED_ALWAYS in a session that somebody else made. One that does not take them is left as it is: `geo doctor` says so."""
+    """Set NEEDED_ALWAYS in a session that somebody else made. One that does not take them is left as it is: `geo doctor` says
+    so."""
     for key in NEEDED_ALWAYS:
         with suppress(PySparkException):
             spark.conf.set(key, SPARK_DEFAULTS[key])
@@ -186,8 +189,8 @@ def _finding(key: str, found: str | None, wanted: str) -> str:
 
 
 def _delta_is_loaded(spark: SparkSession) -> bool:
-    """Spark only warns when the extension's class is missing; asking for the format, without a path, tells. Asked once a process: a JVM
-    does not lose its jars."""
+    """Spark only warns when the extension's class is missing; asking for the format, without a path, tells. Asked once a process:
+    a JVM does not lose its jars."""
     global _was_loaded
     try:
         if not _was_loaded:

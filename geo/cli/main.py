@@ -1,4 +1,5 @@
-"""The command line `geo VERB …`: which verbs there are, exit codes and errors. The module of a verb is imported when it is chosen."""
+"""The command line `geo VERB …`: which verbs there are, exit codes and errors. The module of a verb is imported when it is
+chosen."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from geo.text import printable, printable_lines
 
 
 def to_json(value: Any) -> Any:
-    """`value` as JSON has it: times ISO 8601 in UTC (without a zone: of this process, as Spark collects them), bytes in base64."""
+    """`value` as JSON has it: times ISO 8601 in UTC (without a zone: of this process, as Spark collects them), bytes in
+    base64."""
     if isinstance(value, datetime):
         return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
     if isinstance(value, date):

@@ -35,8 +35,8 @@ def start_spark(name: str) -> SparkSession:
 
 
 class LookedAt:
-    """The clusters of a configuration, for a verb that only looks. `engine` says who reads rows of logs: "native", this process, and Spark
-    never starts; "spark"; or "auto", this process where it can, and Spark starts when something first needs it."""
+    """The clusters of a configuration, for a verb that only looks. `engine` says who reads rows of logs: "native", this process,
+    and Spark never starts; "spark"; or "auto", this process where it can, and Spark starts when something first needs it."""
 
     def __init__(self, name: str, config: Config, engine: str) -> None:
         self._name, self._engine, self._starting = name, engine, threading.Lock()

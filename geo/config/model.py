@@ -58,8 +58,8 @@ _NAMES_A_CLASS = re.compile(r"\.provider(\.type)?\Z")
 class Cluster:
     """One region's storage: tables below `root`, or in `catalog`.`schema`; exactly one of the two. UsageError if not.
 
-    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end. `single_driver`: one driver at a time does all
-    that writes this cluster, which is what makes plain S3 safe.
+    `root` and `checkpoints` are absolute paths or URIs, without a slash at the end. `single_driver`: one driver at a time does
+    all that writes this cluster, which is what makes plain S3 safe.
     """
 
     name: str

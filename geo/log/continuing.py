@@ -46,7 +46,8 @@ class Tail:
 def tail_of(
     known: CommitName, table_id: str, newest: int, at_known: Commit | None, first: int, commits: Iterable[Commit], producer: str
 ) -> Tail:
-    """What `commits`, those of the versions `first` to `newest` that are there, say of a producer that knows the log up to `known`.
+    """What `commits`, those of the versions `first` to `newest` that are there, say of a producer that knows the log up to
+    `known`.
 
     `table_id` is the log's now, `at_known` the commit that is now at `known.version`; None: it is not there.
     """
@@ -68,7 +69,8 @@ def tail_of(
 
 
 def fold(progress: Progress, tail: Tail) -> tuple[Progress, set[LedgerKey]]:
-    """The progress with the producer's own commits, and the keys that they changed. Raises UnsafeError if they do not follow on."""
+    """The progress with the producer's own commits, and the keys that they changed. Raises UnsafeError if they do not follow
+    on."""
     changed: set[LedgerKey] = set()
     for own in tail.own:
         progress = progress.after(own.batch, bridged=tail.missing is not None)
@@ -97,8 +99,8 @@ def continued(
     published is not published again. Raises UnsafeError if the own log holds more of a ledger than any commit of its producer
     explains, or if commits are missing so that the end of a source cannot be known.
 
-    A ledger is compared with every peer before it goes on after a start, or given up where that cannot be; but one that was opened
-    while a peer was away goes on as long as that peer has not been read at a start, since otherwise each start would open
+    A ledger is compared with every peer before it goes on after a start, or given up where that cannot be; but one that was
+    opened while a peer was away goes on as long as that peer has not been read at a start, since otherwise each start would open
     another one (L4). So one case is left in which an id can be used twice: a region is put back from a backup, at a
     start where a peer cannot be read, and a ledger of the backup was opened while the same peer was away, reached it later,
     and no start in between found the peer readable. A peer whose root folder is missing counts as one that was never made.

@@ -63,10 +63,11 @@ _tidied_at: dict[str, float] = {}
 
 
 def open_for_writing(tables: ClusterTables, config: Config) -> ClusterTables:
-    """`tables`, once it is sure that this process may write them; kept small from its first claim on. `config` says who reads them.
+    """`tables`, once it is sure that this process may write them; kept small from its first claim on. `config` says who reads
+    them.
 
-    To be called before anything of the cluster is read: nothing is touched. Raises UnsafeError if several writers could lose commits
-    there (geo.tables.storage).
+    To be called before anything of the cluster is read: nothing is touched. Raises UnsafeError if several writers could lose
+    commits there (geo.tables.storage).
     """
     tables.refuse_unsafe_storage()
     tables.keep_house = partial(Housekeeper, config=config)
@@ -147,8 +148,8 @@ def _cut_topic_log(cutter: LogCutter, topic: Topic, least: int) -> None:
 
 
 def remove_held(tables: ClusterTables, older_than_s: float) -> None:
-    """Remove the rows that publishers held and did not remove, since they were killed and never opened again. Where they are no files of a
-    local disk there are none."""
+    """Remove the rows that publishers held and did not remove, since they were killed and never opened again. Where they are no
+    files of a local disk there are none."""
     folder = local_path(tables.checkpoint("held"))
     for file in [] if folder is None else list(folder.rglob("*.arrow")):
         if time.time() - file.stat().st_mtime > older_than_s:
@@ -158,8 +159,8 @@ def remove_held(tables: ClusterTables, older_than_s: float) -> None:
 
 
 def after_last_run(tables: ClusterTables, config: Config) -> None:
-    """Nothing is owned here any more: tidy up in a thread of its own what nobody else keeps small, and let the end of this process
-    wait for that a while. At most once in FULL_ROUND_S."""
+    """Nothing is owned here any more: tidy up in a thread of its own what nobody else keeps small, and let the end of this
+    process wait for that a while. At most once in FULL_ROUND_S."""
     now = time.monotonic()
     if now - _tidied_at.get(tables.place, -math.inf) < FULL_ROUND_S:
         return

@@ -19,8 +19,8 @@ _KEY = ["origin", "ledger_id"]
 
 
 def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
-    """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later. Without
-    Spark where this process reads files."""
+    """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later.
+    Without Spark where this process reads files."""
     late = None if since is None else pc.field("publish_time") >= pa.scalar(since)
     aims: dict[LedgerId, tuple[str, ...] | None] = {}
 

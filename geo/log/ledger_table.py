@@ -32,8 +32,8 @@ _RECORDS = (RECORD_KEY, REBUILD_KEY, EXPIRED, ERASED)
 class LedgerTable:
     """The rows of one producer and topic in `system/ledgers`: one per ledger key counts, the newest by (generation, sequence).
 
-    The newest of all names a commit of the log, the producer's own last one (`exact_to`), and all rows together are exact up to it.
-    What the producer committed after that the commits themselves say (`Batch`). So it does not matter how old a row is
+    The newest of all names a commit of the log, the producer's own last one (`exact_to`), and all rows together are exact up to
+    it. What the producer committed after that the commits themselves say (`Batch`). So it does not matter how old a row is
     that a stale or an interrupted publisher leaves: it claims nothing of commits that it does not know.
     """
 
@@ -115,8 +115,8 @@ class LedgerTable:
         """The log's newest version, after a look at the commits since the last look.
 
         `progress` is all that this process knows to be published, `appended` the batch that it appended last since the last look.
-        Raises SourceChangedError, before anything is taken for known, if the log is not what it was: made anew, put back, RESTOREd,
-        or rewritten by somebody.
+        Raises SourceChangedError, before anything is taken for known, if the log is not what it was: made anew, put back,
+        RESTOREd, or rewritten by somebody.
         """
         seen = self._log.look()
         if seen is None:
@@ -166,8 +166,9 @@ class LedgerTable:
         closed: Mapping[LedgerKey, str] | None = None,
         complete: bool = False,
     ) -> None:
-        """Record the ledgers `keys` of `progress`, exact up to `exact_to`. `complete`: the producer's commits are all up to there, and
-        before it makes another one it records that they are not (so a stop that was clean is known from one that was not)."""
+        """Record the ledgers `keys` of `progress`, exact up to `exact_to`. `complete`: the producer's commits are all up to
+        there, and before it makes another one it records that they are not (so a stop that was clean is known from one that was
+        not)."""
         self._sequence += 1
         now = datetime.now(timezone.utc)
         rows = []

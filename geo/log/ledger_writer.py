@@ -38,11 +38,12 @@ IDLE_RECORD_S = 300.0
 
 
 class LedgerWriter:
-    """The ledgers of one producer, owned by this process from its construction to `close`. Calls of several threads wait for each other.
+    """The ledgers of one producer, owned by this process from its construction to `close`. Calls of several threads wait for each
+    other.
 
     Each batch is committed in this order, and each arrow is a named crash point:
-    1. new ledgers are recorded in `system/ledgers` with end -1, and before the first batch of a run that there will be more; 2. rows
-    and the batch's record are appended to the log in one commit; 3. every RECORD_INTERVAL_S the log's commits since the last
+    1. new ledgers are recorded in `system/ledgers` with end -1, and before the first batch of a run that there will be more; 2.
+    rows and the batch's record are appended to the log in one commit; 3. every RECORD_INTERVAL_S the log's commits since the last
     look are looked at, and the ends are recorded in `system/ledgers`; 4. the caller's stream commits its checkpoint. A start
     folds the batches committed since the newest record, so a death anywhere repeats and skips nothing.
 
@@ -93,8 +94,8 @@ class LedgerWriter:
         return dict(self._progress.sources)
 
     def close(self, *, clean: bool = True) -> None:
-        """Record the ends and give the ownership back; after an error (`clean=False`), or if it is not known of an append whether it
-        landed, leave both to the next start. The second time it does nothing. Raises SourceChangedError as `record_ends`."""
+        """Record the ends and give the ownership back; after an error (`clean=False`), or if it is not known of an append whether
+        it landed, leave both to the next start. The second time it does nothing. Raises SourceChangedError as `record_ends`."""
         if not clean:
             self.abandon()
             return

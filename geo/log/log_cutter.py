@@ -126,8 +126,8 @@ class LogCutter:
         yield Reader("the folding query", version, age_s, self._config.policy(topic).longest_outage_s)
 
     def _producers(self, topic: Topic, folder: Path, oldest: int, below: int) -> Iterator[Reader]:
-        """The producers that did not stop cleanly and have commits in what would go, versions `oldest` to `below`, that their record
-        does not tell of."""
+        """The producers that did not stop cleanly and have commits in what would go, versions `oldest` to `below`, that their
+        record does not tell of."""
         outage_s = self._config.policy(topic).longest_outage_s
         newest: dict[str, Row] = {}
         for row in sorted(self._tables.journal(LEDGERS).newest(topic=str(topic)), key=LEDGERS.order_of):

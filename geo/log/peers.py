@@ -27,7 +27,8 @@ is not there tries again for minutes."""
 
 
 def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date | None) -> dict[int, int]:
-    """Of each of the ledgers that the log holds its last entry. Their last entries are of the date `since` or later (None: any)."""
+    """Of each of the ledgers that the log holds its last entry. Their last entries are of the date `since` or later (None:
+    any)."""
     if not ids:
         return {}
     # As one text: a literal for each costs a call to the JVM, and there may be thousands.

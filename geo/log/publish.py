@@ -144,8 +144,9 @@ def publish_kafka(
     """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
 
     A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` (its headers, and
-    `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time` (NULL beyond the year 9999, see `kafka.timestamp`). `begin` (earliest or latest) counts where nothing was
-    published before. `config.kafka` says how the brokers are reached. `accept_lost` goes on behind offsets that are gone.
+    `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time` (NULL beyond the year 9999, see `kafka.timestamp`). `begin`
+    (earliest or latest) counts where nothing was published before. `config.kafka` says how the brokers are reached. `accept_lost`
+    goes on behind offsets that are gone.
 
     The Kafka topic's id is kept with what is published of it. Errors as `publish`, and SourceChangedError if offsets are gone or
     the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away.

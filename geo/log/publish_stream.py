@@ -1,4 +1,5 @@
-"""A publisher that runs: over the batches of a user's streaming DataFrame, or over those of a source of ours, which this process plans."""
+"""A publisher that runs: over the batches of a user's streaming DataFrame, or over those of a source of ours, which this process
+plans."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ log = logging.getLogger(__name__)
 
 
 class PublishStream:
-    """What runs, started by the construction of a FrameStream or a SourceStream. Stop it with `stop`, or wait with `await_termination`.
+    """What runs, started by the construction of a FrameStream or a SourceStream. Stop it with `stop`, or wait with
+    `await_termination`.
 
     Rejected rows go to files below `rejects`, as JSON lines with the keys `reject_keys` for their source and their place in it.
     """
@@ -70,8 +72,8 @@ class PublishStream:
         return True
 
     def close(self, *, clean: bool = True) -> None:
-        """Give the producer back, once the stream has ended. Unless that is `clean`, the next start finds out what became of the last
-        batch."""
+        """Give the producer back, once the stream has ended. Unless that is `clean`, the next start finds out what became of the
+        last batch."""
         if clean and self.running.in_batch:
             log.warning("%s: the stream was stopped in the middle of a batch", self._publisher.topic)
         self._publisher.close(clean=clean and not self.running.in_batch)
@@ -154,8 +156,8 @@ class FrameStream(PublishStream):
 class SourceStream(PublishStream):
     """Publishes a source of ours, batch by batch. Each end that is published says at which place reading goes on.
 
-    Beside them a note is kept of places that no end says: where the first start began, and what was read without publishing anything. It
-    counts as long as its source partition is published as it was then. If it is lost, such places are read again.
+    Beside them a note is kept of places that no end says: where the first start began, and what was read without publishing
+    anything. It counts as long as its source partition is published as it was then. If it is lost, such places are read again.
     """
 
     running: BatchLoop

@@ -49,8 +49,8 @@ _ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, Time
 SOURCE, OFFSET, PUBLISHED = "_geo_source", "_geo_offset", "_geo_published"
 
 FEW_ENDS, SHORT_NAME = 16, 1_000
-"""Up to so many ends, of sources with names of up to so many characters, are a literal of the plan; others are joined, which is a job of
-its own. (Spark's JSON parser takes no name of more than 50,000.)"""
+"""Up to so many ends, of sources with names of up to so many characters, are a literal of the plan; others are joined, which is a
+job of its own. (Spark's JSON parser takes no name of more than 50,000.)"""
 
 HASH = "_geo_hash"
 """Column of what a row contains, as one number; 0 where nobody compares it."""
@@ -61,8 +61,9 @@ class Identity:
     """How the rows of one DataFrame are identified. `source` (STRING) and `offsets` are SQL over its columns.
 
     `gapless`: below an end nothing may ever be added or changed (order columns), so the rows found there are counted, and with
-    their hash compared with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a source
-    partition's end, and are kept with it. `is_scattered`: rows of a source partition may be in every Spark partition, of many.
+    their hash compared with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a
+    source partition's end, and are kept with it. `is_scattered`: rows of a source partition may be in every Spark partition, of
+    many.
     """
 
     source: str
@@ -84,8 +85,8 @@ class Identity:
         return tagged.withColumn(HASH, F.expr(_hash({SOURCE: SOURCE, OFFSET: self.text}, given)))
 
     def encode(self, source: str, offset: Sequence[str]) -> str:
-        """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of its mark if there
-        is one."""
+        """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of its mark if
+        there is one."""
         mark = self.marks.get(source)
         return json.dumps([*offset, *([mark] if mark else [])], separators=(",", ":"))
 
@@ -159,7 +160,8 @@ def _struct(fields: Iterable[tuple[str, str]]) -> str:
 
 
 def _hash(identity: Mapping[str, str], fields: Sequence[StructField]) -> str:
-    """What a row is, as one number, as SQL. A column that is NULL does not count, so a column that a log gets later changes nothing."""
+    """What a row is, as one number, as SQL. A column that is NULL does not count, so a column that a log gets later changes
+    nothing."""
     values = {**identity, **{field.name: _hashable(identifier(field.name), field.dataType) for field in fields}}
     # Each with its name: a hash passes over NULL, so the same value in another column would hash alike.
     return f"xxhash64({', '.join(f'IF(({sql}) IS NOT NULL, {literal(name)}, NULL), {sql}' for name, sql in values.items())})"

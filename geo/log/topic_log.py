@@ -1,4 +1,5 @@
-"""A topic's log as everybody reads it: its columns, what identifies and orders its rows, which of them are messages. Read only."""
+"""A topic's log as everybody reads it: its columns, what identifies and orders its rows, which of them are messages. Read
+only."""
 
 from __future__ import annotations
 
@@ -79,8 +80,8 @@ def count_messages(log: Table) -> int:
 
 def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str, Any]]:
     """The newest messages by publish time, oldest of them first: `message_id`, envelope fields, and a typed topic's own
-    columns under `columns`. Without Spark where this process reads files, but for columns with structure. Raises SchemaError if the topic
-    is not there.
+    columns under `columns`. Without Spark where this process reads files, but for columns with structure. Raises SchemaError if
+    the topic is not there.
     """
     log, columns = open_log(tables, topic)
     own = [field.name for field in user_columns(columns)]

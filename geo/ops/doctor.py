@@ -52,8 +52,8 @@ _NO_SESSION = [Symptom("ok", "session", "was not looked at")]
 
 
 def examine(spark: SparkSession | None, config: Config, clusters: Mapping[str, ClusterTables]) -> list[Symptom]:
-    """All findings, the good ones too, so that one sees what was looked at: of the session, if one is given, and of the clusters, which are
-    connected."""
+    """All findings, the good ones too, so that one sees what was looked at: of the session, if one is given, and of the clusters,
+    which are connected."""
     findings = [*_packages(), *(_NO_SESSION if spark is None else [*_java(spark), *_session(spark)])]
     for name, tables in clusters.items():
         try:

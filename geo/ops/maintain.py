@@ -65,8 +65,8 @@ class DateFiles:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Expired dates that one link (or for acknowledgements, the folding query) has not read to the end, so they stay. `silent`: it
-    has not moved for longer than GRACE."""
+    """Expired dates that one link (or for acknowledgements, the folding query) has not read to the end, so they stay. `silent`:
+    it has not moved for longer than GRACE."""
 
     link: str
     days: tuple[date, ...]
@@ -100,8 +100,8 @@ def maintain(
     """Drop expired dates, compact small files, remove what no version in the retention needs, cut logs; system tables too.
 
     `yes` removes expired dates also past a silent link, never past a living one. `dry_run` writes nothing.
-    Raises UsageError if no topic matches, UnsafeError if a retention is shorter than the longest outage configured, or this host's
-    clock is not the storage's.
+    Raises UsageError if no topic matches, UnsafeError if a retention is shorter than the longest outage configured, or this
+    host's clock is not the storage's.
     """
     check_topic_glob(topics)
     tables = open_for_writing(connect(spark, config.cluster(cluster)), config)

@@ -64,8 +64,8 @@ class BothLogs:
         """Messages that the target has still to get and the source at `version` no longer has, other than by expiry, as
         `origin:ledger:first-last`.
 
-        Seen by the gap between the end of a ledger here and the first later entry there (L5: it has no holes otherwise). With a TTL
-        it is a loss for sure only if the entry before the gap is younger than the TTL: all in the gap are younger still.
+        Seen by the gap between the end of a ledger here and the first later entry there (L5: it has no holes otherwise). With a
+        TTL it is a loss for sure only if the entry before the gap is younger than the TTL: all in the gap are younger still.
         """
         target = self.target.read()
         ends = ledger_ends(target, self.rule.origins)

@@ -16,8 +16,8 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.history import CommitName
 
 RENEW_COMMITS, RENEW_S = 1_000, 3600.0
-"""When the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the target's
-log keeps them for a day."""
+"""When the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the
+target's log keeps them for a day."""
 
 
 class LinkRow:
@@ -57,8 +57,8 @@ class LinkRow:
         )
 
     def failed(self, state: State, reason: str | None) -> LinkState:
-        """The row of a link that cannot go on: but for that it says what the recorded one says. What needs a person still does after
-        a transient fault."""
+        """The row of a link that cannot go on: but for that it says what the recorded one says. What needs a person still does
+        after a transient fault."""
         recorded = self.recorded
         if recorded is None:
             return self.following(state, reason, None, None)
@@ -68,8 +68,8 @@ class LinkRow:
         return replace(now, origins=recorded.origins, floors=recorded.floors)
 
     def is_due(self, now: LinkState) -> bool:
-        """Whether this row is worth recording: the recorded one says something else, or names a commit of the target that is long ago,
-        for a start looks at all above it."""
+        """Whether this row is worth recording: the recorded one says something else, or names a commit of the target that is long
+        ago, for a start looks at all above it."""
         recorded = self.recorded
         if recorded is None or now != replace(recorded, sequence=now.sequence, generation=now.generation, target=now.target):
             return True

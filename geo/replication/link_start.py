@@ -26,8 +26,8 @@ class TargetSeen:
     """The commits of the target above a cursor in it, looked at.
 
     `why`: what there is because of which the target may lack what it had; None if nothing. `brought`: the newest record of a link
-    that brought each origin. `own`: the newest complete record of the link that looks. `by_token`: how many commits of a link each
-    ownership made, by its token.
+    that brought each origin. `own`: the newest complete record of the link that looks. `by_token`: how many commits of a link
+    each ownership made, by its token.
     """
 
     newest: CommitName
@@ -108,8 +108,8 @@ def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, o
 
 
 def begins(recorded: LinkState | None) -> bool:
-    """Whether it has still to be fixed where the link begins (`start: latest`): once, before its first row. A row that fixes nothing is
-    of a try that failed."""
+    """Whether it has still to be fixed where the link begins (`start: latest`): once, before its first row. A row that fixes
+    nothing is of a try that failed."""
     return recorded is None or (recorded.cursor is None and recorded.floors is None)
 
 
@@ -122,8 +122,8 @@ class GoOn:
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Compare both logs and append what is missing; `why` is None if a person asked for it. `check_lost`: first make sure that nothing
-    this link had still to read is gone."""
+    """Compare both logs and append what is missing; `why` is None if a person asked for it. `check_lost`: first make sure that
+    nothing this link had still to read is gone."""
 
     why: str | None
     check_lost: bool = False

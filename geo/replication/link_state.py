@@ -1,4 +1,5 @@
-"""What a link knows of itself: its cursor, the record of it in each append, the row in `system/links`. Pure: no Spark, clock or I/O."""
+"""What a link knows of itself: its cursor, the record of it in each append, the row in `system/links`. Pure: no Spark, clock or
+I/O."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ RECORD_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class LinkRecord:
-    """What a link's append says in its own commit (userMetadata): with it the target holds, of these origins, all that the source had
-    up to `cursor`. `reconciling`: it is a step of a reconcile at that commit of the source, after which the target does not yet."""
+    """What a link's append says in its own commit (userMetadata): with it the target holds, of these origins, all that the source
+    had up to `cursor`. `reconciling`: it is a step of a reconcile at that commit of the source, after which the target does not
+    yet."""
 
     link: str
     origins: tuple[str, ...]

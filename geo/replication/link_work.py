@@ -22,12 +22,12 @@ REMOTE_LOOK_S = 1.0
 """How often the source of an idle topic is asked for news where that is a request; on a local disk it is asked at each tick."""
 
 LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 60.0, 600.0
-"""How often a topic gets a full look beside those by name, and beside its query: Delta's stream need not notice that an older copy of
-the source was put back. On a local disk it is a matter of milliseconds."""
+"""How often a topic gets a full look beside those by name, and beside its query: Delta's stream need not notice that an older
+copy of the source was put back. On a local disk it is a matter of milliseconds."""
 
 IDLE_S = 300.0
-"""After so long without news a topic's query ends, and its source is looked at by name again: a process may follow thousands of topics
-of which few are busy, and a query lists the source's log at each trigger."""
+"""After so long without news a topic's query ends, and its source is looked at by name again: a process may follow thousands of
+topics of which few are busy, and a query lists the source's log at each trigger."""
 
 
 class LinkWork:
@@ -150,8 +150,8 @@ class LinkWork:
         return ended_well
 
     def give_up(self, state: State, reason: str, error: BaseException) -> None:
-        """Record why, and give the ownership up for one with a new token, before the cursor is read again. A changed source or schema
-        is noticed before an append: then nothing is in flight, and who resolves it must be able to take it."""
+        """Record why, and give the ownership up for one with a new token, before the cursor is read again. A changed source or
+        schema is noticed before an append: then nothing is in flight, and who resolves it must be able to take it."""
         ownership, self.ownership = self.ownership, None
         assert ownership is not None
         self._previous, self.replaced = ownership, isinstance(error, FencedError)

@@ -12,8 +12,8 @@ from geo.tables.table import Table
 
 
 def append_in_order(ownership: Ownership, target: Table, rows: DataFrame | pa.Table, record: str) -> int:
-    """Append rows of the target's shape in one commit with its record, sorted by id within the files of each date. Returns how many;
-    without a row there is no commit. Raises as `Ownership.append`."""
+    """Append rows of the target's shape in one commit with its record, sorted by id within the files of each date. Returns how
+    many; without a row there is no commit. Raises as `Ownership.append`."""
     if isinstance(rows, pa.Table):
         if len(rows):
             ownership.append(target, rows.sort_by([(name, "ascending") for name in ("publish_date", *ID)]), record)

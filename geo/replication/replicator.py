@@ -89,8 +89,9 @@ class Replicator:
     def run(self) -> list[LinkReport]:
         """Replicate until stopped, or with the available-now trigger until everything there is has crossed.
 
-        A topic that cannot continue is reported as FAILED, one that another runner has, and a source that cannot be read, as DELAYED;
-        the others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses every source then.
+        A topic that cannot continue is reported as FAILED, one that another runner has, and a source that cannot be read, as
+        DELAYED; the others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses
+        every source then.
         """
         reports = [_report(group, work, life) for group, work, life in self._supervisor.run()]
         return sorted(reports, key=lambda report: (report.link, report.topic))
@@ -116,8 +117,8 @@ class LinkTopics:
         return f"link {self.link.name}"
 
     def discover(self, known: Mapping[Hashable, tuple[LinkWork, State]]) -> Found[LinkWork]:
-        """The topics of the source's registry that the link carries. Raises RetryableError if the registry, which this link has read, is
-        not there, OSError if its place is no folder."""
+        """The topics of the source's registry that the link carries. Raises RetryableError if the registry, which this link has
+        read, is not there, OSError if its place is no folder."""
         self._source.refuse_no_folder()
         registered = registered_topics(self._source)
         rows = cache(

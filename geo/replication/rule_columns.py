@@ -1,6 +1,7 @@
 """The routing rule as Spark columns over a topic log. What the rule is, and why, stands in `rule.py`.
 
-As text: made of functions, each a call or a dozen into the JVM, the rule took a tenth of a small batch's time. Columns read: origin STRING, replicate_to ARRAY<STRING>, marker STRING, publish_time TIMESTAMP.
+As text: made of functions, each a call or a dozen into the JVM, the rule took a tenth of a small batch's time. Columns read:
+origin STRING, replicate_to ARRAY<STRING>, marker STRING, publish_time TIMESTAMP.
 """
 
 from __future__ import annotations

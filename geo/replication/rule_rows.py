@@ -13,8 +13,8 @@ _READ = ("origin", "ledger_id", "entry_id", "replicate_to", "marker", "publish_t
 
 
 def crossing(rule: Rule, floors: Mapping[str, int] | None, rows: pa.Table, now_us: int) -> tuple[pa.Table, int]:
-    """The rows of a topic log that cross the link, from its floors on (`start: latest`), as `missing_rows.wanted`; and how many are left
-    out as expired."""
+    """The rows of a topic log that cross the link, from its floors on (`start: latest`), as `missing_rows.wanted`; and how many
+    are left out as expired."""
     read = rows.select(_READ)
     times = read["publish_time"].cast(pa.int64()).to_pylist()
     kept, expired = [], 0

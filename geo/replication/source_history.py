@@ -1,7 +1,7 @@
 """What the commits of a link's source mean for it. Pure: no Spark, clock or I/O.
 
-It never decides to skip. A change that it cannot vouch for is a Fault, with the exact range and the verb that resolves it; commits
-that are gone are a reason to compare.
+It never decides to skip. A change that it cannot vouch for is a Fault, with the exact range and the verb that resolves it;
+commits that are gone are a reason to compare.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some commits
-    could not be looked at, so what they removed can only be derived from the rows."""
+    """Why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some
+    commits could not be looked at, so what they removed can only be derived from the rows."""
 
     why: str
     unseen: bool = False
@@ -116,7 +116,8 @@ def brings(commit: Commit, origins: frozenset[str], source: str) -> bool:
 
 
 def published_after(commits: Iterable[Commit], time_us: int) -> bool:
-    """Whether all that the commits brought was published at or after this time, as far as their records tell; if not, it is not known."""
+    """Whether all that the commits brought was published at or after this time, as far as their records tell; if not, it is not
+    known."""
     for commit in commits:
         batch = Batch.decode(commit.user_metadata)
         if commit.kind is Kind.APPEND and (batch is None or batch.publish_time_us < time_us):

@@ -1,7 +1,7 @@
 """One topic of one link: the thin layer that reads facts, asks what they mean, and appends.
 
-The decisions are elsewhere and pure: which rows cross (rule), what the source's commits mean (source_history), where the link stands and
-what a start does (link_start), what may be missing (gaps), who may write (geo.tables.claims).
+The decisions are elsewhere and pure: which rows cross (rule), what the source's commits mean (source_history), where the link
+stands and what a start does (link_start), what may be missing (gaps), who may write (geo.tables.claims).
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class TopicLink:
     Each append carries the link's cursor in its own commit: the commit of the source up to which the target now holds
     everything. So rows and cursor are one atomic thing, and nothing else is needed to go on. A run does, in this order, with a
     named crash point after each arrow:
-    1. (the caller claimed the ownership) 2. create the topic in the target, fence it → 3. look at both logs, by what `system/links` and
-    the target's commits say; FAILED, or go on 4. if a comparison is called for, reconcile at the source's newest version, in steps
-    (each: → append →) and record the cursor → 5. bring what is above the cursor: in turns (`run_turns`), or by a stream.
-    Each batch of either: look at the source's commits in it → append → the cursor moves. Now and then `flush` → .
+    1. (the caller claimed the ownership) 2. create the topic in the target, fence it → 3. look at both logs, by what
+    `system/links` and the target's commits say; FAILED, or go on 4. if a comparison is called for, reconcile at the source's
+    newest version, in steps (each: → append →) and record the cursor → 5. bring what is above the cursor: in turns (`run_turns`),
+    or by a stream. Each batch of either: look at the source's commits in it → append → the cursor moves. Now and then `flush` → .
 
     A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
     """
@@ -148,7 +148,8 @@ class TopicLink:
                 reach(CrashPoint.LINK_START_RECORDED)
 
     def look_for_source(self, recorded: LinkState | None) -> None:
-        """Raises RetryableError if the source's log, which this link has read, is not there now. To be asked before the link is owned, too."""
+        """Raises RetryableError if the source's log, which this link has read, is not there now. To be asked before the link is
+        owned, too."""
         if recorded is not None and recorded.cursor is not None and not self.source.log(self.topic).exists():
             raise RetryableError(f"{self}: the source's log {self.source.log(self.topic)} is not there.")
 
@@ -217,8 +218,8 @@ class TopicLink:
         return CommitName.of(seen.table_id, newest)
 
     def _still_there(self, since: CommitName) -> CommitName:
-        """The target's newest commit. Raises RetryableError if anything since `since`, up to where the last look came, took messages away
-        or brought some of our origins by another link, and if what was appended by now is not there."""
+        """The target's newest commit. Raises RetryableError if anything since `since`, up to where the last look came, took
+        messages away or brought some of our origins by another link, and if what was appended by now is not there."""
         appended = self._appended
         looked = self._look_at_target(since)
         self._found += looked.by_token.get(self._ownership.token, 0)
@@ -247,8 +248,8 @@ class TopicLink:
         return self._source_log.log_folder is not None
 
     def has_news(self) -> bool:
-        """Whether the source has a commit above the cursor: a look at two names. Raises RetryableError if the cursor's own commit is not
-        what it was, so that a full look finds out why."""
+        """Whether the source has a commit above the cursor: a look at two names. Raises RetryableError if the cursor's own commit
+        is not what it was, so that a full look finds out why."""
         assert self.cursor is not None
         if self._source_log.has_commit(self.cursor.version + 1):
             return True
@@ -270,8 +271,9 @@ class TopicLink:
             raise RetryableError(f"{self}: {judged.why}; comparing both logs.")
 
     def run_turns(self, stopped: Callable[[], bool], *, only_small: bool = False) -> bool:
-        """Bring everything that the source has now, in turns: each reads whole commits, TURN_BYTES at most but one at least, and is
-        one append. With `only_small`, those that this process does without Spark; False if more is left. Raises as `prepare`."""
+        """Bring everything that the source has now, in turns: each reads whole commits, TURN_BYTES at most but one at least, and
+        is one append. With `only_small`, those that this process does without Spark; False if more is left. Raises as
+        `prepare`."""
         newest = self._source_log.latest_version()
         while self.cursor is not None and self.cursor.version < newest and not stopped():
             commits = self._next_commits(newest)
@@ -284,8 +286,8 @@ class TopicLink:
         return self._source_log.read_inserts(first, last).drop(*_FEED_COLUMNS)
 
     def _bring_commits(self, commits: Sequence[Commit], rows: Callable[[], DataFrame], *, only_small: bool = False) -> bool:
-        """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`. False, and nothing was
-        done, if that is Spark's and `only_small`."""
+        """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`. False, and nothing
+        was done, if that is Spark's and `only_small`."""
         if not any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
             if commits:
                 self._move_to(commits[-1])
@@ -339,8 +341,8 @@ class TopicLink:
         self._bring_commits(commits, lambda: rows)
 
     def _look(self, commits: Sequence[Commit], last: int) -> None:
-        """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended. Raises as
-        `_refuse`."""
+        """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended. Raises
+        as `_refuse`."""
         assert self.cursor is not None
         before = list(self._source_log.commits(max(0, self.cursor.version - LOOK_BACK), self.cursor.version, only=_LOOKED_FOR))
         self._refuse(judge(self.cursor, self.cursor.table_id, last, before, commits, self.rule.origins))
@@ -436,6 +438,7 @@ class TopicLink:
             self.row.append(now)
 
     def flush_failure(self, state: State, reason: str) -> None:
-        """Record that the link cannot go on, with the cursor as it was last known; nothing is looked at, for that may be what failed."""
+        """Record that the link cannot go on, with the cursor as it was last known; nothing is looked at, for that may be what
+        failed."""
         self._ownership.refuse_if_lost()
         self.row.append(self.row.failed(state, reason))

@@ -1,7 +1,8 @@
-"""The life of a piece of work that a supervisor runs: a topic of a link, a namespace's fold, a publisher's stream. Pure: no Spark, clock
-or I/O.
+"""The life of a piece of work that a supervisor runs: a topic of a link, a namespace's fold, a publisher's stream. Pure: no
+Spark, clock or I/O.
 
-States and events are one table, TRANSITIONS: what is not in it cannot happen. Times are seconds of any clock that does not go back.
+States and events are one table, TRANSITIONS: what is not in it cannot happen. Times are seconds of any clock that does not go
+back.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class Life:
         ends: bool = False,
         moved: bool = False,
     ) -> Life:
-        """Its life after an event at `now`. `ends`: the run does, once all there is has been done. `moved`: it came further since its
-        last fault. Raises KeyError for an event that cannot happen in this state."""
+        """Its life after an event at `now`. `ends`: the run does, once all there is has been done. `moved`: it came further since
+        its last fault. Raises KeyError for an event that cannot happen in this state."""
         state = TRANSITIONS[self.state][event]
         if event is Event.STOP and state is self.state:
             return self

@@ -10,8 +10,8 @@ from geo.faults import as_raised
 
 
 class BatchLoop:
-    """Calls `step` every `every_s` seconds, or as soon as it is done if that takes longer. With `every_s` None it calls `step` without a
-    pause until it returns False: nothing was there. Calls `close` when it ends. Its construction starts it."""
+    """Calls `step` every `every_s` seconds, or as soon as it is done if that takes longer. With `every_s` None it calls `step`
+    without a pause until it returns False: nothing was there. Calls `close` when it ends. Its construction starts it."""
 
     def __init__(self, name: str, step: Callable[[], bool], close: Callable[[], None], *, every_s: float | None) -> None:
         self._step, self._close, self._every_s = step, close, every_s

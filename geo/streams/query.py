@@ -76,8 +76,8 @@ class BatchQuery:
         return False
 
     def stop(self) -> None:
-        """Let the running batch end, then stop. A stop inside a batch leaves it to a replay, and Spark then ends some of them with a
-        StackOverflowError. Interrupted, it stops at once."""
+        """Let the running batch end, then stop. A stop inside a batch leaves it to a replay, and Spark then ends some of them
+        with a StackOverflowError. Interrupted, it stops at once."""
         try:
             while self.is_active and self.query.status["isTriggerActive"]:
                 time.sleep(_POLL_S)

@@ -21,7 +21,8 @@ class Opened(Protocol):
     def running(self) -> BatchQuery | BatchLoop: ...
 
     def close(self, *, clean: bool) -> None:
-        """Give back what is owned, once the query has ended; unless that was `clean`, the next start finds out what became of it."""
+        """Give back what is owned, once the query has ended; unless that was `clean`, the next start finds out what became of
+        it."""
 
     def abandon(self) -> None:
         """As `close(clean=False)`, and waits for nobody."""
@@ -34,8 +35,8 @@ T = TypeVar("T", bound=Opened)
 
 
 class QueryWork(Generic[T]):
-    """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner that
-    lives: asked for until it was owned once."""
+    """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner
+    that lives: asked for until it was owned once."""
 
     def __init__(self, begin: Callable[[bool], T], *, once: bool, take_over: bool) -> None:
         self._begin, self._once, self._take_over = begin, once, take_over

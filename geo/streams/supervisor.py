@@ -37,8 +37,8 @@ RECORD_INTERVAL_S = 60.0
 """How often works that moved are recorded."""
 
 TICK_S, LEAST_TICK_S, OF_A_WORK_S = 0.2, 0.05, 0.0005
-"""Between two looks at all works of a group: half a millisecond for each, within these bounds. A look at one takes some microseconds, so a
-few are followed closely and a thousand cost little."""
+"""Between two looks at all works of a group: half a millisecond for each, within these bounds. A look at one takes some
+microseconds, so a few are followed closely and a thousand cost little."""
 
 STOP_S = 60.0
 """What has not stopped by then hangs, or does something long; it is left to whoever continues it, who fences it first."""
@@ -66,8 +66,8 @@ class Slot(Generic[W]):
 class Supervisor(Generic[W]):
     """Runs the works of some groups; `run` until done or stopped.
 
-    `once`: it ends when all there is has been done. `on_change` is told the life of a group, or of a work, whenever it changes, by
-    the group's thread.
+    `once`: it ends when all there is has been done. `on_change` is told the life of a group, or of a work, whenever it changes,
+    by the group's thread.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class Supervisor(Generic[W]):
     def run(self) -> list[tuple[Group[W], W | None, Life]]:
         """Run until stopped, or `once` until all is done. Returns how each group and work ended.
 
-        Raises, once everything has stopped: what refused all groups at the start (all is run by another process already, no registry
-        can be read); a fault of this program; the end of Spark.
+        Raises, once everything has stopped: what refused all groups at the start (all is run by another process already, no
+        registry can be read); a fault of this program; the end of Spark.
         """
         for crew in self._crews:
             crew.thread.start()
@@ -353,8 +353,8 @@ class _Crew(Generic[W]):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self, *, hand_over: bool) -> None:
-        """Let running batches end, side by side, and hand over what has ended well; the rest is left to the next start, which fences
-        it. One that hangs holds up no other."""
+        """Let running batches end, side by side, and hand over what has ended well; the rest is left to the next start, which
+        fences it. One that hangs holds up no other."""
         enders = Workers(ENDS_AT_ONCE, f"geo-end-{self.group}")
         waiting, ending = list(self.slots.values()), dict[int, tuple[Slot[W], Future[bool]]]()
         well: list[Slot[W]] = []

@@ -24,7 +24,8 @@ class Work(Protocol):
         """Own it and bring it up to its source, or as far as it got when `stopped`. Raises what is in the way."""
 
     def follow(self) -> Callable[[], None] | None:
-        """What is due now for one that is up, which may take a while; None if nothing is. Returns at once; raises what ended it."""
+        """What is due now for one that is up, which may take a while; None if nothing is. Returns at once; raises what ended
+        it."""
 
     def end(self) -> bool:
         """Let what is running end. Whether all that was begun is known to have ended well. Raises what ended it otherwise."""

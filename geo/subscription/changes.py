@@ -1,5 +1,5 @@
-"""What operators change of subscriptions: create, reset, delete. Each change is one record, which links bring to the other clusters
-and which wins over what was acknowledged before it, wherever and whenever it arrives.
+"""What operators change of subscriptions: create, reset, delete. Each change is one record, which links bring to the other
+clusters and which wins over what was acknowledged before it, wherever and whenever it arrives.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ class Liveness(str, Enum):
     LEFT = "LEFT"
     """It is this process, which gave the runner up after an error."""
     SILENT = "SILENT"
-    """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout; or it
-    ran on this one, and of its JVM nothing is known."""
+    """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout; or
+    it ran on this one, and of its JVM nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,14 @@ class Owner:
     """Its process, encoded (geo.tables.process)."""
     released: bool
     in_flight: bool
-    """An append of the owners before it may still land: it has not fenced, or it did and has not said so, which a release does."""
+    """An append of the owners before it may still land: it has not fenced, or it did and has not said so, which a release
+    does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The runners may be taken, all with this generation. `dead`: holders on this host whose JVMs must have ended before anything is
-    done. `in_flight`: runners of which then an append of an owner before may still land. Not of one that released it, or whose
+    """The runners may be taken, all with this generation. `dead`: holders on this host whose JVMs must have ended before anything
+    is done. `in_flight`: runners of which then an append of an owner before may still land. Not of one that released it, or whose
     JVM ended, unless it had not fenced against those before it."""
 
     generation: int

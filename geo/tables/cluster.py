@@ -54,8 +54,8 @@ class House(Protocol):
 
 
 class ClusterTables:
-    """The tables and folders of one cluster, by the names of design section 4. Made by `connect` or `connect_later`; making it touches
-    nothing."""
+    """The tables and folders of one cluster, by the names of design section 4. Made by `connect` or `connect_later`; making it
+    touches nothing."""
 
     def __init__(self, driver: Driver, cluster: Cluster) -> None:
         self._driver = driver

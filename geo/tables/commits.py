@@ -157,8 +157,8 @@ def of_info(version: int, info: Mapping[str, Any], commit_id: str) -> Commit:
 
 
 def of_file(version: int, lines: Iterable[str]) -> Commit:
-    """A commit from the lines of its file; only the first is read, where Delta writes its `commitInfo`. Raises RetryableError for a file
-    that is not whole: it may be on its way."""
+    """A commit from the lines of its file; only the first is read, where Delta writes its `commitInfo`. Raises RetryableError for
+    a file that is not whole: it may be on its way."""
     try:
         return _of_file(version, lines)
     except (ValueError, KeyError, AttributeError) as error:
@@ -180,8 +180,8 @@ def _of_file(version: int, lines: Iterable[str]) -> Commit:
 
 
 def of_history(row: Mapping[str, Any]) -> Commit:
-    """A commit from a row of DESCRIBE HISTORY, of a log that cannot be read by name. There its timestamp names it: such tables have
-    in-commit timestamps, which grow with each commit and are part of it."""
+    """A commit from a row of DESCRIBE HISTORY, of a log that cannot be read by name. There its timestamp names it: such tables
+    have in-commit timestamps, which grow with each commit and are part of it."""
     came = utc(row["timestamp"])
     return Commit(
         row["version"],

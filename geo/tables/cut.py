@@ -10,8 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 KEEP, KEEP_S = 200, 120.0
-"""Newest commits that a topic's log keeps, and those of so many seconds, if they are more: consumers follow within seconds. Measured: a
-link's streaming batch at 1,100 commits takes 1.9 times as long as at 100 (a turn 1.1 times); a log is cut when it has twice KEEP."""
+"""Newest commits that a topic's log keeps, and those of so many seconds, if they are more: consumers follow within seconds.
+Measured: a link's streaming batch at 1,100 commits takes 1.9 times as long as at 100 (a turn 1.1 times); a log is cut when it has
+twice KEEP."""
 
 KEEP_OF_JOURNAL = 100
 """Of a system table only the newest dozen commits are ever looked at; it has a checkpoint each hundred."""
@@ -20,7 +21,8 @@ HOLDS_S = 30 * 3600.0
 """A link whose place is a day old finds it, and six hours more: a nightly run may begin later than yesterday's."""
 
 HOLDS_COMMITS = 20_000
-"""And so many at most, in which a start would find its cursor: a neighbour that is away must not slow this cluster's publishers."""
+"""And so many at most, in which a start would find its cursor: a neighbour that is away must not slow this cluster's
+publishers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The `_delta_log` folder of a table on a local disk, read by the operating system: which commits and checkpoints are there, what the
-newest says, and cutting it off below a checkpoint. No Spark.
+"""The `_delta_log` folder of a table on a local disk, read by the operating system: which commits and checkpoints are there, what
+the newest says, and cutting it off below a checkpoint. No Spark.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LOOK_BACK = 500
 
 @dataclass(frozen=True, slots=True)
 class LogFolder:
-    """What a `_delta_log` has: versions with a commit, in order, and with a whole checkpoint of the classic kind (one file, or all
-    its parts). `files` by version: commits, checksums, checkpoints, and Hadoop's checksums of them."""
+    """What a `_delta_log` has: versions with a commit, in order, and with a whole checkpoint of the classic kind (one file, or
+    all its parts). `files` by version: commits, checksums, checkpoints, and Hadoop's checksums of them."""
 
     commits: tuple[int, ...]
     checkpoints: tuple[int, ...]
@@ -133,8 +133,8 @@ def is_checkpoint(name: str) -> bool:
 
 
 def remove_below(folder: Path, found: LogFolder, version: int) -> int:
-    """Remove all files of versions below `version`, which must have a checkpoint, oldest first, as Delta's own clean-up does: wherever
-    it ends, what stays is without a gap. Returns how many commits went. 0: nothing goes."""
+    """Remove all files of versions below `version`, which must have a checkpoint, oldest first, as Delta's own clean-up does:
+    wherever it ends, what stays is without a gap. Returns how many commits went. 0: nothing goes."""
     assert version == 0 or version in found.checkpoints
     for old in sorted(found.files):
         if old >= version:

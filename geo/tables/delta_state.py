@@ -17,8 +17,8 @@ import pyarrow as pa
 from geo.tables.delta_log import newest_version
 
 _FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "checkConstraints"})
-"""Features of a writer that ask nothing of an append, as long as the table has no constraint. With the change feed on, added files are the
-feed."""
+"""Features of a writer that ask nothing of an append, as long as the table has no constraint. With the change feed on, added
+files are the feed."""
 
 _LEAST_WRITERS = range(1, 5)
 """Versions of the protocol that name no features: what they bring beside those, columns and settings tell."""
@@ -58,7 +58,8 @@ class DeltaState:
 
 
 def newest_state(folder: Path) -> DeltaState | None:
-    """The newest version of the table whose `_delta_log` is `folder`; None where that takes more than is known here, or cannot be told."""
+    """The newest version of the table whose `_delta_log` is `folder`; None where that takes more than is known here, or cannot be
+    told."""
     newest = newest_version(folder)
     if newest is None or "%" in str(folder):  # deltalake takes such a path for another one
         return None

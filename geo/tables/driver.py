@@ -1,5 +1,5 @@
-"""The Spark session that tables are read and written with, and who this process is: both when they are first needed, since what lies on
-a local disk is mostly read without either."""
+"""The Spark session that tables are read and written with, and who this process is: both when they are first needed, since what
+lies on a local disk is mostly read without either."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from geo.tables.process import Process, this_process
 
 
 class Driver:
-    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known. `reads_files`: it reads
-    the rows of logs on a local disk by itself, where it can (geo.tables.native): for who only looks, and waits for it."""
+    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known. `reads_files`:
+    it reads the rows of logs on a local disk by itself, where it can (geo.tables.native): for who only looks, and waits for
+    it."""
 
     def __init__(
         self, start: Callable[[], SparkSession], me: Callable[[], Process] | None = None, *, reads_files: bool = False
@@ -44,13 +45,15 @@ class Driver:
 
     @cached_property
     def commits_by_itself(self) -> bool:
-        """Whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was configured."""
+        """Whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was
+        configured."""
         return self.log_store("file") is None
 
 
 def _jvm_pid(spark: SparkSession) -> int:
-    """Process id of the driver's JVM, asked through SQL so that no JVM handle is needed; 0 where that is not allowed. Over a table of
-    values, which the driver evaluates by itself: a query without one is a job, which an executor would answer with its own."""
+    """Process id of the driver's JVM, asked through SQL so that no JVM handle is needed; 0 where that is not allowed. Over a
+    table of values, which the driver evaluates by itself: a query without one is a job, which an executor would answer with its
+    own."""
     try:
         return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])
     except (*SPARK_ERRORS, ValueError):

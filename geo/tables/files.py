@@ -1,5 +1,5 @@
-"""Small files of this program's own beside the tables: fences, notes of positions, and rows that were rejected. On a local disk by the
-operating system, elsewhere by Spark, which has the credentials and needs no JVM handle for it."""
+"""Small files of this program's own beside the tables: fences, notes of positions, and rows that were rejected. On a local disk
+by the operating system, elsewhere by Spark, which has the credentials and needs no JVM handle for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The commits of a log since one that somebody remembers: whether it is still the same log, and which are gone. Pure: no Spark, clock or I/O."""
+"""The commits of a log since one that somebody remembers: whether it is still the same log, and which are gone. Pure: no Spark,
+clock or I/O."""
 
 from __future__ import annotations
 

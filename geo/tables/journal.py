@@ -46,8 +46,8 @@ class Journal:
         return self._table.read() if self.exists() else None
 
     def newest(self, begins: tuple[str, str] | None = None, **equal: str) -> list[Row]:
-        """The newest row of each subject, among the rows whose columns `equal` these texts, and of which the column that `begins` names
-        begins with its text. On a local disk without a Spark job."""
+        """The newest row of each subject, among the rows whose columns `equal` these texts, and of which the column that `begins`
+        names begins with its text. On a local disk without a Spark job."""
         if not self.exists():
             return []
         names, folder = self._schema.names, self._table.log_folder
@@ -96,8 +96,8 @@ class Journal:
 
     @contextmanager
     def alone(self) -> Iterator[Journal | None]:
-        """Nobody else appends meanwhile: the journal as it is to be used inside, for rows that follow from those that are there. None
-        where there is no lock that could see to that; there `append_once` does it, for the price of a Spark job."""
+        """Nobody else appends meanwhile: the journal as it is to be used inside, for rows that follow from those that are there.
+        None where there is no lock that could see to that; there `append_once` does it, for the price of a Spark job."""
         with self._table.alone() as table:
             yield None if table is None else Journal(table, self._schema)
 
@@ -129,7 +129,8 @@ class Journal:
         return len(self._table.read().inputFiles()) if count is None else count
 
     def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:
-        """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many go.
+        """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many
+        go.
 
         An append that comes between stays (`Table.replace`).
         """
@@ -143,7 +144,8 @@ class Journal:
         return superseded
 
     def cut(self) -> int:
-        """Let old commits go, which nobody looks at; returns how many. Other storages than a local disk are left to Delta's clean-up."""
+        """Let old commits go, which nobody looks at; returns how many. Other storages than a local disk are left to Delta's
+        clean-up."""
         folder = self._table.log_folder if self.exists() else None
         if folder is None:
             return 0

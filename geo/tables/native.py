@@ -42,7 +42,8 @@ _PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a table, and what Delta's log says of it: `num_records`, and `min.COLUMN`, `max.COLUMN`, `null_count.COLUMN` of some."""
+    """One file of a table, and what Delta's log says of it: `num_records`, and `min.COLUMN`, `max.COLUMN`, `null_count.COLUMN` of
+    some."""
 
     path: Path
     statistics: Mapping[str, Any]
@@ -84,8 +85,8 @@ def count_where_null(folder: Path, column: str) -> int | None:
 def last_rows(
     folder: Path, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
 ) -> list[dict[str, Any]] | None:
-    """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last one first,
-    these columns, those of `order` among them, as Spark's `collect` gives them."""
+    """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last
+    one first, these columns, those of `order` among them, as Spark's `collect` gives them."""
     files, greatest = _files(folder), f"max.{order[0]}"
     if files is None or any(file.statistics.get(greatest) is None for file in files):
         return None
@@ -118,8 +119,8 @@ def scan(
     where: pc.Expression | None = None,
     told: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
-    """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that fulfil
-    `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
+    """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
+    fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
     folder = log.rows_folder
     files = None if folder is None else _files(folder, version)
     if files is None:

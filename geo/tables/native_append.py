@@ -1,8 +1,8 @@
 """Appends to a Delta table on a local disk without Spark: files of rows, one commit that adds them, and the checksum beside it.
 
-An append by Spark takes 200 to 300 ms whatever it appends, this one 2 to 5. It knows what an append needs of Delta's protocol and no
-more: a table that uses anything else, or that was last written without a checksum, is left to Spark (geo.tables.delta_state). The
-checkpoints that come between are written by `deltalake`; where that is not there the commits that are due one are Spark's.
+An append by Spark takes 200 to 300 ms whatever it appends, this one 2 to 5. It knows what an append needs of Delta's protocol and
+no more: a table that uses anything else, or that was last written without a checksum, is left to Spark (geo.tables.delta_state).
+The checkpoints that come between are written by `deltalake`; where that is not there the commits that are due one are Spark's.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Written:
 
 
 def fits(state: DeltaState, rows: pa.Table) -> bool:
-    """Whether the rows have only columns of the table, each of its type, and a value wherever one is required or tells the partition."""
+    """Whether the rows have only columns of the table, each of its type, and a value wherever one is required or tells the
+    partition."""
     there = {field.name: field for field in state.schema}
     if any(field.name not in there or field.type != there[field.name].type for field in rows.schema):
         return False
@@ -128,8 +129,8 @@ def may_add(state: DeltaState, written: Written) -> bool:
 def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_metadata: str | None) -> bool:
     """Commit the files as the version after `state`. False, and nothing was done, if that version is there.
 
-    Whoever calls holds the table's lock: Spark's own commit on a local disk is not put-if-absent. Raises OSError, with nothing done, if
-    the commit cannot be written, also where the file system has no links.
+    Whoever calls holds the table's lock: Spark's own commit on a local disk is not put-if-absent. Raises OSError, with nothing
+    done, if the commit cannot be written, also where the file system has no links.
     """
     version, transaction = state.version + 1, str(uuid.uuid4())
     rows, size = sum(file.rows for file in added), sum(file.size for file in added)
@@ -284,7 +285,8 @@ def _write_checksum(folder: Path, version: int, checksum: Mapping[str, Any]) -> 
 
 
 def _write_checkpoint(folder: Path, table_id: str) -> None:
-    """Write one of the newest version. What fails here is no fault of the commit; those of that table are Spark's from then on."""
+    """Write one of the newest version. What fails here is no fault of the commit; those of that table are Spark's from then
+    on."""
     try:
         # Hadoop would hold the pointer to the newest checkpoint against the sum of the one before.
         (folder / "._last_checkpoint.crc").unlink(missing_ok=True)

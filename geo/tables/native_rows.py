@@ -25,8 +25,8 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.Arro
 
 
 def added_rows(folder: Path, state: DeltaState, first: int, last: int) -> pa.Table | None:
-    """The rows that the versions `first` to `last` added, with the columns of `state`. None if they are many, and wherever Spark is to say
-    what they are."""
+    """The rows that the versions `first` to `last` added, with the columns of `state`. None if they are many, and wherever Spark
+    is to say what they are."""
     try:
         added = [add for version in range(first, last + 1) for add in _added(folder, version)]
         rows = sum(json.loads(add["stats"])["numRecords"] for add in added)

@@ -5,22 +5,23 @@ token; a claim is the file `<generation>-<token>` in its runner's folder of fenc
 any moment and continued after a takeover, adds nothing:
 
 1. Each append's plan reads exactly the own fence file and fails unless it is there. Delta pins the table's snapshot before
-   it plans the append, so the snapshot is older than the check. (An append without Spark reads the newest version, asks for the file,
-   and commits as the next version or begins again.)
+   it plans the append, so the snapshot is older than the check. (An append without Spark reads the newest version, asks for the
+   file, and commits as the next version or begins again.)
 2. A takeover, in this order: (a) it adds its claim to `owners`, with a generation above all that are there: on a local disk under
-   that table's lock, elsewhere by a Delta transaction of that number, so no two have the same; (b) it writes its own fence file; (c) it
-   reads `owners` again and gives up, removing only its own file, unless its claim is the newest; (d) it removes the files of lower
-   generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property `geo.fence.<runner>` to its
-   token, a metadata change; (f) it reads the table's end and goes on from there.
-3. Stale check after (d): it fails, whenever its plan was made. Stale check before (d): on a local disk the append holds the table's
+   that table's lock, elsewhere by a Delta transaction of that number, so no two have the same; (b) it writes its own fence file;
+   (c) it reads `owners` again and gives up, removing only its own file, unless its claim is the newest; (d) it removes the files
+   of lower generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property
+   `geo.fence.<runner>` to its token, a metadata change; (f) it reads the table's end and goes on from there.
+3. Stale check after (d): it fails, whenever its plan was made. Stale check before (d): on a local disk the append holds the
+table's
    lock until it is committed, so (f) sees it; elsewhere its snapshot is older than (e): if it commits after (e) the metadata
    change makes it fail, if it commits before (e) then (f) sees it.
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.
 
-(e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM, and its row does
-not say that something of those before it was still in flight. Assumes commits that are put-if-absent; where storage does not have
-them a claim is refused (geo.tables.storage).
+(e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM, and its row
+does not say that something of those before it was still in flight. Assumes commits that are put-if-absent; where storage does not
+have them a claim is refused (geo.tables.storage).
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ Rows: TypeAlias = DataFrame | pa.Table | Written
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """What is owned. `name` is unique in the cluster, `path` is its folder of fences, `property_key` its part of a table property."""
+    """What is owned. `name` is unique in the cluster, `path` is its folder of fences, `property_key` its part of a table
+    property."""
 
     name: str
     path: str
@@ -143,7 +145,8 @@ class Ownership:
         raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
 
     def append(self, table: Table, rows: Rows, user_metadata: str | None = None) -> None:
-        """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that can be.
+        """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that
+        can be.
 
         Raises FencedError if another runner took over; then nothing was written.
         """
@@ -188,8 +191,8 @@ def _fences_of(tables: ClusterTables, runner: Runner) -> str:
 
 
 def release(ownerships: Sequence[Ownership]) -> None:
-    """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need not ask who lives,
-    and fence only if these have not fenced against those before them."""
+    """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need not ask who
+    lives, and fence only if these have not fenced against those before them."""
     if ownerships:
         tables = ownerships[0]._tables
         rows = [_row(tables, r, o.generation, o.token, in_flight=o.in_flight) for o in ownerships for r in o.runners]
@@ -204,8 +207,8 @@ def claim(
     """Steps (a) to (d) for several groups of runners in one commit: take them for this process, all or none.
 
     `take_over` also replaces an owner that lives. The fence makes this safe; the replaced runner fails.
-    Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host whose
-    clock is not the storage's.
+    Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host
+    whose clock is not the storage's.
     """
     tables.refuse_unsafe_storage()
     runners = {runner.name: runner for group in wanted for runner in group}
@@ -272,8 +275,8 @@ def _looked(
 
 
 def _given_back(claimed: dict[str, Any], before: Row | None) -> dict[str, Any]:
-    """The row by which a claim that fenced nobody leaves a runner to whoever had it: that one may live, and has its fence. What the
-    claim found in flight stays in flight: its generation is above the fences by which the next one would find it."""
+    """The row by which a claim that fenced nobody leaves a runner to whoever had it: that one may live, and has its fence. What
+    the claim found in flight stays in flight: its generation is above the fences by which the next one would find it."""
     if before is None:
         return {**claimed, **_RELEASED}
     theirs = {"token": before["token"], "holder": before["holder"], "state": before["state"], "since": utc(before["since"])}

@@ -13,8 +13,8 @@ from pathlib import Path
 
 @cache
 def _system() -> str:
-    """The running system and its space of process ids: another host, another boot and another container have the same name sometimes.
-    "" where the system does not say."""
+    """The running system and its space of process ids: another host, another boot and another container have the same name
+    sometimes. "" where the system does not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"

@@ -28,7 +28,8 @@ def fetch_if_small(rows: DataFrame, columns: Sequence[str]) -> pa.Table | None:
 
 
 def hold_on_driver(rows: DataFrame, order: Sequence[str]) -> DataFrame | None:
-    """The rows of a bytes log, held on the driver and sorted by the columns `order`, if they are few and light; otherwise None."""
+    """The rows of a bytes log, held on the driver and sorted by the columns `order`, if they are few and light; otherwise
+    None."""
     table = fetch_if_small(rows, rows.columns)
     if table is None:
         return None

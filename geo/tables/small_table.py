@@ -1,6 +1,8 @@
-"""The rows of a small Delta table on a local disk, read from its files by this process: a Spark job for that takes 0.3 s, this 0.01.
+"""The rows of a small Delta table on a local disk, read from its files by this process: a Spark job for that takes 0.3 s, this
+0.01.
 
-Only for tables of this program's own making: no partitions, and nothing that needs more of the protocol than files that come and go.
+Only for tables of this program's own making: no partitions, and nothing that needs more of the protocol than files that come and
+go.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ _TRIES = 3
 
 
 def read_small(folder: Path, columns: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    """All rows of the newest version of the table whose `_delta_log` is `folder`, as Spark's `collect` gives them: times without a zone
-    in that of this process, maps as dict. None where that takes more than this reader knows."""
+    """All rows of the newest version of the table whose `_delta_log` is `folder`, as Spark's `collect` gives them: times without
+    a zone in that of this process, maps as dict. None where that takes more than this reader knows."""
     for _ in range(_TRIES):
         try:
             paths = _active_files(folder)

@@ -36,8 +36,8 @@ def last_planned_batch(spark: SparkSession, checkpoint: str) -> int:
 
 
 def planned_end(spark: SparkSession, checkpoint: str, batch: int) -> int:
-    """The last version that a micro-batch of a stream from one Delta table reads, all of it: Spark writes where a batch ends before
-    it begins (engine facts 19)."""
+    """The last version that a micro-batch of a stream from one Delta table reads, all of it: Spark writes where a batch ends
+    before it begins (engine facts 19)."""
     path = f"{checkpoint}/offsets/{batch}"
     local = local_path(path)
     lines = local.read_text().splitlines() if local is not None else [row[0] for row in spark.read.text(path).collect()]

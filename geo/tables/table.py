@@ -106,7 +106,8 @@ class Table:
         return DeltaTable.forPath(self.spark, self.name) if self.by_path else DeltaTable.forName(self.spark, self.sql)
 
     def look(self) -> Seen | None:
-        """The table as it is now; None if there is none. On a local disk derived from the files of its log alone, without a Spark job."""
+        """The table as it is now; None if there is none. On a local disk derived from the files of its log alone, without a Spark
+        job."""
         if (folder := self._local_log()) is not None:
             newest = newest_version(folder)
             if newest is None:
@@ -144,8 +145,8 @@ class Table:
         return self._newest_by_history()
 
     def _history_from(self, first: int) -> list[Row]:
-        """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what others
-        commit meanwhile pushes the oldest out: asked again, until the first one or all there are have come."""
+        """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
+        others commit meanwhile pushes the oldest out: asked again, until the first one or all there are have come."""
         wanted = max(1, self._newest_by_history() - first + 1)
         while True:
             rows: list[Row] = self.delta().history(wanted).collect()
@@ -158,7 +159,8 @@ class Table:
 
     @cached_property
     def location(self) -> str | None:
-        """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log` (catalog-managed)."""
+        """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
+        (catalog-managed)."""
         if self.by_path:
             return self.name
         detail = self.delta().detail().collect()[0]
@@ -166,7 +168,8 @@ class Table:
 
     @property
     def log_folder(self) -> Path | None:
-        """The `_delta_log` of a table that exists, where that is a folder on a local disk with all its commits; None elsewhere."""
+        """The `_delta_log` of a table that exists, where that is a folder on a local disk with all its commits; None
+        elsewhere."""
         local = None if self.location is None else local_path(self.location)
         return None if local is None else local / "_delta_log"
 
@@ -213,7 +216,8 @@ class Table:
                 yield from self._read_page(page, min(last, page + _PAGE - 1), only)
 
     def _first_commit(self, first: int, last: int) -> int:
-        """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none is."""
+        """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none
+        is."""
         gone, there = first - 1, last + 1
         probe = first  # mostly nothing was cleaned up
         while gone + 1 < there:
@@ -256,8 +260,8 @@ class Table:
         return of_file(version, row["value"].split("\n"))
 
     def committed_at(self, version: int) -> datetime | None:
-        """When the storage says that a commit came, by the clock of the storage; None if the commit is gone, and where there is no
-        such clock: in-commit timestamps are a writer's."""
+        """When the storage says that a commit came, by the clock of the storage; None if the commit is gone, and where there is
+        no such clock: in-commit timestamps are a writer's."""
         if self.location is not None and (local := local_path(self.location)) is not None:
             try:
                 return datetime.fromtimestamp((local / "_delta_log" / f"{version:020}.json").stat().st_mtime, timezone.utc)
@@ -286,15 +290,16 @@ class Table:
         return reader.load(self.name)
 
     def read_inserts(self, first: int, last: int) -> DataFrame:
-        """The rows that the versions `first` to `last` added, by the change feed, with its columns `_change_type`, `_commit_version`
-        and `_commit_timestamp`."""
+        """The rows that the versions `first` to `last` added, by the change feed, with its columns `_change_type`,
+        `_commit_version` and `_commit_timestamp`."""
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")
         reader = reader.option("startingVersion", first).option("endingVersion", last)
         rows = reader.load(self.name) if self.by_path else reader.table(self.sql)
         return rows.where(F.col("_change_type") == "insert")
 
     def few_added(self, first: int, last: int) -> pa.Table | None:
-        """The rows that the versions `first` to `last` added, read without Spark; None if they are many, or Spark is to read them."""
+        """The rows that the versions `first` to `last` added, read without Spark; None if they are many, or Spark is to read
+        them."""
         folder, state = self.log_folder, self.own_state()
         return None if folder is None or state is None else added_rows(folder, state, first, last)
 
@@ -385,7 +390,8 @@ class Table:
         return newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
 
     def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
-        """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as `commit_here`."""
+        """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as
+        `commit_here`."""
         folder, state = self.log_folder, self.own_state()
         if folder is None or state is None or is_for_spark(state) or not fits(state, rows):
             return False
@@ -402,8 +408,8 @@ class Table:
     def commit_here(self, written: Written, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
         """Add files that were written, in one commit without Spark; False, and nothing was done, where Spark is to do it.
 
-        `refuse` raises unless they may be added; then they are removed. It is asked after the version is known on which the commit follows,
-        and, where there is a lock, while nobody of ours can commit.
+        `refuse` raises unless they may be added; then they are removed. It is asked after the version is known on which the
+        commit follows, and, where there is a lock, while nobody of ours can commit.
         """
         folder = self.log_folder
         assert folder is not None, "they were written into it"
@@ -433,14 +439,15 @@ class Table:
             remove_files(folder.parent, written.files)
 
     def replace(self, rows: DataFrame) -> None:
-        """Replace the rows that are there by others, made from them, in one commit. What is appended meanwhile stays: within the commit
-        Delta reads and replaces the files of one version. Streams do not see it."""
+        """Replace the rows that are there by others, made from them, in one commit. What is appended meanwhile stays: within the
+        commit Delta reads and replaces the files of one version. Streams do not see it."""
         # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
         writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false")
         self.commit(lambda: writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql))
 
     def saying(self, user_metadata: str) -> Table:
-        """This table in a session of its own, in which each commit carries that userMetadata: for changes that take it only from there."""
+        """This table in a session of its own, in which each commit carries that userMetadata: for changes that take it only from
+        there."""
         own = own_session(self.spark, {"spark.databricks.delta.commitInfo.userMetadata": user_metadata})
         return Table(Driver(lambda: own, lambda: self._driver.me), self.name, by_path=self.by_path, lock=self._lock)
 
@@ -472,7 +479,8 @@ class Table:
 
     @contextmanager
     def alone(self) -> Iterator[Table | None]:
-        """Nobody else commits to it meanwhile: the table as it is to be used inside. None where there is no lock that could see to that."""
+        """Nobody else commits to it meanwhile: the table as it is to be used inside. None where there is no lock that could see
+        to that."""
         if self._lock is None:
             yield None
             return

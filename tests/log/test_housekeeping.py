@@ -208,6 +208,7 @@ def test_the_end_of_a_process_waits_a_while_and_no_longer() -> None:
         del housekeeping._tidying["a place"]
 
 
+@pytest.mark.spark
 def test_rows_that_a_killed_publisher_held_go_when_they_are_old(tables: ClusterTables) -> None:
     folder = Path(tables.checkpoint("held", "a/b/c", "p", "5f"))
     folder.mkdir(parents=True)

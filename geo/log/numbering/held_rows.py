@@ -1,7 +1,8 @@
-"""Numbering where the log is on a local disk: the rows of a batch are held once, by whoever has them, and written by this process.
+"""Numbering where the log is on a local disk: the rows of a batch are held once, by whoever has them, and written by this
+process.
 
-A task of Spark's holds its partition's rows in a file (geo.log.numbering.holding), or this process does if they are few. Each file becomes a data
-file of the log, or one for each date. A row is computed once, so what is written is what was counted.
+A task of Spark's holds its partition's rows in a file (geo.log.numbering.holding), or this process does if they are few. Each
+file becomes a data file of the log, or one for each date. A row is computed once, so what is written is what was counted.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ _SOME_ROWS = 1_000
 
 
 class Place:
-    """Where a batch is held and written: `folder` is a folder on a local disk for this batch alone, which `held` removes at its end, `table`
-    that of the log, whose newest version is `state`."""
+    """Where a batch is held and written: `folder` is a folder on a local disk for this batch alone, which `held` removes at its
+    end, `table` that of the log, whose newest version is `state`."""
 
     def __init__(self, folder: Path, table: Path, state: DeltaState, held: ExitStack) -> None:
         self.folder, self.table, self.state = folder, table, state
@@ -108,8 +109,8 @@ def hold_frame(
 ) -> HeldRows:
     """Hold the rows of a DataFrame, in order.
 
-    `tag` gives rows the log's columns, SOURCE, OFFSET, HASH, ERROR and PUBLISHED; those of the log that `rows` do not have are NULL. Raises
-    UsageError for which `is_repeated` if two rows are one.
+    `tag` gives rows the log's columns, SOURCE, OFFSET, HASH, ERROR and PUBLISHED; those of the log that `rows` do not have are
+    NULL. Raises UsageError for which `is_repeated` if two rows are one.
     """
     columns = [name for name in place.state.schema.names if name in rows.columns]
     found = _held(tag(rows), identity, columns, place) if _seem_in_order(rows, identity) else None
@@ -121,7 +122,8 @@ def hold_frame(
 
 
 def hold_spans(spark: SparkSession, batch: SourceBatch, tagging: Tagging, common: Common, place: Place) -> HeldRows:
-    """Hold the rows of a source of ours: each span by a task, or all of them by this process if they are few. Raises what reading raises."""
+    """Hold the rows of a source of ours: each span by a task, or all of them by this process if they are few. Raises what reading
+    raises."""
     columns = [name for name in place.state.schema.names if name in tagging.columns]
     folder, read = str(place.folder), batch.reader.read
     place.folder.mkdir(parents=True)

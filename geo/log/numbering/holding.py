@@ -1,6 +1,7 @@
 """Holds the new rows of a part of a batch in a file, and reports how many there are of each ledger and in which order.
 
-A task does that, or this process. From the reports on all parts the entry of every row follows. Blocks of Arrow in, lines of Arrow out.
+A task does that, or this process. From the reports on all parts the entry of every row follows. Blocks of Arrow in, lines of
+Arrow out.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ KEY = "_geo_key"
 """Column of a ledger key as a number: rows of one ledger have the same."""
 
 OFFSET_PART, TEXT_PART = "_geo_o", "_geo_t"
-"""Columns of the parts of an offset, as they are and as text, each with its number. Flat, since on its way to Python a column with
-structure costs microseconds a row."""
+"""Columns of the parts of an offset, as they are and as text, each with its number. Flat, since on its way to Python a column
+with structure costs microseconds a row."""
 
 FIRST, LAST, LAST_TEXT = "first", "last", "text"
 """Columns of a report: the offset of the first row, that of the last row, and that as text. Each has a column for each part."""
@@ -45,13 +46,14 @@ REPORT = {
     "reason": pa.string(),
     "key": pa.string(),
 }
-"""The other columns of a report. It is a line for each part and for each rejected row, or one line where the rows are not in order."""
+"""The other columns of a report. It is a line for each part and for each rejected row, or one line where the rows are not in
+order."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPart:
-    """Rows of one Spark partition, or of one block that this process read, that are alike. `code` is their ledger key as a number. The new
-    ones among them are in `file`."""
+    """Rows of one Spark partition, or of one block that this process read, that are alike. `code` is their ledger key as a
+    number. The new ones among them are in `file`."""
 
     file: str
     partition: int
@@ -95,7 +97,8 @@ class Order:
 
 
 class Holding:
-    """Holds rows in a file of Arrow's: their columns `columns`, those of the log, and KEY. With `unique`, offsets of a source must rise."""
+    """Holds rows in a file of Arrow's: their columns `columns`, those of the log, and KEY. With `unique`, offsets of a source
+    must rise."""
 
     def __init__(self, file: str, partition: int, columns: Sequence[str], *, unique: bool) -> None:
         self._file, self._partition, self._columns, self._unique = file, partition, columns, unique
@@ -214,8 +217,8 @@ def are_apart(parts: Sequence[HeldPart]) -> bool:
 
 
 def entries_of(parts: Sequence[HeldPart], spans: Sequence[Span]) -> dict[str, dict[int, tuple[int, int]]]:
-    """By held file, and in it by the number of a ledger key: its ledger, and the entry of its first row. Raises ValueError for two keys
-    with one number."""
+    """By held file, and in it by the number of a ledger key: its ledger, and the entry of its first row. Raises ValueError for
+    two keys with one number."""
     found: dict[str, dict[int, tuple[int, int]]] = {}
     of_key = {span.key: span for span in spans}
     following = {span.key: span.first for span in spans}
@@ -230,7 +233,8 @@ def entries_of(parts: Sequence[HeldPart], spans: Sequence[Span]) -> dict[str, di
 
 
 def numbers_of(codes: pa.Array, starts: Mapping[int, tuple[int, int]]) -> tuple[pa.Array, pa.Array]:
-    """Ledger and entry of each row of a held file, from the numbers of the rows' ledger keys. `starts`: ledger and first entry by number."""
+    """Ledger and entry of each row of a held file, from the numbers of the rows' ledger keys. `starts`: ledger and first entry by
+    number."""
     following = {code: entry for code, (_, entry) in starts.items()}
     ledgers, entries = [], []
     for begin, end in pairwise(begins_of([codes])):
@@ -242,7 +246,8 @@ def numbers_of(codes: pa.Array, starts: Mapping[int, tuple[int, int]]) -> tuple[
 
 
 def begins_of(columns: Sequence[pa.Array]) -> list[int]:
-    """Where rows begin that have other values than the row before in any of the columns, which have a value everywhere; and their end."""
+    """Where rows begin that have other values than the row before in any of the columns, which have a value everywhere; and their
+    end."""
     count = len(columns[0])
     other = reduce(pc.or_, (pc.not_equal(column.slice(1), column.slice(0, count - 1)) for column in columns))
     return [0, *(at + 1 for at in pc.indices_nonzero(other).to_pylist()), count]

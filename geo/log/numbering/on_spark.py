@@ -1,7 +1,8 @@
-"""Numbering by Spark's own jobs, of any number of rows, wherever the log is: they are held, counted, and written with their entries.
+"""Numbering by Spark's own jobs, of any number of rows, wherever the log is: they are held, counted, and written with their
+entries.
 
-Without a shuffle or a sort where each Spark partition has rows in order, as one range of a Kafka partition, one part of a file, or a
-sorted DataFrame.
+Without a shuffle or a sort where each Spark partition has rows in order, as one range of a Kafka partition, one part of a file,
+or a sorted DataFrame.
 
 Spark may compute a DataFrame again, though it was cached, and get other rows (a lost executor; a source that changed
 meanwhile). So what is written is held against what was counted in the very plan that writes it, which fails if they differ.
@@ -79,9 +80,9 @@ class OnSpark:
         return [Rejected(row[SOURCE], tuple(row[TEXT]), row[ERROR], row["key"]) for row in rows]
 
     def entries(self, batch: Batch) -> DataFrame:
-        """The new rows as they stand in the log. This, or evaluating what it returns, raises an error for which `is_repeated` if two rows
-        are one, and one for which `is_other_rows` unless they are, ledger by ledger, those that were counted: as many, with the same
-        last offsets."""
+        """The new rows as they stand in the log. This, or evaluating what it returns, raises an error for which `is_repeated` if
+        two rows are one, and one for which `is_other_rows` unless they are, ledger by ledger, those that were counted: as many,
+        with the same last offsets."""
         rows = self._tagged.where(IS_NEW)
         runs = None if self._identity.is_scattered else runs_of(self._counted_again(), batch, unique=self._identity.unique)
         if runs is None:
@@ -168,8 +169,8 @@ def _planned(parts: Iterable[Part]) -> dict[LedgerKey, tuple[int, int, tuple[Any
 
 
 def runs_of(parts: Iterable[Part], batch: Batch, *, unique: bool) -> dict[int, list[Run]] | None:
-    """The entries of the new rows, Spark partition by Spark partition. None unless the rows of each ledger come in runs of which each
-    lies above the one before. Pure."""
+    """The entries of the new rows, Spark partition by Spark partition. None unless the rows of each ledger come in runs of which
+    each lies above the one before. Pure."""
     new = [part for part in parts if part.is_new]
     if not all(part.is_run for part in new):
         return None

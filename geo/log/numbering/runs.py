@@ -37,8 +37,8 @@ class Run:
 
 
 def step(key: Column, offset: Column, *, unique: bool) -> Column:
-    """What each row is: NEXT, BEGINS, FALLS (never, unless offsets are `unique`), or NOT_COUNTED where `key` (BIGINT) is NULL. `offset` is a
-    struct; NULL comes first in it, as Spark orders it."""
+    """What each row is: NEXT, BEGINS, FALLS (never, unless offsets are `unique`), or NOT_COUNTED where `key` (BIGINT) is NULL.
+    `offset` is a struct; NULL comes first in it, as Spark orders it."""
 
     def of_partition(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         return steps(batches, unique=unique)
@@ -47,8 +47,8 @@ def step(key: Column, offset: Column, *, unique: bool) -> Column:
 
 
 def numbered(offset: Column, runs: Mapping[int, Sequence[Run]]) -> Column:
-    """Ledger and entry of each row (struct of two BIGINT), of the rows of a DataFrame whose Spark partitions consist of these runs, in
-    this order. Evaluating it raises an error with OTHER_ROWS unless they do: as many rows, with these last offsets."""
+    """Ledger and entry of each row (struct of two BIGINT), of the rows of a DataFrame whose Spark partitions consist of these
+    runs, in this order. Evaluating it raises an error with OTHER_ROWS unless they do: as many rows, with these last offsets."""
 
     def of_partition(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         context = TaskContext.get()
@@ -121,7 +121,8 @@ def _equal(before: pa.Array, after: pa.Array) -> pa.Array:
 
 
 def _iterating(function: Callable[..., Iterator[pa.Array]], returns: str, *columns: Column) -> Column:
-    # Spark takes its kind from its type hints. Not deterministic: what it says depends on the rows before, so it is neither repeated nor moved.
+    # Spark takes its kind from its type hints. Not deterministic: what it says depends on the rows before, so it is neither
+    # repeated nor moved.
     udf = cast(Any, arrow_udf)(function, returns)
     found: Column = udf.asNondeterministic()(*columns)
     return found

@@ -1,5 +1,5 @@
-"""What a row of a source of ours is: where it stands in its source, whether it is published already, whether it can be, and to which ledger
-it belongs. Blocks of Arrow in, blocks of Arrow out.
+"""What a row of a source of ours is: where it stands in its source, whether it is published already, whether it can be, and to
+which ledger it belongs. Blocks of Arrow in, blocks of Arrow out.
 
 What a row is refused for stands in geo.log.admission, as SQL; this says the same, and a test holds the two equal.
 """
@@ -26,8 +26,8 @@ _MOST_OF_A_BYTE = 6
 
 @dataclass(frozen=True)
 class Tagging:
-    """`source` and `offset` are the columns (string, int64) that place a row, `columns` those of a message. `ends` are the last published
-    offsets by source, `routes` the ways to the other clusters."""
+    """`source` and `offset` are the columns (string, int64) that place a row, `columns` those of a message. `ends` are the last
+    published offsets by source, `routes` the ways to the other clusters."""
 
     source: str
     offset: str
@@ -36,7 +36,8 @@ class Tagging:
     routes: Routes
 
     def tagged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """`rows` with SOURCE, HASH, ERROR, PUBLISHED, KEY and the offset. They may bring ERROR: a reason not to publish that row."""
+        """`rows` with SOURCE, HASH, ERROR, PUBLISHED, KEY and the offset. They may bring ERROR: a reason not to publish that
+        row."""
         count, sources, offsets = len(rows), rows[self.source], rows[self.offset]
         columns = {name: rows[name] for name in self.columns}
         aims = self._aims(rows["replicate_to"]) if "replicate_to" in columns and rows["replicate_to"].null_count < count else None

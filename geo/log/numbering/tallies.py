@@ -20,8 +20,8 @@ IS_NEW = f"{ERROR} IS NULL AND NOT {PUBLISHED}"
 """Whether a row is to be written, as SQL."""
 
 LEDGER_KEY = f"{SOURCE}, replicate_to IS NULL, replicate_to"
-"""What tells the ledgers of rows apart, as arguments of a hash in SQL: one passes over NULL, so it does not tell it from an empty array by
-itself."""
+"""What tells the ledgers of rows apart, as arguments of a hash in SQL: one passes over NULL, so it does not tell it from an empty
+array by itself."""
 
 REPEATED = "GEO_REPEATED_ORDER"
 
@@ -30,7 +30,8 @@ REPEATED = "GEO_REPEATED_ORDER"
 class Tally:
     """Rows of a batch with the same ledger key, and the same answers to whether they are bad and whether they are published.
 
-    `last` is the greatest offset of all rows of their source that give the second answer as they do. `hash` is the XOR of their hashes.
+    `last` is the greatest offset of all rows of their source that give the second answer as they do. `hash` is the XOR of their
+    hashes.
     """
 
     key: LedgerKey

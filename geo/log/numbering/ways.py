@@ -1,7 +1,7 @@
 """Which rows of a batch are new, how many there are of each ledger, and the entries they get in offset order.
 
-Three ways, which tests hold equal: `OnDriver` for a few rows; `HeldRows` for any number where the log is on a local disk; `OnSpark` for
-any number anywhere.
+Three ways, which tests hold equal: `OnDriver` for a few rows; `HeldRows` for any number where the log is on a local disk;
+`OnSpark` for any number anywhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Numbered = OnDriver | HeldRows | OnSpark
 
 
 def place_of(folder: str, log: Table, held: ExitStack) -> Place | None:
-    """Where a batch of `log` can be held and written by this process; None if Spark is to write it. `folder` is for this batch alone."""
+    """Where a batch of `log` can be held and written by this process; None if Spark is to write it. `folder` is for this batch
+    alone."""
     local, table, state = local_path(folder), log.log_folder, log.own_state()
     return None if local is None or table is None or state is None else Place(local, table.parent, state, held)
 
@@ -42,9 +43,9 @@ def numbering(
     *,
     was_few: bool | None,
 ) -> Numbered:
-    """The way for one batch of a DataFrame. `tag` gives rows all columns of the log, SOURCE, OFFSET, HASH, ERROR and PUBLISHED. `was_few`: whether
-    the batch before was of few rows, so that this one may be, and need not be held to be looked at. `held` releases at its end what is
-    held. Raises UsageError for which `is_repeated`."""
+    """The way for one batch of a DataFrame. `tag` gives rows all columns of the log, SOURCE, OFFSET, HASH, ERROR and PUBLISHED.
+    `was_few`: whether the batch before was of few rows, so that this one may be, and need not be held to be looked at. `held`
+    releases at its end what is held. Raises UsageError for which `is_repeated`."""
     if place is None:
         return _by_spark(tag(rows), identity, common, held, was_few=was_few)
     if was_few and (few := _few(tag(rows), identity, common)) is not None:

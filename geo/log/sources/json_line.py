@@ -1,7 +1,7 @@
 """What a line of JSON says: one message. The parser of a line, and a faster one of many lines that says the same.
 
-A line is an object with `key`, `payload` (text) or `payload_base64`, `properties`, `replicate_to`, `event_time` (ISO 8601, UTC if it says
-nothing).
+A line is an object with `key`, `payload` (text) or `payload_base64`, `properties`, `replicate_to`, `event_time` (ISO 8601, UTC if
+it says nothing).
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _PLAIN = arrow_json.ParseOptions(
 
 
 def parse_lines(lines: Sequence[bytes]) -> pa.RecordBatch:
-    """What the lines say, as MESSAGE: of each as `parse_line`. Lines without properties and base64, as most are, five times as fast."""
+    """What the lines say, as MESSAGE: of each as `parse_line`. Lines without properties and base64, as most are, five times as
+    fast."""
     found = _parse_plain(lines)
     return found if found is not None else pa.RecordBatch.from_pylist([_parsed(line) for line in lines], MESSAGE)
 

@@ -80,9 +80,9 @@ class FileSpan:
 
 
 class JsonLinesReader:
-    """Reads a file or a directory. The place in a file is `[bytes, lines, fingerprint]`. A fingerprint of what lies just before it tells a
-    file that was replaced from one that grew. A last line without its newline is waited for; in a run that ends (`end_here`) it is
-    taken if it is a whole message, and else left for a later run. May be sent to another process."""
+    """Reads a file or a directory. The place in a file is `[bytes, lines, fingerprint]`. A fingerprint of what lies just before
+    it tells a file that was replaced from one that grew. A last line without its newline is waited for; in a run that ends
+    (`end_here`) it is taken if it is a whole message, and else left for a later run. May be sent to another process."""
 
     def __init__(self, path: str, batch_bytes: int, span_bytes: int) -> None:
         self._path, self._batch_bytes, self._span_bytes = path, batch_bytes, span_bytes
@@ -108,7 +108,8 @@ class JsonLinesReader:
         self._end = list_files(*open_path(self._path))
 
     def next(self, start: Position) -> Position:
-        """The position up to which the next batch is read. Raises SourceChangedError for a file that was changed below `start`."""
+        """The position up to which the next batch is read. Raises SourceChangedError for a file that was changed below
+        `start`."""
         system, path = open_path(self._path)
         end, left = dict(start), self._batch_bytes
         for file, size in sorted((self._end if self._end is not None else list_files(system, path)).items()):
@@ -227,8 +228,8 @@ def _refuse_longer_line(stream: pa.NativeFile, file: str, position: int, size: i
 
 
 def _whole_lines(stream: pa.NativeFile, position: int, wanted: int, size: int) -> tuple[int, int, bool]:
-    """Where the last whole line at or after `wanted` ends, but one at least; how many lines that makes; and whether all that comes
-    behind is a line without its newline."""
+    """Where the last whole line at or after `wanted` ends, but one at least; how many lines that makes; and whether all that
+    comes behind is a line without its newline."""
     stream.seek(position)
     at, end, count = position, position, 0
     while at < size and (at < wanted or end < wanted):

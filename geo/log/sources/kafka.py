@@ -1,8 +1,8 @@
 """A Kafka topic as a source, on kafka-python: what there is to read, and reading it, in any process.
 
-A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its own; what is
-published of it says where to go on. Offsets that are gone, a topic that was made anew and partitions that vanished stop the stream with
-the range; a broker that is away is waited for. Only committed records are read (`read_committed`).
+A row is a record with its coordinates, so that partition and offset identify it and each partition gets a ledger of its own; what
+is published of it says where to go on. Offsets that are gone, a topic that was made anew and partitions that vanished stop the
+stream with the range; a broker that is away is waited for. Only committed records are read (`read_committed`).
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class Span:
 
 
 class KafkaReader:
-    """Reads one topic. The place of a partition is `[next offset to read, id of the topic]`. `begin` is where partitions begin at the first
-    start. May be sent to another process."""
+    """Reads one topic. The place of a partition is `[next offset to read, id of the topic]`. `begin` is where partitions begin at
+    the first start. May be sent to another process."""
 
     def __init__(
         self,
@@ -147,8 +147,8 @@ class KafkaReader:
         begins, ends = self._bounds()
         topic_id = self.topic_id()
         refuse_other_topic(self._topic, topic_id, known)
-        # At a later start a partition of which nothing is known came later, or its note is lost: it begins with its first record, whatever
-        # the others began with.
+        # At a later start a partition of which nothing is known came later, or its note is lost: it begins with its first record,
+        # whatever the others began with.
         first = ends if self._begin == "latest" and not known else begins
         names = {source_name(self._topic, p): offset for p, offset in sorted(first.items())}
         if self._begin == "latest" and (more := [name for name in names if known and name not in known]):
@@ -206,7 +206,8 @@ class KafkaReader:
         _forget(self._settings)
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """The records, in order, as BLOCK. Raises SourceChangedError, UsageError for a codec that is not there, RetryableError."""
+        """The records, in order, as BLOCK. Raises SourceChangedError, UsageError for a codec that is not there,
+        RetryableError."""
         partition, end = span.partition, span.end
         consumer, where = self._consumer(), TopicPartition(self._topic, partition)
         consumer.assign([where])

@@ -24,7 +24,8 @@ class SourceReader(Protocol):
     """Plans batches and reads them."""
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
-        """Where a source partition goes on that is published up to `end`; None if the end does not say, or is of another source."""
+        """Where a source partition goes on that is published up to `end`; None if the end does not say, or is of another
+        source."""
 
     def mark_of(self, place: Place) -> str:
         """What an end has to say beside the offset, so that `place_of` gives the place back."""
@@ -56,8 +57,9 @@ class SourceReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is read: blocks with these columns, of which `source` (string) and `offset` (int64) place a row. `open` makes a reader, told how
-    far each source partition is published. `reject_keys`: what source and offset are called in the file of rejected rows."""
+    """What is read: blocks with these columns, of which `source` (string) and `offset` (int64) place a row. `open` makes a
+    reader, told how far each source partition is published. `reject_keys`: what source and offset are called in the file of
+    rejected rows."""
 
     source: str
     offset: str

@@ -21,7 +21,8 @@ from geo.tables.table import Table
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The newest row of a link and topic in `system/links`: up to `version` of the table `table_id` all has crossed; None: nothing yet."""
+    """The newest row of a link and topic in `system/links`: up to `version` of the table `table_id` all has crossed; None:
+    nothing yet."""
 
     state: str
     reason: str | None

@@ -21,11 +21,11 @@ _OF_A_LINK = (Category.MISSING, Category.UNEXPECTED, Category.IN_FLIGHT)
 def check_log(
     cluster: str, parts: Parts, carried: Collection[str], floors: Mapping[str, int], *, expires: bool
 ) -> tuple[Finding, ...]:
-    """Holes and duplicates of one log, in ledgers of its own and of the origins that are `carried` to it. In a ledger with both they may cancel
-    each other out. An example is a ledger.
+    """Holes and duplicates of one log, in ledgers of its own and of the origins that are `carried` to it. In a ledger with both
+    they may cancel each other out. An example is a ledger.
 
-    `floors`: the first entry wanted, by ledger; one of which the log has entries below it began twice, so of its count nothing can be
-    said. `expires`: below its first entry a ledger may have lost what expired.
+    `floors`: the first entry wanted, by ledger; one of which the log has entries below it began twice, so of its count nothing
+    can be said. `expires`: below its first entry a ledger may have lost what expired.
     """
     lacking: dict[LedgerId, int] = {}
     for ledger, part in sorted(parts.items()):
@@ -41,9 +41,10 @@ def check_link(
 ) -> tuple[int, tuple[Finding, ...]]:
     """How many messages both logs can have, and what is in flight, missing and unexpected in the target.
 
-    `source` was pinned after `early`, so what that has beyond it no link can have brought; and before `late`, so what that lacks was not
-    published meanwhile. `origins`: the logs of the link's origins, pinned with the source. `floors`: the first entry wanted, by ledger.
-    `vouched`: the link had recorded that all of `source` was in the target, so that what lacks at the end is missing, and not in flight.
+    `source` was pinned after `early`, so what that has beyond it no link can have brought; and before `late`, so what that lacks
+    was not published meanwhile. `origins`: the logs of the link's origins, pinned with the source. `floors`: the first entry
+    wanted, by ledger. `vouched`: the link had recorded that all of `source` was in the target, so that what lacks at the end is
+    missing, and not in flight.
     """
     both, counts = 0, {category: dict[LedgerId, int]() for category in _OF_A_LINK}
     for ledger, part in sorted(source.items()):

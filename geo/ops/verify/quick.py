@@ -24,12 +24,12 @@ _Checked = tuple[list[LinkResult], list[ClusterResult], list[str]]
 
 
 def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics: str = ALL_TOPICS) -> VerifyReport:
-    """Look at all clusters' logs of the topics that match the glob. Raises UsageError if there is none. Beside live producers and links it
-    reports no fault that is not there. All clusters go through each step before the next begins:
+    """Look at all clusters' logs of the topics that match the glob. Raises UsageError if there is none. Beside live producers and
+    links it reports no fault that is not there. All clusters go through each step before the next begins:
 
-    1. read what every link has recorded; 2. pin every log: the early pin; 3. pin every log again: that of the sources; 4. again: the late
-    pin; 5. read the links again, for their floors, and the clock: what expires later had not expired when any link looked at it. Then
-    what was pinned is read.
+    1. read what every link has recorded; 2. pin every log: the early pin; 3. pin every log again: that of the sources; 4. again:
+    the late pin; 5. read the links again, for their floors, and the clock: what expires later had not expired when any link
+    looked at it. Then what was pinned is read.
     """
     for tables in clusters.values():
         tables.refuse_no_folder()

@@ -24,7 +24,8 @@ ADMIN = "subscriptions"
 """The producer under which operators' changes are published."""
 
 ENDS_INTERVAL_S = 60.0
-"""Between records of the ledger's end. Recording blocks the flusher for about a second; a start after a crash replays the commits since."""
+"""Between records of the ledger's end. Recording blocks the flusher for about a second; a start after a crash replays the commits
+since."""
 
 
 class AckPublisher:

@@ -1,4 +1,5 @@
-"""The state of a subscription, which is also what its records carry: merging is a join, so they may come in any order, twice, late.
+"""The state of a subscription, which is also what its records carry: merging is a join, so they may come in any order, twice,
+late.
 
 An *epoch* says since which reset a state counts; of two, the later replaces the other whole. Within an epoch acknowledged
 sets are united. So the merge is commutative, associative and idempotent (a state-based CRDT), every cluster that has seen

@@ -12,8 +12,9 @@ from geo.subscription.acks.record import Refusal, RefusedRecordError, decode, pa
 
 HELD_ENTRIES = 10**9
 HELD_ENTRIES_A_SECOND = 10**6
-"""Upper bound of a ledger's length: a first bulk load, and a generous rate since its creation (which its id encodes). A record may
-name messages that are not here yet. One that acknowledges beyond this bound is refused: it would silently skip every future message."""
+"""Upper bound of a ledger's length: a first bulk load, and a generous rate since its creation (which its id encodes). A record
+may name messages that are not here yet. One that acknowledges beyond this bound is refused: it would silently skip every future
+message."""
 
 MAX_STATE_RANGES = 5_000_000
 """Of one subscription. Half a gigabyte; a subscription that acknowledges every other message of ten million has lost its way."""

@@ -121,8 +121,8 @@ class OpenFold:
 
 
 class NamespaceFold(QueryWork[OpenFold]):
-    """The query of one namespace, as a piece of work. A batch: fold → compact records that are due → the cursors' rows → the checkpoint.
-    A replay folds the same again, which changes nothing."""
+    """The query of one namespace, as a piece of work. A batch: fold → compact records that are due → the cursors' rows → the
+    checkpoint. A replay folds the same again, which changes nothing."""
 
     def __init__(self, tables: ClusterTables, config: Config, acks: Topic, trigger: str, *, take_over: bool = False) -> None:
         super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)

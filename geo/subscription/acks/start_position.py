@@ -23,7 +23,8 @@ StartPosition = Start | datetime | MessageId
 
 
 _LAST_US = 253_402_300_799_999_999
-"""The end of the year 9999, beyond which neither a message can be nor a time of Python's; a base comes from a record and may be."""
+"""The end of the year 9999, beyond which neither a message can be nor a time of Python's; a base comes from a record and may
+be."""
 
 
 def split_at(base: Base | None, log: Table) -> tuple[MessageSet, MessageSet]:
@@ -38,7 +39,8 @@ def split_at(base: Base | None, log: Table) -> tuple[MessageSet, MessageSet]:
 
 
 def base_at(start: StartPosition, log: Table) -> Base:
-    """The base of a subscription that begins there, as the log holds the topic. Raises UsageError for a message that it does not hold."""
+    """The base of a subscription that begins there, as the log holds the topic. Raises UsageError for a message that it does not
+    hold."""
     if start == "earliest":
         return Base()
     if isinstance(start, datetime):

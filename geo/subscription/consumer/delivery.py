@@ -76,7 +76,8 @@ class Delivery:
         return ripe
 
     def received(self, state: AckState) -> bool:
-        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted."""
+        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be
+        wanted."""
         before, self.state = self.state, self.state | state
         if self.state.epoch != before.epoch:
             self.outdated = self.outdated | self.waiting | self._out

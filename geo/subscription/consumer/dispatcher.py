@@ -31,8 +31,8 @@ from geo.subscription.consumer.settings import Settings
 log = logging.getLogger(__name__)
 
 Listener = Callable[[DataFrame], DataFrame | None]
-"""The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all; None:
-none."""
+"""The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all;
+None: none."""
 
 ONE_PARTITION = 10_000
 """So many messages come in one partition: sorting them needs no shuffle, and one that writes them writes one file."""
@@ -100,7 +100,8 @@ class Dispatcher:
     # -- what is known ---------------------------------------------------------------------------------------------------
 
     def received(self, state: AckState) -> bool:
-        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted."""
+        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be
+        wanted."""
         with self._lock:
             return self._delivery.received(state)
 
@@ -131,8 +132,8 @@ class Dispatcher:
                 self.deliver(among(self._log.read(self._log.latest_version()), ripe))
 
     def deliver(self, rows: DataFrame, *, held: bool = False) -> None:
-        """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once. With `held`
-        they are on the driver, in that order. Raises what the user's function does."""
+        """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once. With
+        `held` they are on the driver, in that order. Raises what the user's function does."""
         with self._turn:
             rows = rows.where(is_message())
             base = self.state.base

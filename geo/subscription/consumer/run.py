@@ -213,7 +213,8 @@ class Run:
                 self._stopped.wait(max(0.0, life.again_at - time.monotonic()))
 
     def _stream_from(self, version: _Version, tail: BatchQuery) -> None:
-        """Deliver what comes after `version` until the run is over, the subscription begins elsewhere, or the log is another one."""
+        """Deliver what comes after `version` until the run is over, the subscription begins elsewhere, or the log is another
+        one."""
         # A version that exists, though it is delivered already: a number beyond the latest is refused.
         rows = self._log.read_stream({"startingVersion": str(version.number), "ignoreDeletes": "true"})
         with self._query(rows, f"geo consume {self}", "messages", self._on_batch, self._trigger) as query:
@@ -229,8 +230,8 @@ class Run:
             self._redeliver_until(replaced, LOOK_INTERVAL_S, query, tail)
 
     def _await_another(self, version: _Version, tail: BatchQuery) -> None:
-        """`version` is one that a stream does not begin at, as that of a RESTORE: until another one is the newest there is nothing
-        to stream."""
+        """`version` is one that a stream does not begin at, as that of a RESTORE: until another one is the newest there is
+        nothing to stream."""
         self._redeliver_until(lambda now: now != version, _IDLE_S, tail)
 
     def _redeliver_until(self, changed: Callable[[_Version], bool], every_s: float, *queries: BatchQuery) -> None:

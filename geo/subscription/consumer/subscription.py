@@ -119,7 +119,8 @@ class Subscription:
         threading.Thread(target=go, name=f"geo-consume-{self._settings.name}", daemon=True).start()
 
     def stop(self) -> None:
-        """Let the running batch end, publish what was acknowledged, and stop; nothing if no run is under way. Callable from a signal handler."""
+        """Let the running batch end, publish what was acknowledged, and stop; nothing if no run is under way. Callable from a
+        signal handler."""
         self._stopped.set()
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
