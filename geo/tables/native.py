@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from geo.tables.delta_state import newest_state
 from geo.tables.small_table import as_collected
 from geo.times import in_us
 
@@ -73,8 +74,8 @@ class DataFile:
 
 def count_where_null(folder: Path, column: str) -> int | None:
     """How many rows of the table whose `_delta_log` is `folder` have NULL in a column."""
-    files = _files(folder)
-    if files is None:
+    files = _listed(folder)
+    if files is None and (files := _files(folder)) is None:
         return None
     with suppress(*_UNREADABLE):
         counts = [file.nulls(column) for file in files]
@@ -143,6 +144,13 @@ def scan(
                 found.append(each(read if where is None else read.filter(where)))
         return found
     return None
+
+
+def _listed(folder: Path) -> list[DataFile] | None:
+    """The files of the newest version without their statistics, if its checksum lists them: then the log need not be read."""
+    state = newest_state(folder)
+    listed = None if state is None else state.checksum.get("allFiles")
+    return None if listed is None else [DataFile(folder.parent / unquote(file["path"]), {}) for file in listed]
 
 
 def _files(folder: Path, version: int | None = None) -> list[DataFile] | None:
