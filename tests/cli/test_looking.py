@@ -139,7 +139,10 @@ def test_what_only_spark_knows_is_asked_of_spark(looked_at: World, monkeypatch: 
     monkeypatch.setitem(sys.modules, "deltalake", None)  # as where the code came as a zip
     us = looked_at.config.cluster("us")
     with pytest.raises(AssertionError, match="Spark was started"):
-        count_messages(connect_later(_no_spark, us).log(TOPIC))
+        list(newest(connect_later(_no_spark, us), TOPIC, 1))
+    assert count_messages(connect_later(_no_spark, us).log(TOPIC)) == looked_at.log("us").read().count(), (
+        "its checksum lists the files"
+    )
 
 
 def test_columns_with_structure_are_read_by_spark(looked_at: World) -> None:
