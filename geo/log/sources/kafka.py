@@ -155,7 +155,8 @@ class KafkaReader:
             log.warning(
                 "Kafka topic %s: read from the first offset, since nothing is known of it: %s", self._topic, ", ".join(more)
             )
-        return {name: [known[name][0] if name in known else offset, topic_id] for name, offset in names.items()}
+        # A partition that is known and not there any more stays in it: the next batch says so.
+        return {name: [known[name][0] if name in known else names[name], topic_id] for name in sorted({*names, *known})}
 
     def end_here(self) -> None:
         """Read no further than what is there now."""

@@ -107,6 +107,17 @@ def test_where_a_latest_start_began_is_lost_and_nothing_is_skipped(world: World,
     assert _publish(world, broker, "lost", begin="latest").rows == 2, "all of the partition of which nothing is known"
 
 
+def test_a_partition_that_was_read_and_is_gone_stops_the_stream(world: World, broker: Broker) -> None:
+    broker.create("fewer", 1)
+    broker.produce("fewer", [(0, None, b"0", [])])
+    assert _publish(world, broker, "fewer").rows == 1
+    note = Path(world.config.cluster("eu").checkpoints) / "publish" / TOPIC.path / "default" / "position.json"
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps({"position": {"kafka:fewer:1": [7, ""]}, "ends": {}}))
+    with pytest.raises(SourceChangedError, match="partition 1: the whole partition, read up to 7"):
+        _publish(world, broker, "fewer")
+
+
 def test_a_time_beyond_all_times_stops_nothing(world: World, broker: Broker) -> None:
     from kafka import KafkaProducer
 
