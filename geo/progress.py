@@ -28,7 +28,7 @@ class Progress:
         with self._mutex:
             self._done += done
             now = self._clock()
-            if now - self._told < EVERY_S:
+            if now - self._told < EVERY_S or self._done == self._total:
                 return
             self._told = now
             if part is None and self._total:
@@ -38,7 +38,7 @@ class Progress:
     def _line(self, took_s: float, part: float | None) -> str:
         of = f" of {self._total:,}" if self._total is not None else ""
         rate = self._done / took_s
-        text = f"{self._what}: {self._done:,}{of} {self._unit}, {rate:,.0f} a second"
+        text = f"{self._what}: {self._done:,}{of} {self._unit}, {rate:,.{0 if rate >= 10 else 1}f} a second"
         if part is None or not 0 < part < 1:
             return text
         left_s = round(took_s * (1 - part) / part)

@@ -22,8 +22,7 @@ def test_what_is_short_says_nothing_and_what_is_long_says_it_seldom(caplog: pyte
     assert _said(caplog) == [
         "us->eu: 3,000 of 10,000 messages, 500 a second, 30%, 0:14 left",
         "us->eu: 4,000 of 10,000 messages, 333 a second, 40%, 0:18 left",
-        "us->eu: 10,000 of 10,000 messages, 67 a second",
-    ]
+    ], "whoever asked for it says itself that it is done"
 
 
 @pytest.mark.parametrize(("part", "end"), [(None, ""), (0.25, ", 25%, 5:00 left"), (0.0, ""), (1.0, "")])

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -19,19 +20,33 @@ from geo.session import session
 from geo.tables.cluster import ClusterTables, connect_later
 from geo.text import first_line
 
+_INCUBATOR = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+
 
 def start_spark(name: str) -> SparkSession:
     """Only now: parsing and configuration errors need no JVM. What that prints by itself (VACUUM does) goes to stderr."""
     if sys.stderr.isatty() and SparkSession.getActiveSession() is None:
         print("geo: starting Spark, some seconds", file=sys.stderr, flush=True)
     sys.stdout.flush()
-    ours = os.dup(1)
+    ours, errors = os.dup(1), os.dup(2)
+    read, write = os.pipe()
+    threading.Thread(target=_pass_on, args=(read, errors), name="geo-stderr-of-spark", daemon=True).start()
     os.dup2(2, 1)
+    os.dup2(write, 2)  # what Spark's process gets
+    os.close(write)
     try:
         return session(name)
     finally:
+        os.dup2(errors, 2)
         os.dup2(ours, 1)
         os.close(ours)
+
+
+def _pass_on(read: int, errors: int) -> None:
+    """Write what Spark's process writes to stderr to ours, but the line about a module of Java's that nobody can do anything about."""
+    with open(read, "rb", buffering=0) as lines, open(errors, "wb", buffering=0) as into, suppress(OSError):
+        while text := lines.read(65_536):
+            into.write(text.replace(_INCUBATOR, b""))
 
 
 class LookedAt:
