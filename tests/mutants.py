@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from tests.planted import copy_checkout
 from tests.test_structure import PURE, ROOT
 
 FLOOR = 0.0
@@ -44,8 +44,7 @@ def main() -> int:
     args = parser.parse_args()
     files = args.files or [name for name in PURE if name.startswith("geo/") and name not in _LEFT_OUT]
     folder = Path(tempfile.mkdtemp(prefix="geo-mutants-"))
-    for name in _COPIED:
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
+    copy_checkout(folder, _COPIED)
     settings = {
         "source_paths": ["geo"],
         "only_mutate": files,

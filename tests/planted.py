@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -315,9 +316,7 @@ def main() -> int:
     chosen = [f for f in FAULTS if not args.words or any(word in f.file or word in f.what for word in args.words)]
     survived = 0
     with tempfile.TemporaryDirectory(prefix="geo-planted-") as folder:
-        for name in _COPIED:
-            copy = shutil.copytree if (HERE / name).is_dir() else shutil.copy
-            copy(HERE / name, Path(folder) / name)
+        copy_checkout(Path(folder), _COPIED)
         for fault in chosen:
             if fault.spark and args.no_spark:
                 continue
@@ -327,6 +326,13 @@ def main() -> int:
             print(f"{caught or 'SURVIVED'}\n    {fault.file}: {fault.what} ({time.monotonic() - began:.0f} s)", flush=True)
     print(f"{survived} survived" if survived else "all were caught")
     return 1 if survived else 0
+
+
+def copy_checkout(folder: Path, names: Iterable[str]) -> None:
+    """Copy these files and folders of the repository, to be changed."""
+    for name in names:
+        copy = shutil.copytree if (HERE / name).is_dir() else shutil.copy
+        copy(HERE / name, folder / name)
 
 
 def _caught_by(checkout: Path, fault: Fault) -> str | None:

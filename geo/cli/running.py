@@ -22,6 +22,9 @@ from geo.text import first_line
 
 _INCUBATOR = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 
+_LAST_WORDS_S = 2.0
+"""How long what a Spark that does not start still has to say is waited for."""
+
 
 def start_spark(name: str) -> SparkSession:
     """Only now: parsing and configuration errors need no JVM. What that prints by itself (VACUUM does) goes to stderr."""
@@ -30,7 +33,8 @@ def start_spark(name: str) -> SparkSession:
     sys.stdout.flush()
     ours, errors = os.dup(1), os.dup(2)
     read, write = os.pipe()
-    threading.Thread(target=_pass_on, args=(read, errors), name="geo-stderr-of-spark", daemon=True).start()
+    passing_on = threading.Thread(target=_pass_on, args=(read, errors), name="geo-stderr-of-spark", daemon=True)
+    passing_on.start()
     os.dup2(2, 1)
     os.dup2(write, 2)  # what Spark's process gets
     os.close(write)
@@ -40,10 +44,12 @@ def start_spark(name: str) -> SparkSession:
         os.dup2(errors, 2)
         os.dup2(ours, 1)
         os.close(ours)
+        if SparkSession.getActiveSession() is None:  # it did not start: what it said of that comes before this process ends
+            passing_on.join(_LAST_WORDS_S)
 
 
 def _pass_on(read: int, errors: int) -> None:
-    """Write what Spark's process writes to stderr to ours, but the line about a module of Java's that nobody can do anything about."""
+    """Write what Spark's process writes to stderr to ours, but the line about a module of Java's that nobody can act on."""
     with open(read, "rb", buffering=0) as lines, open(errors, "wb", buffering=0) as into, suppress(OSError):
         while text := lines.read(65_536):
             into.write(text.replace(_INCUBATOR, b""))

@@ -185,8 +185,8 @@ class SourceStream(PublishStream):
             self._position = self._begin()
         start, end = self._position, self._reader.next(self._position)
         spans = self._reader.spans(start, end)
+        moved = {name: place for name, place in end.items() if place != start.get(name)}
         if spans:
-            moved = {name: place for name, place in end.items() if place != start.get(name)}
             self._refuse_without_place(moved.keys() - start.keys())
             marks = {name: self._reader.mark_of(place) for name, place in moved.items()}
             identity = by_columns(self._source.source, self._source.offset, marks)
@@ -194,7 +194,7 @@ class SourceStream(PublishStream):
             if self._ends_here:
                 self._progress.add(done.rows, self._reader.part_of(end))
         self._position = end
-        self._note_more({name: place for name, place in end.items() if place != start.get(name)})
+        self._note_more(moved)
         return bool(spans)
 
     def _begin(self) -> Position:

@@ -31,7 +31,7 @@ from geo.log.ledgers import Batch, Counted, LedgerKey, SourceEnd
 from geo.log.numbering.held_rows import hold_spans
 from geo.log.numbering.tagging import Tagging
 from geo.log.numbering.tallies import Common, Rejected, Tally
-from geo.log.numbering.ways import Numbered, is_other_rows, is_repeated, numbering, place_of
+from geo.log.numbering.ways import Numbered, is_other_rows, is_repeated, numbering, workspace_of
 from geo.log.source_identity import Identity
 from geo.log.sources.source import SourceBatch
 from geo.log.topics import create_topic, partitions, replication_clusters
@@ -196,20 +196,20 @@ class Publisher:
 
     def _numbering(self, rows: DataFrame | SourceBatch, identity: Identity, held: ExitStack) -> Numbered:
         spark = self.tables.spark
-        place = place_of(f"{self._held_at}/{secrets.token_hex(8)}", self._log, held)
-        if isinstance(rows, SourceBatch) and place is not None:
+        workspace = workspace_of(f"{self._held_at}/{secrets.token_hex(8)}", self._log, held)
+        if isinstance(rows, SourceBatch) and workspace is not None:
             # Of its sources alone: what was published otherwise under this name has other ends.
             ends = {name: int(end.parts[0]) for name, end in self.sources.items() if name in identity.marks}
             columns = [name for name in self._given if name in MESSAGE_INPUT]
             tagging = Tagging(rows.source.source, rows.source.offset, columns, ends, self._routes)
-            return hold_spans(spark, rows, tagging, self._common, place)
+            return hold_spans(spark, rows, tagging, self._common, workspace)
 
         def tag(rows: DataFrame) -> DataFrame:
             ready = rows.withColumns(self._prepared).withColumn(ERROR, self._error)
             return identity.mark_published(spark, identity.tag(ready, self.columns), self.sources)
 
         frame = rows.frame(spark) if isinstance(rows, SourceBatch) else rows
-        return numbering(frame, tag, identity, self._common, place, held, was_few=self._was_few)
+        return numbering(frame, tag, identity, self._common, workspace, held, was_few=self._was_few)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

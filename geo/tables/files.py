@@ -43,10 +43,7 @@ class SmallFiles:
             self._driver.spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("errorifexists").text(path)
             return
         local.parent.mkdir(parents=True, exist_ok=True)
-        with open(local, "x", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        _write(local, "x", [line])
 
     def replace(self, path: str, lines: Sequence[str]) -> None:
         """Make the file, or make it anew: afterwards it has these lines."""
@@ -56,10 +53,7 @@ class SmallFiles:
             return
         local.parent.mkdir(parents=True, exist_ok=True)
         new = local.with_name(f".{local.name}.new")
-        with open(new, "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
+        _write(new, "w", lines)
         new.replace(local)
 
     def lines(self, path: str) -> list[str]:
@@ -99,3 +93,11 @@ class SmallFiles:
             return []
         # <folder>/<name>/part-00000-….txt
         return sorted({row[0].rsplit("/", 2)[1] for row in found})
+
+
+def _write(path: Path, mode: str, lines: Sequence[str]) -> None:
+    """Write a file that is durable when this returns."""
+    with open(path, mode, encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())

@@ -13,9 +13,8 @@ any moment and continued after a takeover, adds nothing:
    of lower generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property
    `geo.fence.<runner>` to its token, a metadata change; (f) it reads the table's end and goes on from there.
 3. Stale check after (d): it fails, whenever its plan was made. Stale check before (d): on a local disk the append holds the
-table's
-   lock until it is committed, so (f) sees it; elsewhere its snapshot is older than (e): if it commits after (e) the metadata
-   change makes it fail, if it commits before (e) then (f) sees it.
+   table's lock until it is committed, so (f) sees it; elsewhere its snapshot is older than (e): if it commits after (e) the
+   metadata change makes it fail, if it commits before (e) then (f) sees it.
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.
 

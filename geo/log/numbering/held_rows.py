@@ -54,7 +54,7 @@ _SOME_ROWS = 1_000
 """So many first rows are looked at for their order: a job of one task. Of rows that are shuffled, some of them fall."""
 
 
-class Place:
+class Workspace:
     """Where a batch is held and written: `folder` is a folder on a local disk for this batch alone, which `held` removes at its
     end, `table` that of the log, whose newest version is `state`."""
 
@@ -70,13 +70,18 @@ class HeldRows:
     """The rows of a batch, held in files: their columns `columns`, as reports have them."""
 
     def __init__(
-        self, place: Place, common: Common, parts: Sequence[HeldPart], rejected: Sequence[Rejected], columns: Sequence[str]
+        self,
+        workspace: Workspace,
+        common: Common,
+        parts: Sequence[HeldPart],
+        rejected: Sequence[Rejected],
+        columns: Sequence[str],
     ) -> None:
-        self._place, self._common, self._columns = place, common, columns
+        self._workspace, self._common, self._columns = workspace, common, columns
         self._parts, self._rejected = parts, rejected
 
     def tallies(self) -> list[Tally]:
-        return merged((Tally(p.key, p.bad, p.is_published, p.rows, p.last_text, p.hash), p.last) for p in self._parts)
+        return merged((part.tally, part.last) for part in self._parts)
 
     def rejected(self, most: int | None = None) -> Sequence[Rejected]:
         """The new rows that are bad, all or some of them."""
@@ -89,44 +94,44 @@ class HeldRows:
             writes = [pool.submit(self._write, batch, file, starts) for file, starts in found.items()]
         files = tuple(file for one in writes if one.exception() is None for file in one.result().files)
         for failed in filter(None, (one.exception() for one in writes)):
-            remove_files(self._place.table, files)
+            remove_files(self._workspace.table, files)
             raise failed
-        state = self._place.state
+        state = self._workspace.state
         return Written(files, state.schema, state.partition_by, state.table_id)
 
     def _write(self, batch: Batch, file: str, starts: Mapping[int, tuple[int, int]]) -> Written:
         with pa.memory_map(file) as source:
-            rows, kinds = pa.ipc.open_file(source).read_all(), self._place.state.schema
+            rows, kinds = pa.ipc.open_file(source).read_all(), self._workspace.state.schema
             ledgers, entries = numbers_of(rows[KEY].combine_chunks(), starts)
             common = self._common.of(batch).items()
             columns = {"ledger_id": ledgers, "entry_id": entries, **{name: pa.repeat(value, len(rows)) for name, value in common}}
             columns |= {name: rows[name].cast(kinds.field(name).type) for name in self._columns}
-            return write_files(self._place.table, self._place.state, pa.table(columns))
+            return write_files(self._workspace.table, self._workspace.state, pa.table(columns))
 
 
 def hold_frame(
-    rows: DataFrame, tag: Callable[[DataFrame], DataFrame], identity: Identity, common: Common, place: Place
+    rows: DataFrame, tag: Callable[[DataFrame], DataFrame], identity: Identity, common: Common, workspace: Workspace
 ) -> HeldRows:
     """Hold the rows of a DataFrame, in order.
 
     `tag` gives rows the log's columns, SOURCE, OFFSET, HASH, ERROR and PUBLISHED; those of the log that `rows` do not have are
     NULL. Raises UsageError for which `is_repeated` if two rows are one.
     """
-    columns = [name for name in place.state.schema.names if name in rows.columns]
-    found = _held(tag(rows), identity, columns, place) if _seem_in_order(rows, identity) else None
+    columns = [name for name in workspace.state.schema.names if name in rows.columns]
+    found = _held(tag(rows), identity, columns, workspace) if _seem_in_order(rows, identity) else None
     if found is None:
-        found = _held(tag(_in_ranges(rows, identity)), identity, columns, place)
+        found = _held(tag(_in_ranges(rows, identity)), identity, columns, workspace)
     if found is None:
         raise UsageError(REPEATED)
-    return HeldRows(place, common, *found, columns)
+    return HeldRows(workspace, common, *found, columns)
 
 
-def hold_spans(spark: SparkSession, batch: SourceBatch, tagging: Tagging, common: Common, place: Place) -> HeldRows:
+def hold_spans(spark: SparkSession, batch: SourceBatch, tagging: Tagging, common: Common, workspace: Workspace) -> HeldRows:
     """Hold the rows of a source of ours: each span by a task, or all of them by this process if they are few. Raises what reading
     raises."""
-    columns = [name for name in place.state.schema.names if name in tagging.columns]
-    folder, read = str(place.folder), batch.reader.read
-    place.folder.mkdir(parents=True)
+    columns = [name for name in workspace.state.schema.names if name in tagging.columns]
+    folder, read = str(workspace.folder), batch.reader.read
+    workspace.folder.mkdir(parents=True)
 
     def hold(number: int, *spans: Any) -> Iterator[pa.RecordBatch]:
         blocks = (tagging.tagged(block) for span in spans for block in read(span))
@@ -139,7 +144,7 @@ def hold_spans(spark: SparkSession, batch: SourceBatch, tagging: Tagging, common
         lines = batch.by_tasks(spark, hold, report).toArrow().to_pylist()
     found = parsed_reports(lines)
     assert found is not None, "a source of ours is in order"
-    return HeldRows(place, common, *found, columns)
+    return HeldRows(workspace, common, *found, columns)
 
 
 def _file(folder: str, number: int) -> str:
@@ -148,11 +153,11 @@ def _file(folder: str, number: int) -> str:
 
 
 def _held(
-    tagged: DataFrame, identity: Identity, columns: Sequence[str], place: Place
+    tagged: DataFrame, identity: Identity, columns: Sequence[str], workspace: Workspace
 ) -> tuple[list[HeldPart], list[Rejected]] | None:
     """Hold the rows by the tasks that have them. None, and nothing is held, unless those of each source are in order."""
-    place.clear()
-    place.folder.mkdir(parents=True)
+    workspace.clear()
+    workspace.folder.mkdir(parents=True)
     parts = range(len(identity.offsets))
     more = {KEY: f"xxhash64({LEDGER_KEY})"}
     more |= {f"{OFFSET_PART}{at}": f"{OFFSET}.o{at}" for at in parts}
@@ -160,7 +165,7 @@ def _held(
     sent = tagged.selectExpr(
         SOURCE, HASH, ERROR, PUBLISHED, *(f"{sql} AS {name}" for name, sql in more.items()), *map(identifier, columns)
     )
-    folder, unique = str(place.folder), identity.unique
+    folder, unique = str(workspace.folder), identity.unique
 
     def of_partition(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from geo.log.admission import ERROR
 from geo.log.ledgers import LedgerKey, Span
 from geo.log.numbering.runs import FALLS, NEXT, steps_between
-from geo.log.numbering.tallies import Rejected, ordered
+from geo.log.numbering.tallies import Alike, Rejected, ordered
 from geo.log.source_identity import HASH, PUBLISHED, SOURCE
 
 KEY = "_geo_key"
@@ -50,28 +50,14 @@ REPORT = {
 order."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldPart:
-    """Rows of one Spark partition, or of one block that this process read, that are alike. `code` is their ledger key as a
-    number. The new ones among them are in `file`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPart(Alike):
+    """Of one Spark partition, or of what this process read, in the order of their offsets, which are as `ordered`. `code` is their
+    ledger key as a number. The new ones among them are in `file`."""
 
     file: str
     partition: int
     code: int
-    key: LedgerKey
-    bad: bool
-    is_published: bool
-    rows: int
-    hash: int
-    first: tuple[Any, ...]
-    """The offset of the first of them, as `ordered`; of the last."""
-    last: tuple[Any, ...]
-    last_text: tuple[str, ...]
-
-    @property
-    def is_new(self) -> bool:
-        """They are to be written."""
-        return not self.bad and not self.is_published
 
 
 class Order:

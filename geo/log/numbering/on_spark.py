@@ -24,38 +24,24 @@ from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch, LedgerKey
 from geo.log.numbering.runs import BEGINS, FALLS, NEXT, OTHER_ROWS, Run, numbered, step
-from geo.log.numbering.tallies import IS_NEW, LEDGER_KEY, REPEATED, TEXT, Common, Rejected, Tally, merged, ordered
+from geo.log.numbering.tallies import IS_NEW, LEDGER_KEY, REPEATED, TEXT, Alike, Common, Rejected, Tally, merged, ordered
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
 
 _IDS = "_geo_ids"
 _ORDER = (SOURCE, "replicate_to", OFFSET)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of one Spark partition that are alike; where it does not matter in which one they are, of all of them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part(Alike):
+    """Of one Spark partition; where it does not matter in which one they are, of all of them."""
 
     partition: int
-    place: int
-    """Of its first row, among all rows."""
-    key: LedgerKey
-    bad: bool
-    is_published: bool
-    rows: int
-    first: tuple[Any, ...]
-    """Their least offset."""
-    last: tuple[Any, ...]
-    last_text: tuple[str, ...]
-    hash: int
+    at: int
+    """The number of its first row, among all rows."""
     is_run: bool
     """They follow each other there, and rise if offsets are unique."""
     falls: bool
     """One of them has an offset that is not above that of the row before."""
-
-    @property
-    def is_new(self) -> bool:
-        """They are to be written."""
-        return not self.bad and not self.is_published
 
 
 class OnSpark:
@@ -70,7 +56,7 @@ class OnSpark:
 
     def tallies(self) -> list[Tally]:
         self._parts = self._count(self._tagged, by_partition=not self._identity.is_scattered)
-        return merged((Tally(p.key, p.bad, p.is_published, p.rows, p.last_text, p.hash), ordered(p.last)) for p in self._parts)
+        return merged((part.tally, ordered(part.last)) for part in self._parts)
 
     def rejected(self, most: int | None = None) -> list[Rejected]:
         """The new rows that are bad, all or some of them."""
@@ -124,12 +110,12 @@ class OnSpark:
                 OFFSET,
                 HASH,
                 (F.spark_partition_id() if by_partition else F.lit(-1)).alias("partition"),
-                F.monotonically_increasing_id().alias("place"),
+                F.monotonically_increasing_id().alias("at"),
                 (step(key, F.col(OFFSET), unique=self._identity.unique) if by_partition else F.lit(NEXT)).alias("step"),
             )
             .groupBy("partition", SOURCE, "replicate_to", "bad", PUBLISHED)
             .agg(
-                F.min("place").alias("place"),
+                F.min("at").alias("at"),
                 F.count("*").alias("rows"),
                 F.min(OFFSET).alias("first"),
                 F.max(OFFSET).alias("last"),
@@ -141,18 +127,18 @@ class OnSpark:
         )
         return [
             Part(
-                r["partition"],
-                r["place"],
-                LedgerKey.of(r[SOURCE], r["replicate_to"]),
-                r["bad"],
-                r[PUBLISHED],
-                r["rows"],
-                tuple(r["first"].values()),
-                tuple(r["last"].values()),
-                tuple(r["last_text"].values()),
-                r["hash"],
-                r["begins"] == 1 and not r["falls"],
-                r["falls"],
+                partition=r["partition"],
+                at=r["at"],
+                key=LedgerKey.of(r[SOURCE], r["replicate_to"]),
+                bad=r["bad"],
+                is_published=r[PUBLISHED],
+                rows=r["rows"],
+                hash=r["hash"],
+                first=tuple(r["first"].values()),
+                last=tuple(r["last"].values()),
+                last_text=tuple(r["last_text"].values()),
+                is_run=r["begins"] == 1 and not r["falls"],
+                falls=r["falls"],
             )
             for r in found.toArrow().to_pylist()
         ]
@@ -185,6 +171,6 @@ def runs_of(parts: Iterable[Part], batch: Batch, *, unique: bool) -> dict[int, l
             return None
         entry = spans[key].first
         for part in own:
-            found.setdefault(part.partition, []).append((part.place, Run(part.rows, spans[key].ledger_id, entry, part.last)))
+            found.setdefault(part.partition, []).append((part.at, Run(part.rows, spans[key].ledger_id, entry, part.last)))
             entry += part.rows
     return {partition: [run for _, run in sorted(runs, key=lambda one: one[0])] for partition, runs in found.items()}

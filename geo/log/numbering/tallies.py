@@ -42,6 +42,30 @@ class Tally:
     hash: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Rows of one part of a batch with the same ledger key and the same answers, as `Tally`. `first` and `last` are their least and
+    their greatest offset, `last_text` is the latter as text."""
+
+    key: LedgerKey
+    bad: bool
+    is_published: bool
+    rows: int
+    hash: int
+    first: tuple[Any, ...]
+    last: tuple[Any, ...]
+    last_text: tuple[str, ...]
+
+    @property
+    def is_new(self) -> bool:
+        """They are to be written."""
+        return not self.bad and not self.is_published
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(self.key, self.bad, self.is_published, self.rows, self.last_text, self.hash)
+
+
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A row that is not published. `offset` is its place in its source, as text."""

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.log.numbering.held_rows import HeldRows, Place, hold_frame
+from geo.log.numbering.held_rows import HeldRows, Workspace, hold_frame
 from geo.log.numbering.on_driver import TAKEN, OnDriver
 from geo.log.numbering.on_spark import OnSpark
 from geo.log.numbering.runs import OTHER_ROWS
@@ -26,11 +26,11 @@ from geo.tables.table import Table
 Numbered = OnDriver | HeldRows | OnSpark
 
 
-def place_of(folder: str, log: Table, held: ExitStack) -> Place | None:
+def workspace_of(folder: str, log: Table, held: ExitStack) -> Workspace | None:
     """Where a batch of `log` can be held and written by this process; None if Spark is to write it. `folder` is for this batch
     alone."""
     local, table, state = local_path(folder), log.log_folder, log.own_state()
-    return None if local is None or table is None or state is None else Place(local, table.parent, state, held)
+    return None if local is None or table is None or state is None else Workspace(local, table.parent, state, held)
 
 
 def numbering(
@@ -38,7 +38,7 @@ def numbering(
     tag: Callable[[DataFrame], DataFrame],
     identity: Identity,
     common: Common,
-    place: Place | None,
+    workspace: Workspace | None,
     held: ExitStack,
     *,
     was_few: bool | None,
@@ -46,11 +46,11 @@ def numbering(
     """The way for one batch of a DataFrame. `tag` gives rows all columns of the log, SOURCE, OFFSET, HASH, ERROR and PUBLISHED.
     `was_few`: whether the batch before was of few rows, so that this one may be, and need not be held to be looked at. `held`
     releases at its end what is held. Raises UsageError for which `is_repeated`."""
-    if place is None:
+    if workspace is None:
         return _by_spark(tag(rows), identity, common, held, was_few=was_few)
     if was_few and (few := _few(tag(rows), identity, common)) is not None:
         return few
-    return hold_frame(rows, tag, identity, common, place)
+    return hold_frame(rows, tag, identity, common, workspace)
 
 
 def _by_spark(

@@ -133,7 +133,10 @@ def test_what_is_held_gets_the_entries_of_its_ledger_in_the_order_of_offsets(
 def test_ranges_that_overlap_are_not_apart_and_nor_are_equal_ends() -> None:
     def part(partition: int, first: int, last: int, source: str = "a") -> HeldPart:
         key = LedgerKey.of(source, None)
-        return HeldPart("f", partition, 1, key, False, False, 1, 0, ((True, first),), ((True, last),), (str(last),))
+        return HeldPart(
+            file="f", partition=partition, code=1, key=key, bad=False, is_published=False, rows=1, hash=0, first=((True, first),),
+            last=((True, last),), last_text=(str(last),),
+        )  # fmt: skip
 
     assert are_apart([part(1, 0, 4), part(0, 5, 9), part(2, 0, 9, "b")])
     assert not are_apart([part(0, 0, 5), part(1, 5, 9)])

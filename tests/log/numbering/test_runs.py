@@ -99,8 +99,11 @@ def test_other_rows_than_were_counted_are_refused(offsets: list[int]) -> None:
 A, B = LedgerKey("a", None), LedgerKey("b", None)
 
 
-def _part(partition: int, place: int, key: LedgerKey, first: int, last: int, *, is_run: bool = True) -> Part:
-    return Part(partition, place, key, False, False, last - first + 1, (first,), (last,), (str(last),), 0, is_run, False)
+def _part(partition: int, at: int, key: LedgerKey, first: int, last: int, *, is_run: bool = True) -> Part:
+    return Part(
+        partition=partition, at=at, key=key, bad=False, is_published=False, rows=last - first + 1, hash=0, first=(first,),
+        last=(last,), last_text=(str(last),), is_run=is_run, falls=False,
+    )  # fmt: skip
 
 
 def _batch(**ends: int) -> Batch:
