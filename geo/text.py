@@ -23,6 +23,11 @@ def show(value: object) -> str:
     return quoted if len(quoted) <= 120 else f"{quoted[:117]}..."
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and what is counted: `1 message`, `2,000 messages`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def first_line(error: BaseException) -> str:
     """What an error says without the traces that Spark's carry after it; its type if it says nothing."""
     return (str(error).splitlines() or [type(error).__name__])[0]

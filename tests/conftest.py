@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.shared_classes import java_options
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+# Of all JVMs that start from here: this process's own, and those of the processes that tests start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 # The first example pays for imports and warm-up; a machine that is busy with Spark is no fault of the property.
 settings.register_profile("delta-geo", deadline=None)

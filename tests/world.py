@@ -152,7 +152,7 @@ class World:
 
         A naive model of what `geo verify` proves on real sizes: the rows of all logs are held in memory and compared.
         """
-        logs = {name: self._messages(name) for name in self.config.clusters}
+        logs = {name: self.messages(name) for name in self.config.clusters}
         for name, messages in logs.items():
             ledgers: dict[tuple[str, int], list[int]] = {}
             for origin, ledger_id, entry_id in messages:
@@ -173,7 +173,8 @@ class World:
             there = {key: row for key, row in target.items() if key[0] in link.origins}
             assert there == due, f"{link.name}: {len(due)} messages due, {len(there)} there"
 
-    def _messages(self, cluster: str) -> dict[tuple[str, int, int], dict[str, Any]]:
+    def messages(self, cluster: str) -> dict[tuple[str, int, int], dict[str, Any]]:
+        """What the log of a cluster holds, by message id, read without Spark. Fails if one is there twice."""
         if not self.log(cluster).exists():
             return {}
         rows = DeltaTable(self.log(cluster).name).to_pyarrow_table().to_pylist()

@@ -19,6 +19,7 @@ from geo.replication.replicator import LinkReport, Replicator
 from geo.streams.life import State
 from geo.streams.trigger import parse_trigger
 from geo.tables.cluster import ClusterTables
+from geo.text import counted
 
 
 def add_replicate(verbs: Verbs, does: str) -> None:
@@ -107,7 +108,7 @@ def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
                   "dry_run": args.dry_run} for r in done])  # fmt: skip
     begins = "" if start is None else f"begins at {start}, "
     for r in done:
-        what = f"{r.missing:,} messages missing, nothing written" if args.dry_run else f"{r.appended:,} missing messages appended"
+        what = f"{counted(r.missing, 'message')} missing, nothing written" if args.dry_run else f"{counted(r.appended, 'missing message')} appended"
         output.text(f"{r.link} {r.topic}: {begins}{what}, compared with version {r.source_version} of the source")
     return 0
 
@@ -140,12 +141,12 @@ def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:
     output.data([{**asdict(one), "cluster": args.cluster, "from": args.peer, "dry_run": args.dry_run} for one in done])
     verb = "would come back" if args.dry_run else "came back"
     for one in done:
-        output.text(f"{one.topic}: {one.messages:,} messages of {args.cluster} {verb} from {args.peer}")
+        output.text(f"{one.topic}: {counted(one.messages, 'message')} of {args.cluster} {verb} from {args.peer}")
     return 0
 
 
 def _report_line(report: LinkReport) -> str:
-    ends = f", {report.replicated:,} messages replicated, at version {report.source_version} of the source"
+    ends = f", {counted(report.replicated, 'message')} replicated, at version {report.source_version} of the source"
     head = f"{report.link} {report.topic}: {report.state.value}"
     if report.expired:
         ends += f", {report.expired:,} left out because they had expired"

@@ -16,6 +16,7 @@ from geo.ops import maintain as maintaining
 from geo.ops.doctor import examine
 from geo.ops.verify import verify as verifying
 from geo.ops.verify.quick import verify_by_ends
+from geo.text import counted
 
 
 def add_verify(verbs: Verbs, does: str) -> None:
@@ -68,18 +69,18 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
     removed, compacted = ("would be removed", "would be compacted") if args.dry_run else ("removed", "compacted")
     for one in done:
         for day in one.expired:
-            output.text(f"{one.table}: {day.day} expired, {day.rows:,} rows, {day.files:,} files, {day.bytes:,} bytes {removed}")
+            output.text(f"{one.table}: {day.day} expired, {counted(day.rows, 'row')}, {counted(day.files, 'file')}, {day.bytes:,} bytes {removed}")
         for held in one.held:
             days = ", ".join(map(str, held.days))
             hint = "; --yes removes them all the same" if held.silent and not args.yes else ""
             output.text(f"{one.table}: {days} expired, but {held.link} has not read all of it: {held.why}{hint}")
         for day in one.compacted:
-            output.text(f"{one.table}: {day.day}, {day.files:,} files, {day.bytes:,} bytes {compacted}")
+            output.text(f"{one.table}: {day.day}, {counted(day.files, 'file')}, {day.bytes:,} bytes {compacted}")
         if one.log is not None and (one.log.commits or one.log.held_by):
             why = f"; more is held by {one.log.held_by}" if one.log.held_by else ""
-            output.text(f"{one.table}: {one.log.commits:,} commits {removed} from its log, {one.log.kept:,} stay{why}")
+            output.text(f"{one.table}: {counted(one.log.commits, 'commit')} {removed} from its log, {one.log.kept:,} stay{why}")
         if one.superseded_rows:
-            output.text(f"{one.table}: {one.superseded_rows:,} superseded rows {removed}")
+            output.text(f"{one.table}: {counted(one.superseded_rows, 'superseded row')} {removed}")
     return 0
 
 
@@ -88,7 +89,7 @@ def erase(args: argparse.Namespace, output: Output) -> int:
     config.cluster(args.cluster)
     done = erasing.erase(start_spark("geo erase"), config, args.cluster, topic, args.where, dry_run=args.dry_run)
     output.data({**asdict(done), "dry_run": args.dry_run})
-    output.text(f"{topic} in {args.cluster}: {done.messages:,} messages " + ("would be emptied" if args.dry_run else "emptied"))
+    output.text(f"{topic} in {args.cluster}: {counted(done.messages, 'message')} " + ("would be emptied" if args.dry_run else "emptied"))
     if done.version is not None:
         output.text(
             f"Files with the old content stay for {done.files_gone_after.removeprefix('interval ')}, then `geo maintain` removes them. "

@@ -16,6 +16,7 @@ from geo.log.publish_work import Publishing
 from geo.log.sources import jsonl, kafka
 from geo.names import Topic
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.text import counted
 
 
 def add_publish(verbs: Verbs, does: str) -> None:
@@ -78,7 +79,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         {"topic": str(topic), "cluster": args.cluster, "producer": args.producer, "published": done.rows, "rejected": done.rejected,
          "commits": done.commits, "rejects_file": rejects_file}
     )  # fmt: skip
-    output.text(f"{topic} in {args.cluster}: {done.rows:,} messages published in {done.commits} commits by {args.producer}")
+    output.text(f"{topic} in {args.cluster}: {counted(done.rows, 'message')} published in {counted(done.commits, 'commit')} by producer {args.producer}")
     if done.rejected:
         output.text(f"{done.rejected:,} rejected, each with its place and reason in {rejects_file}")
     return 0

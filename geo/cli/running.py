@@ -20,7 +20,8 @@ from geo.session import session
 from geo.tables.cluster import ClusterTables, connect_later
 from geo.text import first_line
 
-_INCUBATOR = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+_NOISE = (b"WARNING: Using incubator modules:", b"Starting Streaming TransformWithState", b"Streaming TransformWithState")
+"""How lines begin that Java and Spark's Python workers write to stderr, and that nobody can act on."""
 
 _LAST_WORDS_S = 2.0
 """How long what a Spark that does not start still has to say is waited for."""
@@ -49,10 +50,14 @@ def start_spark(name: str) -> SparkSession:
 
 
 def _pass_on(read: int, errors: int) -> None:
-    """Write what Spark's process writes to stderr to ours, but the line about a module of Java's that nobody can act on."""
-    with open(read, "rb", buffering=0) as lines, open(errors, "wb", buffering=0) as into, suppress(OSError):
-        while text := lines.read(65_536):
-            into.write(text.replace(_INCUBATOR, b""))
+    """Write what Spark's process writes to stderr to ours, but for noise and the empty line that may follow it."""
+    with open(read, "rb") as lines, open(errors, "wb", buffering=0) as into, suppress(OSError):
+        after_noise = False
+        for line in lines:
+            is_noise = line.startswith(_NOISE)
+            if not is_noise and not (after_noise and not line.strip()):
+                into.write(line)
+            after_noise = is_noise
 
 
 class LookedAt:

@@ -40,7 +40,7 @@ from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
 from geo.subscription.status import subscriptions_in
 from geo.tables.cluster import ClusterTables
-from geo.text import printable
+from geo.text import counted, printable
 
 log = logging.getLogger(__name__)
 
@@ -252,16 +252,16 @@ def status(args: argparse.Namespace, output: Output) -> int:
             output.text(f"{one.cluster}: cannot be read: {one.unreadable}")
             continue
         runs = "deleted" if one.deleted else "a consumer runs" if one.runs else "no consumer runs"
-        head = f"{one.cluster}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {one.backlog:,} messages"
+        head = f"{one.cluster}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {counted(one.backlog, 'message')}"
         output.text(head + (f", moved {one.moved}" if one.moved else ""))
         for ledger, end in one.mark_delete.items():
             beyond = one.ranges_beyond.get(ledger, 0)
-            output.text(f"  {ledger}: mark-delete {end}" + (f", {beyond:,} ranges beyond" if beyond else ""))
+            output.text(f"  {ledger}: mark-delete {end}" + (f", {counted(beyond, 'range')} beyond" if beyond else ""))
         for peer in one.peers:
             newest = f"newest acknowledgement {peer.age_s:,.1f} s old" if peer.age_s is not None else "no acknowledgement yet"
             output.text(f"  from {peer.cluster}: {newest}" + (f"; behind: {peer.behind}" if peer.behind else ""))
         for reason, count in one.refused.items():
-            output.text(f"  {count:,} records refused: {reason}")
+            output.text(f"  {counted(count, 'record')} refused: {reason}")
     return 1 if any(one.unreadable is not None for one in found) else 0
 
 
@@ -281,9 +281,9 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         "unknown": f"{done.source} cannot be read ({done.source_unreadable}); its last acknowledgement that came here was at {last}",
     }
     output.text(of_source[done.consumer])
-    output.text(f"{done.acknowledged:,} messages are acknowledged, {done.brought:,} of them {done.target} did not know of before")
+    output.text(f"{counted(done.acknowledged, 'message')} acknowledged, {done.brought:,} of them {done.target} did not know of before")
     output.text(
-        f"{done.target} delivers {done.to_deliver:,} messages, of which {done.repeated:,} were delivered before and not acknowledged"
+        f"{done.target} delivers {counted(done.to_deliver, 'message')}, of which {done.repeated:,} were delivered before and not acknowledged"
         + (f": {done.repeated_ids}" if done.repeated else "")
     )
     if done.at_most_repeated > done.repeated:
@@ -301,7 +301,7 @@ def fold(args: argparse.Namespace, output: Output) -> int:
     stop_on_signals(folding.stop)
     done = folding.run()
     output.data(asdict(done))
-    output.text(f"{args.cluster}: {done.cursors:,} cursors written, {done.compacted:,} compact records published")
+    output.text(f"{args.cluster}: {counted(done.cursors, 'cursor')} written, {counted(done.compacted, 'compact record')} published")
     for namespace, why in done.unfinished.items():
         output.text(f"{namespace}: {why}")
     return 1 if done.unfinished else 0

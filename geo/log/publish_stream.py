@@ -23,6 +23,7 @@ from geo.streams.loop import BatchLoop
 from geo.streams.query import BatchQuery
 from geo.streams.trigger import interval_s, parse_trigger
 from geo.tables.spark_checkpoint import checkpoint_id, last_planned_batch
+from geo.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class PublishStream:
         ]
         self.rejects_file = f"{self._rejects}/{name}.jsonl"
         self._publisher.tables.files.replace(self.rejects_file, lines)
-        log.warning("%s: %d rows were rejected, see %s", self._publisher.topic, len(bad), self.rejects_file)
+        log.warning("%s: %s rejected, see %s", self._publisher.topic, counted(len(bad), "row"), self.rejects_file)
 
 
 class FrameStream(PublishStream):

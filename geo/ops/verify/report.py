@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from geo.text import printable
+from geo.text import counted, printable
 
 EXAMPLES = 5
 """Shown per finding: enough to see whether it is one ledger or all, and to look one up."""
@@ -169,7 +169,7 @@ class VerifyReport:
         lines += [f"note: {note}" for note in self.notes]
         links = len({result.link for result in self.links})
         scope = (
-            f"{_some(len(self.topics), 'topic')}, {_some(links, 'link')}, {_some(self.compared, 'message')} {done}, "
+            f"{counted(len(self.topics), 'topic')}, {counted(links, 'link')}, {counted(self.compared, 'message')} {done}, "
             f"{self.total(Category.IN_FLIGHT):,} in flight"
         )
         if self.clean:
@@ -184,10 +184,6 @@ class VerifyReport:
                 if found.category is category
             ]
         return [printable(line) for line in lines]
-
-
-def _some(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _counts(categories: Iterable[Category], findings: Iterable[Finding]) -> dict[str, int]:

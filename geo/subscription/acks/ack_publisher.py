@@ -84,8 +84,13 @@ def publish_once(
 
 def running_consumer(tables: ClusterTables, topic: Topic, subscription: str) -> Process | None:
     """Who consumes the subscription in this cluster, or did and did not shut down cleanly; None: nobody."""
-    runner = producer_runner(tables, topic.acks, consumer_name(topic, subscription)).name
+    runner = consumer_runner(tables, topic, subscription)
     return next((Process.decode(row["holder"]) for row in owned_now(tables) if row["runner"] == runner), None)
+
+
+def consumer_runner(tables: ClusterTables, topic: Topic, subscription: str) -> str:
+    """The name under which the table of owners has a consumer of the subscription in this cluster."""
+    return producer_runner(tables, topic.acks, consumer_name(topic, subscription)).name
 
 
 def consumer_name(topic: Topic, subscription: str) -> str:

@@ -1,0 +1,95 @@
+"""The scenarios of tests/scenarios: prose, commands as a user types them, and what they print. Each file is one world, empty at its beginning.
+
+The form is that of cram: a command is indented and follows `$`, with `>` on the lines it goes on with; below it stands what it prints, as a
+terminal shows it, and an exit code other than 0 in brackets. `…` stands for anything within a line.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from geo.cli.main import main
+from tests.world import World
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+
+
+@dataclass(slots=True)
+class Step:
+    """A command, the line of the file it stands in, and what it is to print."""
+
+    line: int
+    command: str
+    expected: list[str] = field(default_factory=list)
+
+
+def steps(text: str) -> list[Step]:
+    """The commands of a scenario, in their order."""
+    found: list[Step] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("  $ "):
+            found.append(Step(number, line[4:]))
+        elif line.startswith("  > "):
+            found[-1].command = found[-1].command.removesuffix("\\") + "\n" + line[4:]
+        elif line.startswith("  "):
+            found[-1].expected.append(line[2:])
+    return found
+
+
+def differs(expected: list[str], printed: list[str]) -> bool:
+    """Whether what was printed is not what is expected, where `…` is anything."""
+    pattern = "\n".join(".*".join(map(re.escape, line.split("…"))) for line in expected)
+    return re.fullmatch(pattern, "\n".join(printed)) is None
+
+
+def _run(command: str) -> tuple[int, str]:
+    """Exit code, and what was printed to stdout and stderr, in its order. A verb runs in this process."""
+    if not command.startswith("geo "):
+        done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return done.returncode, done.stdout
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        return main(shlex.split(command)[1:]), out.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """Verbs that run on take SIGTERM and SIGINT."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_scenario_goes_as_written(path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world.folder)
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    for step in steps(path.read_text()):
+        code, text = _run(step.command)
+        printed = text.splitlines() + ([f"[{code}]"] if code else [])
+        assert not differs(step.expected, printed), f"{path.name}:{step.line}: {step.command}\n" + "\n".join(printed)
+
+
+def test_scenarios_are_there_and_what_is_printed_must_be_as_written() -> None:
+    assert SCENARIOS
+    assert all(steps(path.read_text()) for path in SCENARIOS)
+    (step,) = steps("Some prose.\n\n  $ geo topics \\\n  > --topic x\n  TOPIC…\n  x  eu\n  [1]\n")
+    assert (step.line, step.command, step.expected) == (3, "geo topics \n--topic x", ["TOPIC…", "x  eu", "[1]"])
+    assert not differs(step.expected, ["TOPIC  CLUSTER", "x  eu", "[1]"])
+    assert differs(step.expected, ["TOPIC  CLUSTER", "x  us", "[1]"])
+    assert differs(step.expected, ["TOPIC  CLUSTER", "x  eu", "[1]", "more"])
+    assert differs([], ["anything"])
