@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geo.tables.clock import CLOCK_TOLERANCE_US, Stamp, Wrong, jumped, why_wrong
+from geo.errors import WrongClockError
+from geo.tables.clock import CLOCK_TOLERANCE_US, Stamp, Wrong, jumped, refuse_wrong, why_wrong
 
 NOW, TOLERATED, TOO_MUCH = 1_700_000_000_000_000, CLOCK_TOLERANCE_US, CLOCK_TOLERANCE_US + 1
 
@@ -32,3 +33,15 @@ def test_a_clock_that_was_set_is_noticed(by: int) -> None:
     assert jumped((NOW, 5), (NOW + 60 + by, 65))
     assert not jumped((NOW, 5), (NOW + 60, 65)), "a minute later"
     assert not jumped((NOW, 5), (NOW + 60 + (by - 1 if by > 0 else by + 1), 65)), "corrected by less"
+
+
+def test_what_is_refused_is_said_with_both_times_and_what_to_do() -> None:
+    refuse_wrong("publishing", NOW, NOW)
+    with pytest.raises(WrongClockError) as ahead:
+        refuse_wrong("publishing", NOW, None, Stamp(NOW, NOW - TOO_MUCH), " Or wait.")
+    assert str(ahead.value) == (
+        "publishing with a clock that is ahead of the storage's. This host says 2023-11-14 22:13:20 UTC where the storage says "
+        "2023-11-14 22:08:19: messages would expire too late, everywhere. Set this host's clock (NTP) and start again. Or wait."
+    )
+    with pytest.raises(WrongClockError, match=r"publishing with a clock that is behind .* would expire too early, .* again\.$"):
+        refuse_wrong("publishing", NOW, NOW + TOO_MUCH)

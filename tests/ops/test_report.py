@@ -1,0 +1,68 @@
+"""What `geo verify` says, from what it found. Pure."""
+
+from __future__ import annotations
+
+from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
+
+TOPIC = "persistent://shop/web/clicks"
+IN_FLIGHT = Finding(Category.IN_FLIGHT, 3, ("eu:1:7",))
+CLEAN = VerifyReport(
+    (TOPIC,),
+    (LinkResult(TOPIC, "us->eu", "STOPPED", 9, 1_000, ()), LinkResult(TOPIC, "eu->us", None, None, 500, (IN_FLIGHT,))),
+    (ClusterResult(TOPIC, "eu", 9, 1_500, ()), ClusterResult(TOPIC, "us", 8, 1_497, ())),
+    ("a note",),
+)
+
+
+def test_what_is_in_flight_is_reported_and_clean() -> None:
+    assert CLEAN.clean
+    assert CLEAN.lines() == [
+        f"{TOPIC}  us->eu: 1,000 compared, 0 missing, 0 unexpected, 0 different, 0 in flight, 0 expired",
+        f"{TOPIC}  eu->us: 500 compared, 0 missing, 0 unexpected, 0 different, 3 in flight, 0 expired",
+        "note: a note",
+        "clean: 1 topic, 2 links, 1,500 messages compared, 3 in flight",
+    ]
+
+
+def test_each_fault_is_named_with_what_it_means_and_examples_and_a_name_cannot_forge_a_line() -> None:
+    missing, holes = Finding(Category.MISSING, 2_000, ("us:1:5", "us:1:6")), Finding(Category.HOLES, 1, ("us:1:5",))
+    report = VerifyReport(
+        (TOPIC, "persistent://a/b/c\nclean"),
+        (LinkResult(TOPIC, "us->eu", "FAILED", 9, 1, (missing, Finding(Category.EXPIRED, 4, ()))),),
+        (ClusterResult("persistent://a/b/c\nclean", "eu", 9, 10, (holes,)),),
+        (),
+        by_content=False,
+    )
+    assert not report.clean
+    assert report.lines() == [
+        f"{TOPIC}  us->eu: 1 counted, 2,000 missing, 0 unexpected, 0 different, 0 in flight, 4 expired",
+        "NOT CLEAN: 2,000 missing, 1 holes; 2 topics, 1 link, 1 message counted, 0 in flight",
+        "  missing: recorded as replicated, but the target lacks them; `geo reconcile` of the link appends them",
+        f"    {TOPIC}  us->eu: 2,000, such as us:1:5, us:1:6",
+        "  holes: entries lacking below the last of their ledger in this log; a gap is shown by its first entry",
+        "    persistent://a/b/c\N{REPLACEMENT CHARACTER}clean  eu: 1, such as us:1:5",
+    ]
+
+
+def test_the_json_of_a_report() -> None:
+    none = {"missing": 0, "unexpected": 0, "different": 0, "in_flight": 0, "expired": 0}
+    clean = {"duplicates": 0, "holes": 0, "unexpected": 0}
+    assert CLEAN.to_json() == {
+        "clean": True,
+        "by_content": True,
+        "compared": 1_500,
+        "topics": [TOPIC],
+        "totals": {**none, **clean, "in_flight": 3},
+        "links": [
+            {"topic": TOPIC, "link": "us->eu", "state": "STOPPED", "end": 9, "compared": 1_000, **none},
+            {"topic": TOPIC, "link": "eu->us", "state": None, "end": None, "compared": 500, **none, "in_flight": 3},
+        ],
+        "clusters": [
+            {"topic": TOPIC, "cluster": "eu", "version": 9, "messages": 1_500, **clean},
+            {"topic": TOPIC, "cluster": "us", "version": 8, "messages": 1_497, **clean},
+        ],
+        "findings": [
+            {"category": "in_flight", "topic": TOPIC, "where": "eu->us", "count": 3, "examples": ["eu:1:7"]},
+        ],
+        "notes": ["a note"],
+    }
