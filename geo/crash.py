@@ -42,8 +42,9 @@ class CrashPoint(str, Enum):
     LINK_BEFORE_APPEND = "link-before-append"
     LINK_AFTER_APPEND = "link-after-append"
     LINK_STATE_RECORDED = "link-state-recorded"
-    # consume: owners row -> creation record -> [the user's function -> dead letters]; beside it acknowledgement records
+    # consume: owners row -> creation record -> [note of the attempt -> the user's function -> dead letters]; beside it acknowledgement records
     CONSUME_CREATED = "consume-created"
+    CONSUME_ATTEMPTED = "consume-attempted"
     CONSUME_PROCESSED = "consume-processed"
     CONSUME_DEAD_LETTERED = "consume-dead-lettered"
     ACKS_BEFORE_FLUSH = "acks-before-flush"

@@ -108,7 +108,11 @@ def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
                   "dry_run": args.dry_run} for r in done])  # fmt: skip
     begins = "" if start is None else f"begins at {start}, "
     for r in done:
-        what = f"{counted(r.missing, 'message')} missing, nothing written" if args.dry_run else f"{counted(r.appended, 'missing message')} appended"
+        what = (
+            f"{counted(r.missing, 'message')} missing, nothing written"
+            if args.dry_run
+            else f"{counted(r.appended, 'missing message')} appended"
+        )
         output.text(f"{r.link} {r.topic}: {begins}{what}, compared with version {r.source_version} of the source")
     return 0
 
@@ -150,6 +154,8 @@ def _report_line(report: LinkReport) -> str:
     head = f"{report.link} {report.topic}: {report.state.value}"
     if report.expired:
         ends += f", {report.expired:,} left out because they had expired"
+    if report.impossible:
+        ends += f", {counted(report.impossible, 'row')} left out that no producer can have written"
     if report.reason:
         return f"{head}: {report.reason}"
     return head + (ends if report.state.value == "STOPPED" else f" from version {report.source_version}")

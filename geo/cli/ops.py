@@ -69,7 +69,9 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
     removed, compacted = ("would be removed", "would be compacted") if args.dry_run else ("removed", "compacted")
     for one in done:
         for day in one.expired:
-            output.text(f"{one.table}: {day.day} expired, {counted(day.rows, 'row')}, {counted(day.files, 'file')}, {day.bytes:,} bytes {removed}")
+            output.text(
+                f"{one.table}: {day.day} expired, {counted(day.rows, 'row')}, {counted(day.files, 'file')}, {day.bytes:,} bytes {removed}"
+            )
         for held in one.held:
             days = ", ".join(map(str, held.days))
             hint = "; --yes removes them all the same" if held.silent and not args.yes else ""
@@ -89,7 +91,9 @@ def erase(args: argparse.Namespace, output: Output) -> int:
     config.cluster(args.cluster)
     done = erasing.erase(start_spark("geo erase"), config, args.cluster, topic, args.where, dry_run=args.dry_run)
     output.data({**asdict(done), "dry_run": args.dry_run})
-    output.text(f"{topic} in {args.cluster}: {counted(done.messages, 'message')} " + ("would be emptied" if args.dry_run else "emptied"))
+    output.text(
+        f"{topic} in {args.cluster}: {counted(done.messages, 'message')} " + ("would be emptied" if args.dry_run else "emptied")
+    )
     if done.version is not None:
         output.text(
             f"Files with the old content stay for {done.files_gone_after.removeprefix('interval ')}, then `geo maintain` removes them. "

@@ -79,7 +79,9 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         {"topic": str(topic), "cluster": args.cluster, "producer": args.producer, "published": done.rows, "rejected": done.rejected,
          "commits": done.commits, "rejects_file": rejects_file}
     )  # fmt: skip
-    output.text(f"{topic} in {args.cluster}: {counted(done.rows, 'message')} published in {counted(done.commits, 'commit')} by producer {args.producer}")
+    output.text(
+        f"{topic} in {args.cluster}: {counted(done.rows, 'message')} published in {counted(done.commits, 'commit')} by producer {args.producer}"
+    )
     if done.rejected:
         output.text(f"{done.rejected:,} rejected, each with its place and reason in {rejects_file}")
     return 0

@@ -68,6 +68,18 @@ def add_consume(verbs: Verbs, does: str) -> None:
         metavar="N",
         help="then a message goes to TOPIC-S-DLQ (default: it comes back until it is acknowledged)",
     )
+    p.add_argument(
+        "--origin",
+        action="append",
+        dest="origins",
+        metavar="CLUSTER",
+        help="only messages first written there; may be given again",
+    )
+    p.add_argument(
+        "--ignore-unreadable",
+        action="store_true",
+        help="begin though records of the subscription cannot be read, as those of a newer delta-geo: what they acknowledge comes again",
+    )
     add_running(p, default=TRIGGER, also="also available-now: what is there")
 
 
@@ -120,7 +132,7 @@ def _add_named(p: argparse.ArgumentParser, *, cluster: str | None = None) -> Non
 
 def _add_start(p: argparse.ArgumentParser, does: str) -> None:
     p.add_argument(
-        "--start", type=parse_start, metavar="earliest|latest|TIME", default="latest", help=f"{does} (default: %(default)s)"
+        "--start", type=parse_start, metavar="earliest|latest|TIME", default="earliest", help=f"{does} (default: %(default)s)"
     )
 
 
@@ -139,7 +151,9 @@ def consume(args: argparse.Namespace, output: Output) -> int:
         redelivery_delay_s=args.redelivery_delay,
         max_redeliveries=args.max_redeliveries,
         batch_rows=BATCH_ROWS,
+        origins=args.origins,
         take_over=args.take_over,
+        ignore_unreadable=args.ignore_unreadable,
     )
 
     def listener(messages: DataFrame) -> DataFrame | None:
@@ -191,7 +205,7 @@ def list_all(args: argparse.Namespace, output: Output) -> int:
     config, glob = load(args.config), check_topic_glob(args.topic)
 
     def subscriptions(tables: ClusterTables) -> list[dict[str, Any]]:
-        return [asdict(one) for one in subscriptions_in(tables, config, glob)]
+        return [asdict(one) for one in subscriptions_in(tables, glob)]
 
     found, unreadable = LookedAt("geo subscriptions", config, args.engine).read_each(subscriptions)
     found.sort(key=lambda one: (one["topic"], one["subscription"], one["cluster"]))
@@ -281,7 +295,9 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         "unknown": f"{done.source} cannot be read ({done.source_unreadable}); its last acknowledgement that came here was at {last}",
     }
     output.text(of_source[done.consumer])
-    output.text(f"{counted(done.acknowledged, 'message')} acknowledged, {done.brought:,} of them {done.target} did not know of before")
+    output.text(
+        f"{counted(done.acknowledged, 'message')} acknowledged, {done.brought:,} of them {done.target} did not know of before"
+    )
     output.text(
         f"{done.target} delivers {counted(done.to_deliver, 'message')}, of which {done.repeated:,} were delivered before and not acknowledged"
         + (f": {done.repeated_ids}" if done.repeated else "")
@@ -301,7 +317,9 @@ def fold(args: argparse.Namespace, output: Output) -> int:
     stop_on_signals(folding.stop)
     done = folding.run()
     output.data(asdict(done))
-    output.text(f"{args.cluster}: {counted(done.cursors, 'cursor')} written, {counted(done.compacted, 'compact record')} published")
+    output.text(
+        f"{args.cluster}: {counted(done.cursors, 'cursor')} written, {counted(done.compacted, 'compact record')} published"
+    )
     for namespace, why in done.unfinished.items():
         output.text(f"{namespace}: {why}")
     return 1 if done.unfinished else 0

@@ -32,6 +32,9 @@ from schemas import LEDGERS, LINKS
 
 log = logging.getLogger(__name__)
 
+FOLD_READS = 1
+"""The version of records (geo.subscription.acks.record) up to which the folding query reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
@@ -112,7 +115,7 @@ class LogCutter:
         """The folding query goes on from its streaming checkpoint (geo.subscription.acks.fold_query)."""
         if topic != topic.acks:
             return
-        place = self._tables.checkpoint("fold", topic.path, table.table_id())
+        place = fold_checkpoint(self._tables, topic, table.table_id())
         last = last_planned_batch(self._tables.spark, place)
         if last < 0:
             return
@@ -160,3 +163,9 @@ def _cut(folder: Path, found: LogFolder, cut: Cut, *, dry_run: bool) -> LogCut:
         place = "at a place that is not known" if reader.version is None else f"at version {reader.version}"
         held_by = f"{reader.name}, {place}, last heard of {reader.age_s / 3600:.1f} hours ago"
     return LogCut(gone, len(found.commits) - gone, held_by)
+
+
+def fold_checkpoint(tables: ClusterTables, acks: Topic, table_id: str) -> str:
+    """Of the folding query. Another table has another one, and so has a program that reads newer records: what the cursors say is
+    kept, and all of the log is folded into it."""
+    return tables.checkpoint("fold", acks.path, f"{table_id}-reads-{FOLD_READS}")

@@ -3,7 +3,7 @@ only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from geo.errors import SchemaError
 from geo.ids import LedgerId, MessageId
 from geo.names import Topic
+from geo.tables.arrow_rows import rows_frame
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import count_where_null, last_rows
 from geo.tables.table import Table
@@ -97,3 +98,13 @@ def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str
             **{name: fields[name] for name in _SHOWN if name not in ID},
             "columns": {name: fields[name] for name in own},
         }
+
+
+def after_ends(rows: DataFrame, ends: Mapping[LedgerId, int]) -> DataFrame:
+    """`rows` whose entry is after its ledger's end. Columns as `rows`."""
+    if not ends:
+        return rows
+    listed = [{"origin": ledger.origin, "ledger_id": ledger.ledger_id, "_end": end} for ledger, end in ends.items()]
+    table = rows_frame(rows.sparkSession, {"origin": "STRING", "ledger_id": "BIGINT", "_end": "BIGINT"}, listed)
+    joined = rows.join(F.broadcast(table), ["origin", "ledger_id"], "left")
+    return joined.where(F.col("entry_id") > F.coalesce(F.col("_end"), F.lit(-1))).select(*rows.columns)

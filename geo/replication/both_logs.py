@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Start
 from geo.ids import LedgerId
+from geo.log.topic_log import after_ends
 from geo.now import now_us
 from geo.replication import missing_rows
-from geo.replication.missing_rows import after_ends, ledger_begins, ledger_ends
+from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
 from geo.tables.table import Table
 

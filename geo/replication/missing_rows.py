@@ -106,16 +106,6 @@ def without_present(rows: DataFrame, target: DataFrame) -> DataFrame:
     return rows.join(target.select(*ID), list(ID), "left_anti").select(*rows.columns)
 
 
-def after_ends(rows: DataFrame, ends: Mapping[LedgerId, int]) -> DataFrame:
-    """`rows` whose entry is after its ledger's end. Columns as `rows`."""
-    if not ends:
-        return rows
-    listed = [{"origin": ledger.origin, "ledger_id": ledger.ledger_id, "_end": end} for ledger, end in ends.items()]
-    table = rows_frame(rows.sparkSession, {"origin": "STRING", "ledger_id": "BIGINT", "_end": "BIGINT"}, listed)
-    joined = rows.join(F.broadcast(table), ["origin", "ledger_id"], "left")
-    return joined.where(F.col("entry_id") > F.coalesce(F.col("_end"), F.lit(-1))).select(*rows.columns)
-
-
 def ledger_ends(rows: DataFrame, origins: Collection[str]) -> dict[LedgerId, int]:
     """Ledger → last entry, of the given origins."""
     return {ledger: last for ledger, (_, last) in ledger_ranges(rows.where(F.col("origin").isin(*origins))).items()}

@@ -47,6 +47,8 @@ class LinkReport:
     source_version: int | None
     expired: int = 0
     """Messages left out because they had expired when they were read."""
+    impossible: int = 0
+    """Rows left out because no producer can have written them."""
 
 
 class Replicator:
@@ -198,4 +200,6 @@ def _report(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkRe
         return LinkReport(group.link.name, group.glob, life.state, life.reason, 0, None)
     link = work.link
     position = link.cursor.version if link.cursor is not None else None
-    return LinkReport(group.link.name, str(link.topic), life.state, life.reason, link.replicated, position, link.row.expired)
+    return LinkReport(
+        group.link.name, str(link.topic), life.state, life.reason, link.replicated, position, link.row.expired, link.impossible
+    )

@@ -5,11 +5,12 @@ Pure, and the definition; `rule_columns.py` is the same rule for Spark, and a te
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from geo.errors import UsageError
+from geo.ids import LEDGER_ID_LIMIT
 from geo.names import check_cluster
 from geo.text import show
 
@@ -19,12 +20,16 @@ CROSSING_MARKERS = frozenset({"SNAPSHOT_REQUEST", "SNAPSHOT_RESPONSE", "SUBSCRIP
 
 MICROSECONDS = 1_000_000
 
+AHEAD_US = 86_400 * MICROSECONDS
+"""A row may say that it was published so much later than now. A publisher whose clock is five minutes off publishes nothing."""
+
 
 class Verdict(str, Enum):
     """What becomes of a row at a link: the first filter that refuses it, in this order, or REPLICATE."""
 
     MARKER = "MARKER"
     FOREIGN_ORIGIN = "FOREIGN_ORIGIN"
+    IMPOSSIBLE = "IMPOSSIBLE"
     NOT_ADDRESSED = "NOT_ADDRESSED"
     EXPIRED = "EXPIRED"
     REPLICATE = "REPLICATE"
@@ -62,6 +67,18 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """How many rows that are of the rule's origins and no markers were left out, of those that somebody may miss."""
+
+    expired: int = 0
+    impossible: int = 0
+
+    @classmethod
+    def of(cls, verdicts: Mapping[Verdict, int]) -> LeftOut:
+        return cls(verdicts.get(Verdict.EXPIRED, 0), verdicts.get(Verdict.IMPOSSIBLE, 0))
+
+
+@dataclass(frozen=True, slots=True)
 class RoutedRow:
     """The columns of a topic log that the rule reads. Any may be NULL: a table does not enforce what we meant."""
 
@@ -69,6 +86,8 @@ class RoutedRow:
     replicate_to: Collection[str | None] | None
     marker: str | None
     publish_time_us: int | None
+    ledger_id: int | None
+    entry_id: int | None
 
 
 def verdict(rule: Rule, row: RoutedRow, now_us: int) -> Verdict:
@@ -76,6 +95,8 @@ def verdict(rule: Rule, row: RoutedRow, now_us: int) -> Verdict:
 
     - A marker of a crossing kind is treated like a message.
     - A row without an origin is of no origin the rule names.
+    - A row is impossible whose id no message can have (`geo.ids`), or that was published before 1970 or a day after now: no producer
+      of ours wrote it, and whoever would read it could stumble over it. It is counted and reported.
     - `replicate_to`: NULL is every cluster, an empty list none; a NULL in the list names nobody.
     - A message as old as the TTL still crosses. One without a publish time is taken as not expired: nothing shows that
       it is too old, and a message too many is seen while one too few is not.
@@ -85,8 +106,16 @@ def verdict(rule: Rule, row: RoutedRow, now_us: int) -> Verdict:
         return Verdict.MARKER
     if row.origin not in rule.origins:
         return Verdict.FOREIGN_ORIGIN
+    if _is_impossible(row, now_us):
+        return Verdict.IMPOSSIBLE
     if row.replicate_to is not None and rule.target not in row.replicate_to:
         return Verdict.NOT_ADDRESSED
     if expired_before_us is not None and row.publish_time_us is not None and row.publish_time_us < expired_before_us:
         return Verdict.EXPIRED
     return Verdict.REPLICATE
+
+
+def _is_impossible(row: RoutedRow, now_us: int) -> bool:
+    if row.ledger_id is None or not 0 < row.ledger_id < LEDGER_ID_LIMIT or row.entry_id is None or row.entry_id < 0:
+        return True
+    return row.publish_time_us is not None and not 0 <= row.publish_time_us <= now_us + AHEAD_US

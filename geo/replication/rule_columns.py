@@ -1,7 +1,7 @@
 """The routing rule as Spark columns over a topic log. What the rule is, and why, stands in `rule.py`.
 
 As text: made of functions, each a call or a dozen into the JVM, the rule took a tenth of a small batch's time. Columns read:
-origin STRING, replicate_to ARRAY<STRING>, marker STRING, publish_time TIMESTAMP.
+origin STRING, ledger_id BIGINT, entry_id BIGINT, replicate_to ARRAY<STRING>, marker STRING, publish_time TIMESTAMP.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from geo.replication.rule import CROSSING_MARKERS, Rule, Verdict
+from geo.ids import LEDGER_ID_LIMIT
+from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, Rule, Verdict
 
 
 def routing_column(rule: Rule, now_us: int) -> Column:
@@ -22,7 +23,7 @@ def routing_column(rule: Rule, now_us: int) -> Column:
 
 def verdict_column(rule: Rule, now_us: int) -> Column:
     """STRING, the name of each row's Verdict, never NULL."""
-    cases = " ".join(f"WHEN {condition} THEN '{verdict.value}'" for verdict, condition in _filters(rule, now_us))
+    cases = " ".join(f"WHEN ({condition}) THEN '{verdict.value}'" for verdict, condition in _filters(rule, now_us))
     return F.expr(f"CASE {cases} ELSE '{Verdict.REPLICATE.value}' END")
 
 
@@ -31,6 +32,13 @@ def _filters(rule: Rule, now_us: int) -> list[tuple[Verdict, str]]:
     filters = [
         (Verdict.MARKER, f"marker IS NOT NULL AND NOT {_is_among('marker', CROSSING_MARKERS)}"),
         (Verdict.FOREIGN_ORIGIN, f"NOT {_is_among('origin', rule.origins)}"),
+        (
+            Verdict.IMPOSSIBLE,
+            (
+                f"ledger_id IS NULL OR ledger_id NOT BETWEEN 1 AND {LEDGER_ID_LIMIT - 1}L OR entry_id IS NULL OR entry_id < 0"
+                f" OR (publish_time IS NOT NULL AND publish_time NOT BETWEEN timestamp_micros(0) AND timestamp_micros({now_us + AHEAD_US}L))"
+            ),
+        ),
         (
             Verdict.NOT_ADDRESSED,
             f"replicate_to IS NOT NULL AND NOT coalesce(array_contains(replicate_to, '{rule.target}'), false)",

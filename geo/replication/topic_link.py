@@ -30,17 +30,18 @@ from geo.replication.link_row import RENEW_COMMITS, LinkRow
 from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, standing, start
 from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState
 from geo.replication.ordered_append import append_in_order
-from geo.replication.rule import Rule, Verdict
+from geo.replication.rule import LeftOut, Rule, Verdict
 from geo.replication.rule_columns import verdict_column
 from geo.replication.rule_rows import crossing
 from geo.replication.source_history import LOOK_BACK, Compare, Fault, brings, judge, published_after
 from geo.streams.life import State
 from geo.streams.query import BatchQuery
 from geo.tables.cluster import ClusterTables
-from geo.tables.commits import ERASED, EXPIRED, Commit
+from geo.tables.commits import ERASED, EXPIRED, Commit, Kind
 from geo.tables.history import CommitName
 from geo.tables.ownership import Ownership, Runner, origin_runner
 from geo.tables.spark_checkpoint import forget, planned_end
+from geo.text import counted
 from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,6 @@ TURN_BYTES = 1024**3
 TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
 
-_NEVER_SPLIT = str(2**31 - 1)
-"""maxFilesPerTrigger: a batch takes whole commits, so that no ledger is seen with a hole in the target for a moment."""
 
 _LOOKED_FOR = (RECORD_KEY, ERASED, EXPIRED)
 """Records that matter when commits are looked at; a producer's can be long."""
@@ -79,6 +78,8 @@ class TopicLink:
         self.rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
         self.query: BatchQuery | None = None
         self.replicated = 0
+        self.impossible = 0
+        """Rows left out in this run that no producer can have written."""
         self.row = LinkRow(target, link.source, topic, self.rule.origins)
         self.cursor: CommitName | None = None
         self._target_seen: CommitName | None = None
@@ -323,7 +324,6 @@ class TopicLink:
         options = {
             "startingVersion": str(self.cursor.version + 1),
             "ignoreDeletes": "true",
-            "maxFilesPerTrigger": _NEVER_SPLIT,
         }
         rows = self._source_log.read_stream(options)
         self.query = BatchQuery(rows, f"geo replicate {self}", self._on_batch, checkpoint=self._checkpoint, trigger=trigger)
@@ -351,12 +351,12 @@ class TopicLink:
         """Append what of the rows crosses, with the cursor of the last commit."""
         now = now_us()
         reach(CrashPoint.LINK_BEFORE_APPEND)
-        expired = self._expired_in(rows, commits, now)
+        left_out = self._left_out(rows, commits, now)
         crosses = rows.where(missing_rows.wanted(self.rule, self.row.floors, now))
-        self._brought(self._shaped(crosses), commits[-1], expired)
+        self._brought(self._shaped(crosses), commits[-1], left_out)
 
-    def _few_crossing(self, commits: Sequence[Commit]) -> tuple[pa.Table, int] | None:
-        """The rows of the commits that cross, and how many have expired, found without Spark; None if Spark is to do it."""
+    def _few_crossing(self, commits: Sequence[Commit]) -> tuple[pa.Table, LeftOut] | None:
+        """The rows of the commits that cross, and what is left out, found without Spark; None if Spark is to do it."""
         rows = self._source_log.few_added(commits[0].version, commits[-1].version)
         if rows is None:
             return None
@@ -364,21 +364,27 @@ class TopicLink:
             return crossing(self.rule, self.row.floors, rows, now_us())
         return None
 
-    def _bring_few(self, rows: pa.Table, expired: int, last: Commit) -> None:
+    def _bring_few(self, rows: pa.Table, left_out: LeftOut, last: Commit) -> None:
         """Append rows that are at hand, with the cursor of the last commit."""
         reach(CrashPoint.LINK_BEFORE_APPEND)
         missing_rows.refuse_new_columns(rows.column_names, self._columns)
-        self._brought(rows, last, expired)
+        self._brought(rows, last, left_out)
 
-    def _brought(self, rows: DataFrame | pa.Table, last: Commit, expired: int) -> None:
+    def _brought(self, rows: DataFrame | pa.Table, last: Commit, left_out: LeftOut) -> None:
         assert self.cursor is not None
         cursor = CommitName.of(self.cursor.table_id, last)
         self._append(rows, cursor)
         reach(CrashPoint.LINK_AFTER_APPEND)
         self.cursor = cursor
-        if expired:
-            self.row.expired += expired
-            log.warning("%s: %d messages had expired when they were read; left out", self, expired)
+        if left_out.expired:
+            self.row.expired += left_out.expired
+            log.warning("%s: %s had expired when they were read; left out", self, counted(left_out.expired, "message"))
+        if left_out.impossible:
+            self.impossible += left_out.impossible
+            log.warning(
+                "%s: %s left out that no producer can have written: with ids or times that no message has, in versions up to %d of %s",
+                self, counted(left_out.impossible, "row"), last.version, self.link.source,
+            )  # fmt: skip
 
     def _move_to(self, commit: Commit) -> None:
         """Nothing of our origins came: what other links wrote into the source goes back nowhere. No append is planned for it."""
@@ -386,12 +392,15 @@ class TopicLink:
         self._ownership.refuse_if_lost()
         self.cursor = CommitName.of(self.cursor.table_id, commit)
 
-    def _expired_in(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> int:
-        """How many rows are left out as expired. Asked of Spark only if a commit may hold something that old."""
+    def _left_out(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> LeftOut:
+        """What is left out. Asked of Spark only if a commit may hold something that old, or neither a producer of ours nor a link
+        wrote it, which write nothing impossible."""
         horizon_us = self.rule.expired_before_us(now_us)
-        if horizon_us is None or published_after(commits, horizon_us):
-            return 0
-        return rows.where(verdict_column(self.rule, now_us) == Verdict.EXPIRED.value).count()
+        may_be_old = horizon_us is not None and not published_after(commits, horizon_us)
+        if not may_be_old and all(RECORD_KEY in (one.user_metadata or "") for one in commits if one.kind is Kind.APPEND):
+            return LeftOut()
+        verdicts = rows.groupBy(verdict_column(self.rule, now_us).alias("verdict")).count().collect()
+        return LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
 
     def _shaped(self, rows: DataFrame) -> DataFrame:
         return missing_rows.in_target_shape(rows, self._columns)

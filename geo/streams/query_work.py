@@ -61,16 +61,17 @@ class QueryWork(Generic[T]):
         if self._once and not stopped():
             self.follow()
 
-    def follow(self) -> None:
+    def follow(self) -> Callable[[], None] | None:
         """Raises what ended its query."""
         assert self.opened is not None
         running = self.opened.running
         if running.is_active:
-            return
+            return None
         if (error := running.error) is not None:
             raise error
         if not (self._once and running.ended_well):
             raise RetryableError(f"{self}: somebody else stopped its query.")
+        return None
 
     def end(self) -> bool:
         if self.opened is None:

@@ -16,7 +16,6 @@ from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_publisher import publish_once
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
-from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
 from geo.tables.cluster import ClusterTables, connect
 
@@ -35,14 +34,16 @@ class Changed:
 
 def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str, start: StartPosition) -> AckState:
     """Create a subscription that begins at `start`, as `cluster` holds the topic. Raises UsageError if it is there."""
-    tables, state = _read_state(spark, config, cluster, topic, subscription)
-    if state is not None and not state.deleted:
-        raise UsageError(f"subscription {subscription} of {topic} is there already. `geo subscriptions reset` moves it.")
-    log, _ = open_log(tables, topic)
-    base = base_at(start, log)
-    begun = AckState(base=base) if state is None else state.reset(cluster, base)
-    publish_once(tables, config, topic, subscription, begun)
-    return begun
+    tables = _tables(spark, config, cluster, subscription)
+    base = base_at(start, open_log(tables, topic)[0])
+
+    def begun() -> AckState:
+        state = read_known(tables, topic, subscription).state_of(topic, subscription, in_spite=True)
+        if state is not None and not state.deleted:
+            raise UsageError(f"subscription {subscription} of {topic} is there already. `geo subscriptions reset` moves it.")
+        return AckState(base=base) if state is None else state.reset(cluster, base)
+
+    return publish_once(tables, config, topic, subscription, begun)
 
 
 def reset(
@@ -57,39 +58,42 @@ def reset(
 ) -> Changed:
     """Let a subscription begin anew at `to`, in every cluster. What is acknowledged so far does not count any more.
 
-    Raises UsageError if there is no such subscription here.
+    Raises UsageError if there is no such subscription here, UnsafeError if records of it cannot be read.
     """
-    tables, state = _read_state(spark, config, cluster, topic, subscription)
-    if state is None or state.deleted:
-        raise UsageError(f"{cluster} knows no subscription {subscription} of {topic}. `geo subscriptions create` makes one.")
+    tables = _tables(spark, config, cluster, subscription)
+    state = _present(tables, topic, subscription)
     log, _ = open_log(tables, topic)
     base = base_at(to, log)
     begun = state.reset(cluster, base)
+    if not dry_run:
+        begun = publish_once(
+            tables, config, topic, subscription, lambda: _present(tables, topic, subscription).reset(cluster, base)
+        )
     (present, before), (_, after) = split_at(state.base, log), split_at(base, log)
     done = state.acked | before
-    changed = Changed(
+    return Changed(
         str(topic), subscription, cluster, begun.epoch.counter,
         ((present & done) - after).size, ((present - done) & after).size,
     )  # fmt: skip
-    if not dry_run:
-        publish_once(tables, config, topic, subscription, begun)
-    return changed
 
 
 def delete(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
-    """Delete a subscription in every cluster, for good: acknowledgements still on their way do not bring it back."""
-    tables, state = _read_state(spark, config, cluster, topic, subscription)
-    if state is None or state.deleted:
-        raise UsageError(f"{cluster} knows no subscription {subscription} of {topic}.")
-    gone = state.delete(cluster)
-    publish_once(tables, config, topic, subscription, gone)
-    return gone
+    """Delete a subscription in every cluster, for good: neither acknowledgements still on their way nor a reset by somebody who did
+    not know of it bring it back."""
+    tables = _tables(spark, config, cluster, subscription)
+    return publish_once(tables, config, topic, subscription, lambda: _present(tables, topic, subscription).delete(cluster))
 
 
-def _read_state(
-    spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str
-) -> tuple[ClusterTables, AckState | None]:
+def _tables(spark: SparkSession, config: Config, cluster: str, subscription: str) -> ClusterTables:
     check_subscription(subscription)
-    tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
-    known = read_known(tables, config, topic, subscription)
-    return tables, known.states.get(key_of(topic, subscription))
+    return open_for_writing(connect(spark, config.cluster(cluster)), config)
+
+
+def _present(tables: ClusterTables, topic: Topic, subscription: str) -> AckState:
+    """What is known of a subscription that is there."""
+    state = read_known(tables, topic, subscription).state_of(topic, subscription)
+    if state is None or state.deleted:
+        raise UsageError(
+            f"{tables.cluster.name} knows no subscription {subscription} of {topic}. `geo subscriptions create` makes one."
+        )
+    return state

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.config.model import Config
-from geo.errors import UsageError
+from geo.errors import UnsafeError, UsageError
 from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
@@ -89,19 +89,21 @@ def failover(
             unreadable = "it has neither the topic nor its acknowledgements"
         else:
             consumer = _stopped(there, topic, subscription, 0 if dry_run else wait_s)
-            theirs = read_known(there, config, topic, subscription).states.get(key)
+            theirs = read_known(there, topic, subscription).state_of(topic, subscription)
+    except UnsafeError:
+        raise
     except FAULTS as error:
         unreadable = first_line(error)
-    ours = read_known(here, config, topic, subscription).states.get(key)
+    ours = read_known(here, topic, subscription).state_of(topic, subscription)
     state = ours | theirs if ours and theirs else ours or theirs
     if state is None or state.deleted:
         raise UsageError(f"neither {source} nor {target} knows a subscription {subscription} of {topic}.")
     present, before = split_at(state.base, open_log(here, topic)[0])
     left = present - state.acked - before
-    again = left & state.redelivered[0] if state.redelivered else MessageSet()
+    again = left & state.in_vain()
     sure = consumer == "stopped"
     if not dry_run:
-        publish_once(here, config, topic, subscription, state, {MOVED: f"{source}->{target}"})
+        publish_once(here, config, topic, subscription, lambda: state, {MOVED: f"{source}->{target}"})
     return Failover(
         str(topic), subscription, source, target, unreadable, consumer,
         ((theirs or AckState()).acked - (ours or AckState()).acked).size, state.acked.size, left.size,

@@ -81,16 +81,16 @@ class Standing:
 
 def list_subscriptions(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> list[Listed]:
     """Every subscription that any cluster knows of."""
-    found = [one for cluster in config.clusters.values() for one in subscriptions_in(connect(spark, cluster), config, topics)]
+    found = [one for cluster in config.clusters.values() for one in subscriptions_in(connect(spark, cluster), topics)]
     return sorted(found, key=lambda one: (one.topic, one.subscription, one.cluster))
 
 
-def subscriptions_in(tables: ClusterTables, config: Config, topics: str = ALL_TOPICS) -> list[Listed]:
+def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[Listed]:
     """The subscriptions that this cluster knows of."""
     found = []
     running = {row["runner"] for row in owned_now(tables)}
     for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
-        known = read_known(tables, config, namespace)
+        known = read_known(tables, namespace)
         for key, state in sorted(known.states.items()):
             topic, subscription = parse_key(key)
             if topic_glob_matches(topics, topic):
@@ -113,7 +113,7 @@ def standings(clusters: Mapping[str, ClusterTables], config: Config, topic: Topi
 def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: str, topic: Topic, subscription: str) -> Standing:
     tables = clusters[cluster]
     try:
-        known = read_known(tables, config, topic, subscription)
+        known = read_known(tables, topic, subscription)
         state = known.states.get(key_of(topic, subscription), AckState())
         log = tables.log(topic)
         present, left_out = split_at(state.base, log) if log.exists() else (MessageSet(), MessageSet())
@@ -155,7 +155,7 @@ def _peer(
     age_s = None if newest is None else (datetime.now(timezone.utc) - newest).total_seconds()
     tables = clusters[peer]
     try:
-        there, _ = _newest_records(tables, read_known(tables, config, topic, subscription), topic, subscription)
+        there, _ = _newest_records(tables, read_known(tables, topic, subscription), topic, subscription)
     except FAULTS as error:
         return Peer(peer, newest, age_s, f"{peer} cannot be read: {first_line(error)}")
     if peer not in there or (peer in here and here[peer][1] >= there[peer][1] and here[peer][0] >= there[peer][0]):

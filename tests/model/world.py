@@ -333,7 +333,7 @@ class _LinkRun:
 
 
 def _crosses(rule: Rule, message: MessageId, row: Row, now_us: int) -> bool:
-    routed = RoutedRow(message.origin, row.replicate_to, row.marker, row.publish_time_us)
+    routed = RoutedRow(message.origin, row.replicate_to, row.marker, row.publish_time_us, message.ledger_id, message.entry_id)
     return verdict(rule, routed, now_us) is Verdict.REPLICATE
 
 

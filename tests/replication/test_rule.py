@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from geo.errors import InvalidNameError, UsageError
-from geo.replication.rule import CROSSING_MARKERS, MICROSECONDS, RoutedRow, Rule, Verdict, verdict
+from geo.ids import LEDGER_ID_LIMIT
+from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, MICROSECONDS, RoutedRow, Rule, Verdict, verdict
+from geo.times import LAST_US
 
 NOW_US = 1_700_000_000 * MICROSECONDS
 DAY_S = 86_400
 RULE = Rule("us", "eu", frozenset({"us"}), DAY_S)
-MESSAGE = RoutedRow("us", None, None, NOW_US)
+MESSAGE = RoutedRow("us", None, None, NOW_US, 7, 0)
 
 
 def test_a_message_of_the_source_to_all_crosses() -> None:
@@ -79,14 +81,31 @@ def test_a_message_expires_one_microsecond_after_its_ttl(age_us: int, expected: 
     assert verdict(replace(RULE, message_ttl_s=None), row, NOW_US) is Verdict.REPLICATE
 
 
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"ledger_id": None}, {"ledger_id": 0}, {"ledger_id": -7}, {"ledger_id": LEDGER_ID_LIMIT}, {"entry_id": None}, {"entry_id": -1},
+        {"publish_time_us": -1}, {"publish_time_us": NOW_US + AHEAD_US + 1}, {"publish_time_us": LAST_US + 1},
+    ],
+)  # fmt: skip
+def test_a_row_that_no_producer_can_have_written_stays(impossible: dict[str, int | None]) -> None:
+    assert verdict(RULE, replace(MESSAGE, **impossible), NOW_US) is Verdict.IMPOSSIBLE  # type: ignore[arg-type]
+    assert (
+        verdict(RULE, replace(MESSAGE, ledger_id=LEDGER_ID_LIMIT - 1, publish_time_us=NOW_US + AHEAD_US), NOW_US)
+        is Verdict.REPLICATE
+    )
+
+
 def test_a_message_without_a_publish_time_is_not_expired() -> None:
     assert verdict(RULE, replace(MESSAGE, publish_time_us=None), NOW_US) is Verdict.REPLICATE
 
 
 def test_the_first_filter_that_refuses_gives_the_verdict() -> None:
-    row = RoutedRow("asia", [], "SNAPSHOT", 0)
+    row = RoutedRow("asia", [], "SNAPSHOT", 0, 0, -1)
     seen = []
-    for mended in ({"marker": None}, {"origin": "us"}, {"replicate_to": None}, {"publish_time_us": NOW_US}, {}):
+    for mended in (
+        {"marker": None}, {"origin": "us"}, {"ledger_id": 1, "entry_id": 0}, {"replicate_to": None}, {"publish_time_us": NOW_US}, {},
+    ):  # fmt: skip
         seen.append(verdict(RULE, row, NOW_US))
         row = replace(row, **mended)
     assert seen == list(Verdict)

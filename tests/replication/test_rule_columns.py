@@ -8,7 +8,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from geo.replication.rule import CROSSING_MARKERS, MICROSECONDS, RoutedRow, Rule, Verdict, verdict
+from geo.ids import LEDGER_ID_LIMIT
+from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, MICROSECONDS, LeftOut, RoutedRow, Rule, Verdict, verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,14 +19,18 @@ TTL_S = 3600
 RULES = [
     Rule("us", "eu", frozenset({"us"})),
     Rule("us", "eu", frozenset({"us", "asia"}), TTL_S),
-    Rule("eu", "us", frozenset({"eu"}), 100 * 365 * 86_400),  # expires before the epoch: a negative instant
+    Rule("eu", "us", frozenset({"eu"}), 53 * 365 * 86_400),  # almost since 1970, before which no message can be
 ]
 # Twice what passes a filter, so that enough rows come to the filters behind it.
 CLUSTERS = st.sampled_from(["eu", "us", "eu", "us", "asia", "EU", "us ", "", None])
 MARKERS = st.sampled_from([None, *sorted(CROSSING_MARKERS), "SNAPSHOT", "TXN_COMMIT", "", "snapshot_request"])
 HORIZONS = [NOW_US, *(NOW_US - rule.message_ttl_s * MICROSECONDS for rule in RULES if rule.message_ttl_s)]
-TIMES = st.none() | st.builds(int.__add__, st.sampled_from(HORIZONS), st.sampled_from([-1_000, -1, 0, 1, 999]))
-ROWS = st.builds(RoutedRow, CLUSTERS, st.none() | st.lists(CLUSTERS, max_size=3), st.none() | MARKERS, TIMES)
+AGES = st.sampled_from([-1_000, -1, 0, 1, 999])
+TIMES = st.none() | st.builds(int.__add__, st.sampled_from([*HORIZONS, *HORIZONS, 0, NOW_US + AHEAD_US]), AGES)
+# Mostly ids that a message can have.
+LEDGERS = st.sampled_from([1, 2, 7, LEDGER_ID_LIMIT - 1] * 4 + [0, -1, LEDGER_ID_LIMIT, None])
+ENTRIES = st.sampled_from([0, 1, 9, 2**63 - 1] * 4 + [-1, None])
+ROWS = st.builds(RoutedRow, CLUSTERS, st.none() | st.lists(CLUSTERS, max_size=3), st.none() | MARKERS, TIMES, LEDGERS, ENTRIES)
 
 
 def _rows() -> list[RoutedRow]:
@@ -48,9 +53,13 @@ def test_the_column_and_the_function_agree_on_every_row(spark: SparkSession) -> 
     from geo.replication.rule_columns import routing_column, verdict_column
 
     rows = _rows()
-    schema = "n INT, origin STRING, replicate_to ARRAY<STRING>, marker STRING, publish_time_us BIGINT"
+    schema = "n INT, origin STRING, replicate_to ARRAY<STRING>, marker STRING, publish_time_us BIGINT, ledger_id BIGINT, entry_id BIGINT"
     log = spark.createDataFrame(
-        [(n, row.origin, row.replicate_to, row.marker, row.publish_time_us) for n, row in enumerate(rows)], schema
+        [
+            (n, row.origin, row.replicate_to, row.marker, row.publish_time_us, row.ledger_id, row.entry_id)
+            for n, row in enumerate(rows)
+        ],
+        schema,
     ).withColumn("publish_time", F.timestamp_micros("publish_time_us"))
     columns = [
         column
@@ -89,7 +98,7 @@ def test_the_same_rows_cross_whoever_reads_them(spark: SparkSession, floors: dic
         (
             {
                 "origin": row.origin,
-                "ledger_id": number % 4,
+                "ledger_id": row.ledger_id if number % 7 == 0 else number % 4,
                 "entry_id": number,
                 "replicate_to": row.replicate_to,
                 "marker": row.marker,
@@ -100,8 +109,10 @@ def test_the_same_rows_cross_whoever_reads_them(spark: SparkSession, floors: dic
     )
     log = spark.createDataFrame(rows).cache()
     for rule in RULES:
-        cross, expired = crossing(rule, floors, rows, NOW_US)
+        cross, left_out = crossing(rule, floors, rows, NOW_US)
         expected = log.where(wanted(rule, floors, NOW_US)).select("entry_id").toArrow()["entry_id"].to_pylist()
         assert cross["entry_id"].to_pylist() == sorted(expected)
-        assert expired == log.where(verdict_column(rule, NOW_US) == Verdict.EXPIRED.value).count()
+        verdicts = log.groupBy(verdict_column(rule, NOW_US).alias("verdict")).count().collect()
+        assert left_out == LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
+        assert left_out.impossible
     log.unpersist()

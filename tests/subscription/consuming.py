@@ -95,7 +95,7 @@ def consume(
 
 def known(world: World, cluster: str, name: str = NAME) -> AckState:
     """What the published records tell a cluster of a subscription."""
-    return read_known(world.tables(cluster), world.config, TOPIC, name).states[key_of(TOPIC, name)]
+    return read_known(world.tables(cluster), TOPIC, name).states[key_of(TOPIC, name)]
 
 
 def letters(world: World, cluster: str, name: str = NAME) -> list[Row]:

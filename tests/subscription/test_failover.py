@@ -51,7 +51,7 @@ def subscription(world: World, cluster: str) -> Subscription:
 
 
 def state(world: World, cluster: str) -> AckState:
-    return read_known(world.tables(cluster), world.config, TOPIC, NAME).states.get(key_of(TOPIC, NAME), AckState())
+    return read_known(world.tables(cluster), TOPIC, NAME).states.get(key_of(TOPIC, NAME), AckState())
 
 
 def moved(world: World, source: str, target: str, **options: float) -> Failover:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -69,17 +69,25 @@ def publish_once(
     config: Config,
     topic: Topic,
     subscription: str,
-    state: AckState,
+    decide: Callable[[], AckState],
     properties: Mapping[str, str] | None = None,
-) -> None:
-    """Publish what an operator has decided. Raises AlreadyOwnedError if another operator does the same now."""
-    publisher = AckPublisher(tables, config, topic, ADMIN)
+) -> AckState:
+    """Publish what an operator decides, and return it.
+
+    `decide` is called twice: at first, so that what it refuses leaves nothing behind, and again once no other operator can decide:
+    two at once, from the same knowledge, would make one epoch of two resets. An operator who is at it, or was killed, is taken over;
+    what he has published counts.
+    """
+    decide()
+    publisher = AckPublisher(tables, config, topic, ADMIN, take_over=True)
     try:
+        state = decide()
         publisher.publish([(topic, subscription, state)], properties)
     except BaseException:
         publisher.close(clean=False)
         raise
     publisher.close()
+    return state
 
 
 def running_consumer(tables: ClusterTables, topic: Topic, subscription: str) -> Process | None:

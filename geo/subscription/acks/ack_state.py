@@ -1,8 +1,8 @@
 """The state of a subscription, which is also what its records carry: merging is a join, so they may come in any order, twice,
 late.
 
-An *epoch* says since which reset a state counts; of two, the later replaces the other whole. Within an epoch acknowledged
-sets are united. So the merge is commutative, associative and idempotent (a state-based CRDT), every cluster that has seen
+An *epoch* says since which reset a state counts; of two, the later replaces the other whole (`AckState.rank`). Within an epoch
+acknowledged sets are united, and of two counts of a message the higher one holds. So the merge is commutative, associative and idempotent (a state-based CRDT), every cluster that has seen
 the same records has the same state, and a record that stands for many (a compact one) is a record like any other.
 
 Pure: no Spark, clock, random or I/O.
@@ -10,9 +10,8 @@ Pure: no Spark, clock, random or I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 from geo.ids import LedgerId, MessageId
 from geo.subscription.acks.message_set import MessageSet
@@ -21,12 +20,15 @@ MAX_REDELIVERIES = 255
 """Redelivery counts stop here; a message redelivered more often reports this value."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Epoch:
-    """Counts the resets of a subscription; the cluster that made one decides between two at once."""
+    """Counts the resets of a subscription. Of two at once a deletion wins, else the cluster that made one decides."""
 
     counter: int = 0
     cluster: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.counter}.{self.cluster}" if self.cluster else str(self.counter)
 
     def next(self, cluster: str) -> Epoch:
         return Epoch(self.counter + 1, cluster)
@@ -64,8 +66,9 @@ class AckState:
     """One subscription as far as some records tell.
 
     `base` None: the record that began this epoch has not been seen, so nothing is before the base: a message too many is
-    delivered rather than one too few. `redelivered[n]`: the messages not acknowledged that were delivered in vain more than
-    n times; as sets, a count merges as everything else does, and a million of them take no room.
+    delivered rather than one too few. `redelivered[n]`: the messages not acknowledged that were delivered in vain n + 1 times, each
+    in one set only, so what they take grows with the messages that wait and not with how often they came. A deleted one has nothing
+    else.
     """
 
     epoch: Epoch = Epoch()
@@ -73,6 +76,11 @@ class AckState:
     deleted: bool = False
     acked: MessageSet = field(default_factory=MessageSet)
     redelivered: tuple[MessageSet, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int, bool, str]:
+        """Orders epochs."""
+        return self.epoch.counter, self.deleted, self.epoch.cluster
 
     def __or__(self, other: AckState) -> AckState:
         """What both tell together."""
@@ -86,12 +94,18 @@ class AckState:
         """The tombstone: no record of an earlier epoch brings the subscription back."""
         return AckState(self.epoch.next(cluster), deleted=True)
 
-    def redelivery_count(self, one: MessageId) -> int:
-        return sum(one in level for level in self.redelivered)
+    def redelivery_counts(self, messages: MessageSet) -> dict[MessageId, int]:
+        """How often those of `messages` were delivered in vain that were."""
+        return {one: count for count, level in enumerate(self.redelivered, 1) for one in messages & level}
+
+    def in_vain(self, least: int = 1) -> MessageSet:
+        """The messages that were delivered in vain so often, or more."""
+        return MessageSet.union(self.redelivered[least - 1 :])
 
     def once_more(self, messages: MessageSet) -> AckState:
-        """The record that `messages` were delivered once more in vain."""
-        levels = [messages, *(messages & level for level in self.redelivered[: MAX_REDELIVERIES - 1])]
+        """The record that `messages` were delivered once more in vain. Of those that have the greatest count it tells nothing."""
+        counts = self.redelivered[: MAX_REDELIVERIES - 1]
+        levels = [messages - self.in_vain(), *(messages & level for level in counts)]
         return AckState(self.epoch, redelivered=_levels([levels], self.acked))
 
     def begins_as(self, other: AckState) -> bool:
@@ -102,21 +116,26 @@ class AckState:
 def merged(states: Iterable[AckState]) -> AckState:
     """What all of them tell together; the same whatever their order, and if one is among them twice."""
     found = list(states)
-    epoch = max((one.epoch for one in found), default=Epoch())
-    found = [one for one in found if one.epoch == epoch]
+    newest = max(found, key=lambda one: one.rank, default=AckState())
+    if newest.deleted:
+        return AckState(newest.epoch, deleted=True)
+    found = [one for one in found if one.rank == newest.rank]
     acked = MessageSet.union(one.acked for one in found)
     base: Base | None = None
     for one in found:
         base = base & one.base if base and one.base else base or one.base
-    return AckState(
-        epoch, base, any(one.deleted for one in found), acked, _levels((one.redelivered for one in found), acked)
-    )  # fmt: skip
+    return AckState(newest.epoch, base, False, acked, _levels([one.redelivered for one in found], acked))
 
 
-def _levels(counts: Iterable[Iterable[MessageSet]], acked: MessageSet) -> tuple[MessageSet, ...]:
-    """Of some counts the highest, of what is not acknowledged."""
-    united = (MessageSet.union(level) - acked for level in zip_longest(*counts, fillvalue=MessageSet()))
-    levels = list(united)
-    while levels and not levels[-1]:
-        levels.pop()
-    return tuple(levels)
+def _levels(counts: Sequence[Sequence[MessageSet]], acked: MessageSet) -> tuple[MessageSet, ...]:
+    """Of some counts the highest of each message, of what is not acknowledged."""
+    levels: list[MessageSet] = []
+    above = acked
+    for at in reversed(range(max(map(len, counts), default=0))):
+        level = MessageSet.union(one[at] for one in counts if at < len(one))
+        level = level - above if level else level
+        if level:
+            above = above | level
+        if level or levels:
+            levels.append(level)
+    return tuple(reversed(levels))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -19,24 +18,24 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from geo.config.model import Config
+from geo.errors import UnsafeError
 from geo.ids import LedgerId
 from geo.log.topic_log import is_message
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
-from geo.subscription.acks.record import decode, key_of
+from geo.subscription.acks.record import Refusal, decode, key_of
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import scan
 from geo.tables.table import Table
-from geo.times import in_us, utc
 from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
 
-ACK_COLUMNS = ("origin", "key", "payload", "publish_time")
-"""Columns of an `__acks` log that `received` reads."""
+ACK_COLUMNS = ("origin", "key", "payload", "unix_micros(publish_time) AS publish_time_us")
+"""What `received` reads of an `__acks` log, as SQL. A time as a number: one that Python has no datetime for is refused, and stops
+nobody."""
 
 
 @dataclass(slots=True)
@@ -51,11 +50,30 @@ class Known:
     def states(self) -> dict[str, AckState]:
         return self.fold.states
 
+    def state_of(self, topic: Topic, subscription: str, *, in_spite: bool = False) -> AckState | None:
+        """What is known of the subscription, of which alone this was read; None: there is no record of it.
 
-def read_known(tables: ClusterTables, config: Config, topic: Topic, subscription: str | None = None) -> Known:
+        Raises UnsafeError where some of its records are of a newer program, or none can be read: beginning it anew would skip or
+        repeat what they tell. `in_spite`: whoever asks wants that. Other records that cannot be read beside those that can are logged.
+        """
+        state, refused = self.states.get(key_of(topic, subscription)), self.fold.refused
+        reasons = ", ".join(f"{count} {why.value}" for why, count in sorted(refused.items()) if why is not Refusal.OLDER_EPOCH)
+        if not reasons:
+            return state
+        of = f"subscription {subscription} of {topic}: records in {topic.acks} cannot be read ({reasons})"
+        if not in_spite and (state is None or Refusal.NEWER_ENCODING in refused):
+            raise UnsafeError(
+                f"{of}. Run the delta-geo that wrote them; or go on in spite of them with `geo consume --ignore-unreadable` or "
+                "`geo subscriptions create`: then what they acknowledge is delivered again."
+            )
+        log.warning("%s; they change nothing", of)
+        return state
+
+
+def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = None) -> Known:
     """What the cluster of `tables` knows of `subscription` of `topic`, or of all subscriptions of the topic's namespace."""
     key = None if subscription is None else key_of(topic, check_subscription(subscription))
-    known = Known(Fold(config.clusters), None)
+    known = Known(Fold(), None)
     log_table = tables.log(topic.acks)
     if log_table.find(TOPIC_LOG) is None:
         return known
@@ -84,23 +102,26 @@ def _newer_records(
         ids = rows.select(["key", "origin", "ledger_id", "entry_id"]).to_pylist()  # without payloads, which may be large
         ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in ids)
         wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
-        return list(rows.filter(pa.array(wanted, pa.bool_())).to_pylist())
+        kept = rows.filter(pa.array(wanted, pa.bool_())).select(["origin", "key", "payload", "publish_time"])
+        times = kept["publish_time"].cast(pa.int64())
+        return list(kept.drop_columns(["publish_time"]).append_column("publish_time_us", times).to_pylist())
 
     wanted = None if key is None else pc.field("key") == key
-    parts = scan(log_table, version, (*ACK_COLUMNS, "ledger_id", "entry_id", "marker"), newer, where=wanted)
+    columns = ("origin", "key", "payload", "publish_time", "ledger_id", "entry_id", "marker")
+    parts = scan(log_table, version, columns, newer, where=wanted)
     if parts is not None:
         return [row for part in parts for row in part]
     above = _newer(folded) if key is None else (F.col("key") == key) & after(folded.get(key, {}))
     rows = log_table.read(version).where(is_message() & above)
-    return list(rows.select(*ACK_COLUMNS).toArrow().to_pylist())
+    return list(rows.selectExpr(*ACK_COLUMNS).toArrow().to_pylist())
 
 
 def received(record: Mapping[str, object]) -> Received:
-    """A row of an `__acks` log as the fold takes it."""
-    payload, time = record["payload"], record["publish_time"]
-    assert isinstance(time, datetime)
+    """A row of an `__acks` log, as ACK_COLUMNS, as the fold takes it."""
+    payload, time_us = record["payload"], record["publish_time_us"]
+    assert isinstance(time_us, int)
     body = bytes(payload) if isinstance(payload, (bytes, bytearray)) else None
-    return Received(str(record["origin"]), _text(record["key"]), body, in_us(utc(time)))
+    return Received(str(record["origin"]), _text(record["key"]), body, time_us)
 
 
 def parse_ends(folded: Mapping[str, int]) -> dict[LedgerId, int]:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from geo.log.ledgers import LEDGER_RANDOM_BITS
 from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.record import Refusal, RefusedRecordError, decode, parse_key
+from geo.times import LAST_US
 
 HELD_ENTRIES = 10**9
 HELD_ENTRIES_A_SECOND = 10**6
 """Upper bound of a ledger's length: a first bulk load, and a generous rate since its creation (which its id encodes). A record
 may name messages that are not here yet. One that acknowledges beyond this bound is refused: it would silently skip every future
 message."""
-
-MAX_STATE_RANGES = 5_000_000
-"""Of one subscription. Half a gigabyte; a subscription that acknowledges every other message of ten million has lost its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +32,10 @@ class Received:
 class Fold:
     """The states of some subscriptions, as records come in, in any order and more than once.
 
-    `clusters` are those of the configuration. What they say of messages of a cluster that has left is kept: it did happen.
+    Whether a record is taken is a function of the record alone, so every cluster that has seen the same ones has the same state. One
+    of a cluster that has left the configuration counts: a link was to bring it, and what it says did happen.
     """
 
-    clusters: Collection[str]
     states: dict[str, AckState] = field(default_factory=dict)
     """By the records' key."""
     refused: Counter[Refusal] = field(default_factory=Counter)
@@ -56,10 +54,8 @@ class Fold:
         for key, states in found.items():
             before = self.states.get(key)
             after = merged([before, *states] if before else states)
-            self.refused[Refusal.OLDER_EPOCH] += sum(before is not None and one.epoch < before.epoch for one in states)
-            if after.acked.range_count > MAX_STATE_RANGES:
-                self.refused[Refusal.TOO_LARGE] += len(states)
-            elif after != before:
+            self.refused[Refusal.OLDER_EPOCH] += sum(before is not None and one.rank < before.rank for one in states)
+            if after != before:
                 self.states[key] = after
                 changed.add(key)
         self.refused += Counter()  # without zeros
@@ -68,8 +64,11 @@ class Fold:
     def _checked(self, record: Received) -> AckState:
         parse_key(record.key or "")
         state = decode(record.payload or b"")
-        if record.origin not in self.clusters:
-            raise RefusedRecordError(Refusal.UNKNOWN_CLUSTER, record.origin)
+        if not 0 <= record.publish_time_us <= LAST_US:
+            raise RefusedRecordError(Refusal.MALFORMED, f"published at {record.publish_time_us}")
+        if state.epoch.counter > record.publish_time_us // 1_000_000:
+            # More resets than seconds since 1970: after the greatest number nobody could ever reset again.
+            raise RefusedRecordError(Refusal.TOO_LARGE, f"epoch {state.epoch.counter}")
         for messages in (state.acked, *state.redelivered):
             for (origin, ledger_id), found in messages.ledgers.items():
                 if found[-1][1] > longest_end(ledger_id, record.publish_time_us):

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -23,6 +25,7 @@ from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.ids import LedgerId
 from geo.log.housekeeping import open_for_writing
+from geo.log.log_cutter import fold_checkpoint
 from geo.log.topic_log import is_message
 from geo.log.topics import registered_topics
 from geo.names import Topic
@@ -36,8 +39,8 @@ from geo.streams.work import Failed, Found
 from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import ACK_COLUMNS, ends_as_text, received
-from geo.subscription.acks.fold import Fold, Received
-from geo.subscription.acks.record import decode, encode, key_of
+from geo.subscription.acks.fold import Fold
+from geo.subscription.acks.record import decode, encode, is_newer, key_of
 from geo.tables.cluster import ClusterTables, connect
 from geo.times import utc
 from schemas import CURSORS
@@ -52,6 +55,9 @@ COMPACT_INTERVAL_S = 3600.0
 
 FAILED_AGAIN_S = 300.0
 """When a failed fold is tried again. There is no verb by which a person says that it may; a new start would try, too."""
+
+FOLD_ROWS = 10_000
+"""Records of a subscription that are merged at once: a first batch has all of the log."""
 
 _OUTPUT = "topic STRING, subscription STRING, state BINARY, folded STRING, refused STRING, changed BOOLEAN"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -68,35 +74,40 @@ class Folded:
 
 
 class Processor(StatefulProcessor):
-    """The state of one subscription (key: topic, subscription). Emits it whenever records came."""
+    """The state of one subscription (key: topic, subscription). Emits it whenever records came.
 
-    def __init__(self, clusters: Sequence[str]) -> None:
-        self._clusters = list(clusters)
+    `folded` says of each ledger of records up to which entry they are in the state. It never passes a record that a newer program
+    wrote: readers find that one in the log until one of them can read it.
+    """
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._kept = handle.getValueState("subscription", "state BINARY, folded STRING, refused STRING")
+        self._kept = handle.getValueState("subscription", "state BINARY, folded STRING, refused STRING, unread STRING")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # Spark's names
         topic, subscription = key
         name = f"{topic}/{subscription}"
-        kept = self._kept.get() or (None, "{}", "{}")
-        fold = Fold(self._clusters, {} if kept[0] is None else {name: decode(bytes(kept[0]), limited=False)})
+        kept = self._kept.get() or (None, "{}", "{}", "{}")
+        fold = Fold({} if kept[0] is None else {name: decode(bytes(kept[0]), limited=False)})
         folded: dict[str, int] = json.loads(kept[1])
-        found: list[Received] = []
-        for row in rows:
-            ledger = str(LedgerId(row["origin"], row["ledger_id"]))
-            folded[ledger] = max(row["entry_id"], folded.get(ledger, -1))
-            found.append(received({column: row[column] for column in ACK_COLUMNS}))
-        changed = fold.add(found)
+        unread: dict[str, int] = json.loads(kept[3])
+        changed = False
+        while batch := list(islice(rows, FOLD_ROWS)):
+            for row in batch:
+                ledger, entry = str(LedgerId(row["origin"], row["ledger_id"])), row["entry_id"]
+                if is_newer(row["payload"]):
+                    unread[ledger] = min(entry, unread.get(ledger, entry))
+                end = max(entry, folded.get(ledger, -1))
+                folded[ledger] = min(end, unread[ledger] - 1) if ledger in unread else end
+            changed |= bool(fold.add(received(row.asDict()) for row in batch))
         refused = json.loads(kept[2])
         for reason, count in fold.refused.items():
             refused[reason.value] = refused.get(reason.value, 0) + count
         state = encode(fold.states[name], limited=False) if name in fold.states else None
         ends, reasons = json.dumps(folded, sort_keys=True), json.dumps(refused, sort_keys=True)
         if state is not None:  # what was never a subscription leaves nothing behind
-            self._kept.update((state, ends, reasons))
+            self._kept.update((state, ends, reasons, json.dumps(unread, sort_keys=True)))
         yield Row(
-            topic=topic, subscription=subscription, state=state, folded=ends, refused=reasons, changed=bool(changed)
+            topic=topic, subscription=subscription, state=state, folded=ends, refused=reasons, changed=changed
         )  # fmt: skip
 
     def close(self) -> None:
@@ -133,6 +144,11 @@ class NamespaceFold(QueryWork[OpenFold]):
         self._ttl_s = config.policy(acks).message_ttl_s
         self.failed_at: float | None = None
         """When it was found to have failed, while it has."""
+        self._one_at_a_time = threading.Lock()
+        """A batch, or the states that are due by the clock."""
+        self._uncompacted: set[str] = set()
+        """Keys of states that changed since they were last published as a whole."""
+        self._refreshed_at = time.monotonic()
 
     def __str__(self) -> str:
         return f"fold of {self.acks} in {self._tables.cluster.name}"
@@ -140,6 +156,11 @@ class NamespaceFold(QueryWork[OpenFold]):
     @property
     def how_far(self) -> int | None:
         return self.done.cursors or None
+
+    def follow(self) -> Callable[[], None] | None:
+        """Raises what ended its query. Now and then, states are due by the clock alone."""
+        super().follow()
+        return self._refresh if time.monotonic() - self._refreshed_at >= COMPACT_INTERVAL_S else None
 
     def _open(self, take_over: bool) -> OpenFold:
         """Raises AlreadyOwnedError if another process folds this namespace here."""
@@ -155,25 +176,21 @@ class NamespaceFold(QueryWork[OpenFold]):
         self._refresh()
         parts = F.regexp_extract("key", "^(.*)/([^/]*)$", 1), F.regexp_extract("key", "^(.*)/([^/]*)$", 2)
         rows = table.read_stream({"ignoreDeletes": "true"}).where(is_message())
-        keyed = rows.select(
-            F.coalesce(parts[0], F.lit("")).alias("topic"),
-            F.coalesce(parts[1], F.lit("")).alias("subscription"),
-            "ledger_id",
-            "entry_id",
-            *ACK_COLUMNS,
-        )
+        named = rows.withColumns({"topic": F.coalesce(parts[0], F.lit("")), "subscription": F.coalesce(parts[1], F.lit(""))})
+        keyed = named.selectExpr("topic", "subscription", "ledger_id", "entry_id", *ACK_COLUMNS)
         states = keyed.groupBy("topic", "subscription").transformWithState(
-            statefulProcessor=Processor(sorted(self._config.clusters)),
+            statefulProcessor=Processor(),
             outputStructType=_OUTPUT,
             outputMode="append",
             timeMode="none",
         )
-        # Another table has another checkpoint: what the cursors say is kept, and all of the log is folded into it.
-        place = self._tables.checkpoint("fold", self.acks.path, table.table_id())
+        place = fold_checkpoint(self._tables, self.acks, table.table_id())
         return BatchQuery(states, f"geo fold {self.acks}", self._on_batch, checkpoint=place, trigger=self._trigger)
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        self._fold_batch(rows.collect())
+        found = rows.collect()
+        with self._one_at_a_time:
+            self._fold_batch(found)
 
     def _fold_batch(self, rows: Sequence[Row]) -> None:
         reach(CrashPoint.FOLD_FOLDED)
@@ -192,9 +209,12 @@ class NamespaceFold(QueryWork[OpenFold]):
                 state |= decode(bytes(before["state"]), limited=False)
                 folded = {**before["folded"], **{name: max(end, before["folded"].get(name, -1)) for name, end in folded.items()}}
             compacted_at = utc(before["compacted_at"]) if before is not None and before["compacted_at"] is not None else None
-            if row["changed"] and (compacted_at is None or (now - compacted_at).total_seconds() >= COMPACT_INTERVAL_S):
+            if row["changed"]:
+                self._uncompacted.add(key)
+            if key in self._uncompacted and _is_long_ago(compacted_at, now, COMPACT_INTERVAL_S):
                 due.append((Topic.parse(row["topic"]), row["subscription"], state))
                 compacted_at = now
+                self._uncompacted.discard(key)
             fresh.append(
                 _cursor(row, state, folded, json.loads(row["refused"]), compacted_at, before["sequence"] if before else 0, now)
             )
@@ -205,15 +225,21 @@ class NamespaceFold(QueryWork[OpenFold]):
         reach(CrashPoint.FOLD_CURSORS_WRITTEN)
 
     def _refresh(self) -> None:
-        """Publish anew what would expire: a state whose compact records have half of their time behind them."""
-        if self._ttl_s is None:
-            return
+        """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed since
+        and was not touched again."""
+        with self._one_at_a_time:
+            self._refresh_alone()
+
+    def _refresh_alone(self) -> None:
+        self._refreshed_at = time.monotonic()
         now = datetime.now(timezone.utc)
         old = [
             row
-            for row in self._cursors().values()
-            if row["compacted_at"] is None or now - utc(row["compacted_at"]) > timedelta(seconds=self._ttl_s / 2)
+            for key, row in self._cursors().items()
+            if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
+            or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, COMPACT_INTERVAL_S))
         ]
+        self._uncompacted -= {key_of(Topic.parse(row["topic"]), row["subscription"]) for row in old}
         states = [(row, decode(bytes(row["state"]), limited=False)) for row in old]
         self._publish([(Topic.parse(row["topic"]), row["subscription"], state) for row, state in states])
         if states:
@@ -232,6 +258,10 @@ class NamespaceFold(QueryWork[OpenFold]):
     def _cursors(self) -> dict[str, Row]:
         mine = ("topic", f"persistent://{self.acks.tenant}/{self.acks.namespace}/")
         return {key_of(Topic.parse(r["topic"]), r["subscription"]): r for r in self._tables.journal(CURSORS).newest(mine)}
+
+
+def _is_long_ago(compacted_at: datetime | None, now: datetime, most_s: float) -> bool:
+    return compacted_at is None or (now - utc(compacted_at)).total_seconds() >= most_s
 
 
 def _cursor(

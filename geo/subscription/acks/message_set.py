@@ -32,6 +32,21 @@ class MessageSet:
                 found.setdefault(ledger, []).append(held)
         return cls({ledger: ranges.union(*held) for ledger, held in found.items()})
 
+    @classmethod
+    def parse(cls, text: str) -> MessageSet:
+        """The inverse of `str`."""
+        found: dict[LedgerId, list[ranges.Range]] = {}
+        for word in text.split():
+            ledger, _, held = word.rpartition(":")
+            first, _, last = held.partition("-")
+            found.setdefault(LedgerId.parse(ledger), []).append((int(first), int(last or first)))
+        return cls({ledger: ranges.joined(sorted(held)) for ledger, held in found.items()})
+
+    def halves(self) -> tuple[MessageSet, MessageSet]:
+        """Its messages by origin, ledger and entry: the first half, and the others."""
+        every = list(self)
+        return self.of(every[: len(every) // 2]), self.of(every[len(every) // 2 :])
+
     def __bool__(self) -> bool:
         return bool(self.ledgers)
 

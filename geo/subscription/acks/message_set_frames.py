@@ -11,18 +11,36 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from geo.ids import LedgerId, MessageId
+from geo.ids import LEDGER_ID_LIMIT, LedgerId, MessageId
 from geo.log.topic_log import ID, PUBLISH_ORDER, is_of
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
+from geo.times import LAST_US
 
 FEW_RANGES = 64
 """So many ranges are told to Spark as a condition, by which files can be skipped; more as a table that is joined."""
 
 
-def ids_of(rows: DataFrame) -> pa.Table:
-    """PUBLISH_ORDER of the rows, on the driver: 40 bytes a message."""
-    return rows.select(*PUBLISH_ORDER).toArrow()
+def ids_of(rows: DataFrame) -> tuple[pa.Table, int]:
+    """PUBLISH_ORDER of the rows, on the driver: 40 bytes a message. Of those that `is_possible`; and how many are not."""
+    ids = rows.select(*PUBLISH_ORDER).toArrow()
+    times = ids["publish_time"].cast(pa.int64())
+    conditions = (
+        pc.greater(ids["ledger_id"], 0),
+        pc.less(ids["ledger_id"], LEDGER_ID_LIMIT),
+        pc.greater_equal(ids["entry_id"], 0),
+        pc.greater_equal(times, 0),
+        pc.less_equal(times, LAST_US),
+    )
+    possible = ids.filter(reduce(pc.and_, conditions))
+    return possible, ids.num_rows - possible.num_rows
+
+
+def is_possible() -> Column:
+    """Whether a row's id and time are those of a message. A link lets no other pass; somebody may have written it here by hand."""
+    return F.expr(
+        f"ledger_id > 0 AND ledger_id < {LEDGER_ID_LIMIT}L AND entry_id >= 0 AND unix_micros(publish_time) BETWEEN 0 AND {LAST_US}L"
+    )
 
 
 def message_set(ids: pa.Table) -> MessageSet:
@@ -58,6 +76,7 @@ def only(rows: DataFrame, messages: MessageSet) -> DataFrame:
 def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
     """The rows that are in `messages`. Columns as `rows`."""
     if messages.range_count > FEW_RANGES:
+        rows = rows.where(_near(messages))
         return rows.join(F.broadcast(_frame(rows, messages)), list(ID), "left_semi").select(*rows.columns)
     conditions = [
         is_of(ledger) & F.col("entry_id").between(first, last)
@@ -65,6 +84,18 @@ def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
         for first, last in found
     ]
     return rows.where(reduce(or_, conditions, F.lit(False)))
+
+
+def _near(messages: MessageSet, most: int = 50) -> Column:
+    """A condition that all of `messages` fulfil and by which Delta skips files: from the first to the last of each ledger, or if these
+    are many, of all."""
+    if len(messages.ledgers) > most:
+        numbers = [ledger.ledger_id for ledger in messages.ledgers]
+        return F.col("ledger_id").between(min(numbers), max(numbers))
+    conditions = (
+        is_of(ledger) & F.col("entry_id").between(found[0][0], found[-1][1]) for ledger, found in messages.ledgers.items()
+    )
+    return reduce(or_, conditions)
 
 
 def after(ends: Mapping[LedgerId, int], most: int = 200) -> Column:

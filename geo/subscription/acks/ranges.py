@@ -38,6 +38,8 @@ def union(*sets: Ranges) -> Ranges:
         return one or other
     if other[0][0] > one[-1][1] + 1:  # most acknowledgements name what is new
         return one + other
+    if other[0][0] > one[-1][0]:  # or it goes on where what is known ends
+        return one[:-1] + joined((one[-1], *other))
     return joined(merge(one, other))
 
 

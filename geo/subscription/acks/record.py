@@ -10,6 +10,7 @@ so 10,000 holes take some 30 kB, and a range cannot be told backwards. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import TypeVar
 
@@ -42,7 +43,6 @@ class Refusal(str, Enum):
     NEWER_ENCODING = "newer encoding"
     MALFORMED = "malformed"
     TOO_LARGE = "too large"
-    UNKNOWN_CLUSTER = "unknown cluster"
     OLDER_EPOCH = "older epoch"
 
 
@@ -65,6 +65,11 @@ def parse_key(key: str) -> tuple[Topic, str]:
         return Topic.parse(topic), check_subscription(subscription)
     except GeoError as error:
         raise RefusedRecordError(Refusal.MALFORMED, str(error)) from None
+
+
+def is_newer(payload: object) -> bool:
+    """Whether a payload is of a version that this program cannot read, and a newer one can."""
+    return isinstance(payload, (bytes, bytearray)) and bool(payload) and payload[0] > VERSION
 
 
 def encode(state: AckState, *, limited: bool = True) -> bytes:
@@ -125,13 +130,13 @@ def decode(payload: bytes, *, limited: bool = True) -> AckState:
         raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
     if not payload or payload[0] == 0:
         raise RefusedRecordError(Refusal.MALFORMED, "it has no version")
-    if payload[0] > VERSION:
+    if is_newer(payload):
         raise RefusedRecordError(Refusal.NEWER_ENCODING, f"version {payload[0]}, this program reads up to {VERSION}")
     return _Reader(payload, MAX_RANGES if limited else len(payload)).state()
 
 
 def split(state: AckState, most: int = 100_000) -> Iterator[AckState]:
-    """States of at most `most` ranges each that together mean `state`; at least one."""
+    """States of at most `most` ranges each that together mean `state`; at least one. The first has the base."""
     part = _Part(state)
     for level, messages in enumerate((state.acked, *state.redelivered)):
         for ledger, found in sorted(messages.ledgers.items()):
@@ -139,7 +144,7 @@ def split(state: AckState, most: int = 100_000) -> Iterator[AckState]:
                 piece = found[at : at + most]
                 if part.size + len(piece) > most:
                     yield part.state
-                    part = _Part(state)
+                    part = _Part(replace(state, base=None))
                 part.add(level, ledger, piece)
     yield part.state
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 
 from pyspark.sql import functions as F
 
@@ -16,15 +16,11 @@ from geo.log.topic_log import is_message, is_of
 from geo.subscription.acks.ack_state import Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.tables.table import Table
-from geo.times import from_us, in_us, utc
+from geo.times import LAST_US, from_us, in_us, utc
 
 StartPosition = Start | datetime | MessageId
-"""Where a subscription is to begin: earliest, latest, a time, or a message, which is then the first one of its ledger."""
-
-
-_LAST_US = 253_402_300_799_999_999
-"""The end of the year 9999, beyond which neither a message can be nor a time of Python's; a base comes from a record and may
-be."""
+"""Where a subscription is to begin: earliest, latest, a time (one without a zone is UTC), or a message, which is then the first one of
+its ledger."""
 
 
 def split_at(base: Base | None, log: Table) -> tuple[MessageSet, MessageSet]:
@@ -34,7 +30,7 @@ def split_at(base: Base | None, log: Table) -> tuple[MessageSet, MessageSet]:
     messages = MessageSet({ledger: ((part.first, part.last),) for ledger, part in parts.items()})
     if base is None or base.time_us is None:
         return messages, base.below_floors if base is not None else MessageSet()
-    time = from_us(min(base.time_us, _LAST_US))
+    time = from_us(min(base.time_us, LAST_US))
     return messages, Base(_floors(parts, ledger_parts(log, version, time))).below_floors
 
 
@@ -44,7 +40,7 @@ def base_at(start: StartPosition, log: Table) -> Base:
     if start == "earliest":
         return Base()
     if isinstance(start, datetime):
-        return Base(time_us=in_us(utc(start)))
+        return Base(time_us=in_us(start if start.tzinfo else start.replace(tzinfo=timezone.utc)))
     version = log.latest_version()
     if start == "latest":
         return Base(_floors(ledger_parts(log, version), {}))

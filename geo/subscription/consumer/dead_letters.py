@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from geo.config.model import Config
+from geo.ids import MessageId
 from geo.log.admission import MAX_HEADER_BYTES, header_bytes
 from geo.log.publisher import Publisher
 from geo.log.source_identity import by_columns
 from geo.log.topic_log import ID, user_columns
 from geo.log.topics import grow
 from geo.names import Topic
+from geo.subscription.acks.ack_state import Epoch
 from geo.tables.cluster import ClusterTables
 from schemas import TOPIC_LOG
 
@@ -20,10 +24,19 @@ REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPT
 """Properties of a dead letter, as Pulsar names them."""
 
 REASON = "geo.dead_letter_reason"
+ERROR = "geo.dead_letter_error"
+"""What the function raised on it last, if it did so in the run that gave the message up."""
+
+ERROR_CHARACTERS, ERRORS = 1_000, 500
+"""Of an error; and how many are told of the letters of a batch."""
+
+EPOCH = "geo.subscription_epoch"
+"""Of the subscription in which it was given up, as `1.eu`: after a reset a message that fails again becomes another letter."""
 
 
 class DeadLetters:
-    """Publishes dead letters to `<topic>-<subscription>-DLQ`, each message once per cluster: those that are there are left out.
+    """Publishes dead letters to `<topic>-<subscription>-DLQ`, each message once per cluster and epoch of the subscription: those that
+    are there are left out.
 
     Payload, key, event time, the user's own columns and properties are the message's; one that was not for all clusters stays
     in this one.
@@ -40,13 +53,14 @@ class DeadLetters:
         self._own: list[StructField] = []
         """The user's columns with which it was opened."""
 
-    def publish(self, rows: DataFrame) -> None:
-        """Publish `rows`, which have the columns of the log."""
+    def publish(self, rows: DataFrame, epoch: Epoch, errors: Mapping[MessageId, str]) -> None:
+        """Publish `rows`, which have the columns of the log and were given up in `epoch`, with the errors that are known of some."""
         own, log = user_columns(rows.schema), self._tables.log(self.topic)
         message_id = F.concat_ws(":", *ID)
         there = log.find(TOPIC_LOG)
         if there is not None:
-            ids = log.read().select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
+            of_epoch = F.coalesce(F.col("properties")[EPOCH], F.lit(str(Epoch()))) == str(epoch)
+            ids = log.read().where(of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
             rows = rows.join(ids, message_id == F.col("_there"), "left_anti")
         if rows.isEmpty():
             return
@@ -55,14 +69,14 @@ class DeadLetters:
             REAL_SUBSCRIPTION: F.lit(self._subscription),
             ORIGIN_MESSAGE_ID: message_id,
             REASON: F.lit(self._reason),
+            EPOCH: F.lit(str(epoch)),
+            ERROR: _error_of(message_id, errors),
         }
         kept = F.map_filter(F.coalesce("properties", F.create_map().cast("map<string,string>")), lambda k, _: ~k.isin(*ours))
-        whole = F.map_concat(kept, F.create_map(*(part for k, v in ours.items() for part in (F.lit(k), v))))
+        whole = F.map_concat(kept, _properties(ours))
         cut = {**ours, REASON: F.lit(f"{self._reason}; original properties dropped: header would exceed 1 MiB")}
         fits = F.expr(f"{header_bytes('key', '_geo_whole')} <= {MAX_HEADER_BYTES}")
-        properties = F.when(fits, F.col("_geo_whole")).otherwise(
-            F.create_map(*(part for k, v in cut.items() for part in (F.lit(k), v)))
-        )
+        properties = F.when(fits, F.col("_geo_whole")).otherwise(_properties(cut))
         letters = rows.withColumn("_geo_whole", whole).select(
             "key",
             "payload",
@@ -98,6 +112,18 @@ class DeadLetters:
             self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number").schema, take_over=self._take_over)
             self._own = own
         return self._publisher
+
+
+def _properties(ours: Mapping[str, Column]) -> Column:
+    """MAP<STRING, STRING> of those that are not NULL."""
+    return F.map_filter(F.create_map(*(part for k, v in ours.items() for part in (F.lit(k), v))), lambda _, v: v.isNotNull())
+
+
+def _error_of(message_id: Column, errors: Mapping[MessageId, str]) -> Column:
+    """STRING, what is known of why a message failed; NULL if nothing is."""
+    told = [(str(one), error[:ERROR_CHARACTERS]) for one, error in errors.items() if error][:ERRORS]
+    known = F.create_map(*(F.lit(part) for pair in told for part in pair)) if told else F.create_map().cast("map<string,string>")
+    return F.try_element_at(known, message_id)
 
 
 def dead_letter_topic(topic: Topic, subscription: str) -> Topic:

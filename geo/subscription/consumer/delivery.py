@@ -8,6 +8,7 @@ Invariants, asserted by the tests after each step:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from geo.ids import LedgerId
@@ -36,34 +37,41 @@ class Delivery:
         """What of the messages at hand is to be delivered or given up now."""
         return present - self._done() - self.waiting
 
-    def marks(self) -> dict[LedgerId, int]:
-        """The entry up to which nothing of a ledger is ever wanted, so that files of it need not be read."""
+    def marks(self, begins: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
+        """The entry up to which nothing of a ledger is wanted that begins at the given entry, so that those need not be read. What is
+        before its beginning has expired or is before the base: a hole there holds up nothing."""
         done = self._done()
-        marks = {ledger: done.mark_delete(ledger) for ledger in done.ledgers}
-        return {ledger: end for ledger, end in marks.items() if end >= 0}
+        marks = {ledger: done.mark_delete(ledger, begin) for ledger, begin in begins.items()}
+        return {ledger: end for ledger, end in marks.items() if end >= begins[ledger]}
 
     def given_up(self, messages: MessageSet) -> MessageSet:
         """Those of them that were delivered in vain often enough: they go to the dead letter topic."""
-        levels = self.state.redelivered
-        if self.max_redeliveries is None or len(levels) <= self.max_redeliveries:
+        if self.max_redeliveries is None or len(self.state.redelivered) <= self.max_redeliveries:
             return MessageSet()
-        return messages & levels[self.max_redeliveries]
+        return messages & self.state.in_vain(self.max_redeliveries + 1)
 
     def hand_out(self, messages: MessageSet) -> None:
         """The user's function gets them now, or they are given up."""
         self._out, self.outdated = self._out | messages, self.outdated - messages
 
-    def settle(self, delivered: MessageSet, acked: MessageSet, epoch: Epoch, now: float) -> None:
-        """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done."""
+    def settle(
+        self, delivered: MessageSet, acked: MessageSet, epoch: Epoch, now: float, blamed: MessageSet | None = None
+    ) -> None:
+        """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done. Of the others it counts as in
+        vain for all, or for those that are `blamed`."""
         self._out = self._out - delivered
         if epoch != self.state.epoch:
             return
         left = delivered - acked - self.state.acked
         self._learn(AckState(epoch, acked=acked))
         if left:
-            self._learn(self.state.once_more(left))
+            self._learn(self.state.once_more(left if blamed is None else left & blamed))
             self._due.append((now + self.redelivery_delay_s, left))
         self.waiting = (self.waiting | left) - acked
+
+    def take_back(self, messages: MessageSet) -> None:
+        """They were handed out, and nobody did anything with them: they are wanted as before."""
+        self._out = self._out - messages
 
     def due(self, now: float) -> MessageSet:
         """What is to be delivered again now, or given up. It does not wait any longer."""

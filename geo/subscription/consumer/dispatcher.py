@@ -11,28 +11,39 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timezone
+from typing import TypeGuard
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.crash import CrashPoint, reach
-from geo.errors import UsageError
+from geo.crash import CrashPoint, InjectedCrash, reach
+from geo.errors import GeoError, UsageError
+from geo.faults import session_is_gone
 from geo.ids import MessageId
-from geo.log.topic_log import ID, PUBLISH_ORDER, is_message
+from geo.log.ledger_parts import ledger_parts
+from geo.log.topic_log import ID, PUBLISH_ORDER, after_ends, is_message
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.message_set_frames import after, among, counted, ids_of, message_set, only
+from geo.subscription.acks.message_set_frames import FEW_RANGES, after, among, counted, ids_of, is_possible, message_set, only
+from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.dead_letters import DeadLetters
 from geo.subscription.consumer.delivery import Delivery
+from geo.subscription.consumer.halving import Halving
 from geo.subscription.consumer.settings import Settings
+from geo.text import counted as counted_text
+from geo.text import first_line
+from geo.times import LAST_US, from_us
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[[DataFrame], DataFrame | None]
 """The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all;
-None: none."""
+None: none. What it raises ends the run; with `max_redeliveries` it is called again with parts of the batch, to find the message."""
+
+MOST_CONDITIONS = 200
+"""So many ledgers are told to Spark as a condition, by which files are skipped; all of more as a table that is joined too."""
 
 ONE_PARTITION = 10_000
 """So many messages come in one partition: sorting them needs no shuffle, and one that writes them writes one file."""
@@ -65,9 +76,17 @@ class Dispatcher:
         self._dead_letters = None if settings.max_redeliveries is None else DeadLetters(
             settings.tables, settings.config, settings.topic, settings.name, settings.max_redeliveries, take_over=settings.take_over
         )  # fmt: skip
+        place = settings.tables.checkpoint("consume", settings.topic.path, settings.name, "attempt")
+        self._attempt = None if settings.max_redeliveries is None else Attempt(settings.tables.files, place)
+        self._suspects = MessageSet()
+        """What the last run had in hand when it died: it comes by itself, in halves."""
         self.done = Consumed()
         self.failure: BaseException | None = None
-        """Of the user's function."""
+        """Of the user's function, or of what it returned: it ends the run."""
+        self.delayed: Exception | None = None
+        """The last error of the user's function that no message is to blame for: the run tries again later."""
+        self._errors: dict[MessageId, str] = {}
+        """Why messages that came alone failed last, for their dead letters."""
         self.has_unpublished = threading.Event()
         """There are acknowledgements to publish."""
         self._running = False
@@ -84,9 +103,24 @@ class Dispatcher:
         return self._delivery.state
 
     def begin(self) -> None:
-        """From now until `end` what is acknowledged will be published."""
+        """From now until `end` what is acknowledged will be published. What the last run died on comes in halves, and if that was one
+        message, it counts for it."""
         with self._lock:
             self._running = True
+            epoch, acked = self.state.epoch, self.state.acked
+        if self._attempt is None or not (died_on := self._attempt.died_on(epoch) - acked):
+            return
+        log.warning(
+            "%s: the last run died while the function had %s in hand: %.200s",
+            self,
+            counted_text(died_on.size, "message"),
+            died_on,
+        )
+        if died_on.size > 1:
+            self._suspects = died_on
+        else:
+            self._errors.update(dict.fromkeys(died_on, "the process died while the function had it in hand"))
+            self._settle(died_on, MessageSet(), epoch)
 
     def end(self) -> None:
         """Once the batch in hand has ended."""
@@ -117,10 +151,15 @@ class Dispatcher:
     # -- delivering ------------------------------------------------------------------------------------------------------
 
     def deliver_until(self, version: int) -> None:
-        """Deliver what the log holds at `version`."""
+        """Deliver what the log holds at `version`. Of each ledger what is acknowledged up to its first hole is not read, whether the
+        subscription or the log begins at its first entry or later."""
+        base = self.state.base
+        since = None if base is None or base.time_us is None else from_us(min(base.time_us, LAST_US))
+        begins = {ledger: part.first for ledger, part in ledger_parts(self._log, version, since).items()}
         with self._lock:
-            marks = self._delivery.marks()
-        self.deliver(self._log.read(version).where(after(marks)))
+            marks = self._delivery.marks(begins)
+        rows = self._log.read(version).where(after(marks, MOST_CONDITIONS))
+        self.deliver(rows if len(marks) <= MOST_CONDITIONS else after_ends(rows, marks))
 
     def redeliver(self) -> None:
         """Deliver again what has waited long enough."""
@@ -136,11 +175,21 @@ class Dispatcher:
         `held` they are on the driver, in that order. Raises what the user's function does."""
         with self._turn:
             rows = rows.where(is_message())
+            if self._settings.origins is not None:
+                rows = rows.where(F.col("origin").isin(*sorted(self._settings.origins)))
             base = self.state.base
             if base is not None and base.time_us is not None:
                 begin = F.timestamp_micros(F.lit(base.time_us))
                 rows = rows.where((F.col("publish_time") >= begin) & (F.col("publish_date") >= F.to_date(begin)))
-            ids = ids_of(rows)
+            ids, impossible = ids_of(rows)
+            if impossible:
+                log.warning(
+                    "%s: %s of the log are not delivered, with ids or times that no message has",
+                    self,
+                    counted_text(impossible, "row"),
+                )
+                self.refused(impossible)
+                rows = rows.where(is_possible())
             if ids.num_rows > self._settings.batch_rows or self._limit is not None:
                 ids = ids.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
             whole = message_set(ids)
@@ -154,12 +203,19 @@ class Dispatcher:
                 with self._lock:
                     wanted = self._delivery.wanted(present)
                 wanted = self._within_limit(wanted, part)
-                if not wanted:
-                    continue
-                if wanted.size == ids.num_rows:
-                    self._hand_out(rows, wanted, held=held)
-                else:
-                    self._hand_out(pick(_between(rows, part), wanted), wanted, held=held)
+                for group in self._groups(wanted):
+                    if group.size == ids.num_rows:
+                        self._hand_out(rows, group, held=held)
+                    else:
+                        self._hand_out(pick(_between(rows, part), group), group, held=held)
+
+    def _groups(self, wanted: MessageSet) -> list[MessageSet]:
+        """What is handed out together: of what the last run died on each half by itself, after all else."""
+        suspects = wanted & self._suspects
+        if not suspects:
+            return [wanted] if wanted else []
+        self._suspects = self._suspects - suspects
+        return [group for group in (wanted - suspects, *suspects.halves()) if group]
 
     def _within_limit(self, wanted: MessageSet, ids: pa.Table) -> MessageSet:
         """The first of them in publish order, as many as may still be delivered."""
@@ -180,25 +236,27 @@ class Dispatcher:
             self._delivery.hand_out(wanted)
         live = wanted - dead
         acked = MessageSet()
-        counts = {one: state.redelivery_count(one) for one in (live & state.redelivered[0])} if state.redelivered else {}
+        counts = state.redelivery_counts(live)
         if live:
             shown = counted((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
             if held and not counts:
-                acked = self._acknowledged(shown.coalesce(1), live)
+                acked, live = self._acknowledged(shown.coalesce(1), live, state.epoch)
             else:
                 if live.size <= ONE_PARTITION:
-                    messages = shown.coalesce(1).sortWithinPartitions(*PUBLISH_ORDER).persist()
+                    # Of scattered messages the files are read in parallel first.
+                    one = shown.repartition(1) if live.range_count > FEW_RANGES else shown.coalesce(1)
+                    messages = one.sortWithinPartitions(*PUBLISH_ORDER).persist()
                 else:
                     messages = shown.orderBy(*PUBLISH_ORDER).persist()
                 try:
-                    acked = self._acknowledged(messages, live)
+                    acked, live = self._acknowledged(messages, live, state.epoch)
                 finally:
                     messages.unpersist()
         reach(CrashPoint.CONSUME_PROCESSED)
         self._settle(live, acked, state.epoch, delivered=live.size, redelivered=len(counts))
         if dead:
             assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
-            self._dead_letters.publish(among(rows, dead))
+            self._dead_letters.publish(among(rows, dead), state.epoch, {one: self._errors.pop(one, "") for one in dead})
             reach(CrashPoint.CONSUME_DEAD_LETTERED)
             self._settle(dead, dead, state.epoch, dead_lettered=dead.size)
 
@@ -219,13 +277,69 @@ class Dispatcher:
         if not self._running:
             raise UsageError(f"{self}: no consumer is running; acknowledge() works only during a run.")
 
-    def _acknowledged(self, messages: DataFrame, live: MessageSet) -> MessageSet:
-        """Call the user's function. Returns what it acknowledges."""
+    def _acknowledged(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> tuple[MessageSet, MessageSet]:
+        """Call the user's function. Returns what it acknowledges, and of what: where it raised and messages may be given up, what is
+        to be settled is settled already."""
         try:
-            return self._named(self._listener(messages), messages, live)
-        except BaseException as error:
-            self.failure = error
+            return self._processed(messages, live, epoch), live
+        except InjectedCrash:
             raise
+        except BaseException as error:
+            if not self._may_be_looked_into(error):
+                self.failure = error
+                raise
+            self._look_into(messages, live, epoch, error)
+            return MessageSet(), MessageSet()
+
+    def _processed(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> MessageSet:
+        """What the user's function acknowledges of its messages. Raises what it does."""
+        if self._attempt is None:
+            return self._named(self._listener(messages), messages, live)
+        with self._attempt.of(live, epoch):
+            return self._named(self._listener(messages), messages, live)
+
+    def _may_be_looked_into(self, error: BaseException) -> TypeGuard[Exception]:
+        """Whether it is an error of the function over some messages, in a run in which messages are given up."""
+        ours = isinstance(error, GeoError) or not isinstance(error, Exception) or session_is_gone(error)
+        return self._settings.max_redeliveries is not None and not ours
+
+    def _look_into(self, messages: DataFrame, live: MessageSet, epoch: Epoch, error: Exception) -> None:
+        """Deliver a batch on which the function raised again in parts (`halving.py`). What passes is settled at once, and a message
+        that is to blame counts as delivered in vain. If nobody is, raises the error, and all of the batch is wanted as before."""
+        log.warning(
+            "%s: the function failed on %s, looking for which: %s", self, counted_text(live.size, "message"), first_line(error)
+        )
+        ordered = messages.select(*PUBLISH_ORDER).toArrow().sort_by([(name, "ascending") for name in PUBLISH_ORDER])
+        halving = Halving([MessageId(row["origin"], row["ledger_id"], row["entry_id"]) for row in ordered.select(ID).to_pylist()])
+        left, errors = live, {}
+        if live.size == 1:
+            errors[halving.failed[0]] = first_line(error)
+        while (part := halving.part) is not None and not self._ends():
+            these = MessageSet.of(part)
+            some = among(messages, these)
+            try:
+                acked = self._processed(some, these, epoch)
+            except InjectedCrash:
+                raise
+            except BaseException as again:
+                if not self._may_be_looked_into(again):
+                    self.failure = again
+                    raise
+                error = again
+                halving.raised()
+                if len(part) == 1:
+                    errors[part[0]] = first_line(again)
+            else:
+                halving.passed()
+                left = left - these
+                self._settle(these, acked, epoch, delivered=these.size)
+        if not halving.blamed and not halving.passed_any:
+            with self._lock:
+                self._delivery.take_back(left)
+            self.delayed = error
+            raise error
+        self._errors.update({one: errors[one] for one in halving.blamed})
+        self._settle(left, MessageSet(), epoch, MessageSet.of(halving.blamed), delivered=left.size)
 
     def _named(self, returned: object, messages: DataFrame, live: MessageSet) -> MessageSet:
         if returned is messages:
@@ -261,11 +375,13 @@ class Dispatcher:
             self.refused(refused.size)
         return known
 
-    def _settle(self, handed_out: MessageSet, acked: MessageSet, epoch: Epoch, **done: int) -> None:
-        """`done`: what to add to the counts of `Consumed`, beside the acknowledged."""
+    def _settle(
+        self, handed_out: MessageSet, acked: MessageSet, epoch: Epoch, blamed: MessageSet | None = None, **done: int
+    ) -> None:
+        """As `Delivery.settle`. `done`: what to add to the counts of `Consumed`, beside the acknowledged."""
         with self._lock:
             news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
-            self._delivery.settle(handed_out, acked, epoch, time.monotonic())
+            self._delivery.settle(handed_out, acked, epoch, time.monotonic(), blamed)
             self._count(acknowledged=news, **done)
         if acked:
             self.has_unpublished.set()

@@ -114,7 +114,11 @@ class Run:
             self._run_on()
         except BaseException as error:
             # After a fault of this program nothing is tidied up.
-            tidy = error is self.dispatcher.failure or isinstance(error, (GeoError, KeyboardInterrupt)) or of_spark(error)
+            tidy = (
+                error is self.dispatcher.failure
+                or isinstance(error, (GeoError, KeyboardInterrupt, SystemExit))
+                or of_spark(error)
+            )
             raise
         finally:
             self.dispatcher.end()
@@ -154,9 +158,10 @@ class Run:
             self._tables, settings.config, self._topic, consumer_name(self._topic, self._name), take_over=settings.take_over
         )
         try:
-            state = self._read_known().get(key_of(self._topic, self._name))
+            state = self._read_known(in_spite=settings.ignore_unreadable)
             if state is None:
                 state = AckState(base=base_at(settings.start, self._log))
+                log.info("%s: there is no record of it yet, it begins at %s", self, settings.start)
                 self._publisher.publish([(self._topic, self._name, state)])
             reach(CrashPoint.CONSUME_CREATED)
             self.dispatcher.received(state)
@@ -168,11 +173,12 @@ class Run:
         self._log, columns = open_log(self._tables, self._topic)
         self._typed = bool(user_columns(columns))
 
-    def _read_known(self) -> dict[str, AckState]:
-        """What is known of the subscription by now. The tail goes on from there."""
-        known = read_known(self._tables, self._settings.config, self._topic, self._name)
+    def _read_known(self, *, in_spite: bool) -> AckState | None:
+        """What is known of the subscription by now; None: nothing. The tail goes on from there. Raises UnsafeError as
+        `Known.state_of`."""
+        known = read_known(self._tables, self._topic, self._name)
         self._acks_version = known.version or 0  # the publisher has made the log; if it is gone by now the tail query says so
-        return known.states
+        return known.state_of(self._topic, self._name, in_spite=in_spite)
 
     def _refuse_deleted(self) -> None:
         state = self.dispatcher.state
@@ -203,14 +209,22 @@ class Run:
                         self._stream_from(version, tail)
             except Exception as error:
                 self._raise_failure()
-                if not may_pass(error):
+                delayed, self.dispatcher.delayed = self.dispatcher.delayed, None
+                if delayed is not None and self._once:
+                    raise delayed from None
+                if delayed is None and not may_pass(error):
                     raise
-                # The log was restored, erased from, made anew: what is not acknowledged is found again.
-                life, failed_at = life.after(Event.FAULT, now=time.monotonic(), reason=first_line(error)), version
-                if life.tries > _RESTARTS:
-                    raise
-                log.warning("%s: a query ended, looking at the whole log again: %s", self, first_line(error))
-                self._stopped.wait(max(0.0, life.again_at - time.monotonic()))
+                life = life.after(Event.FAULT, now=time.monotonic(), reason=first_line(delayed or error))
+                wait_s = max(0.0, life.again_at - time.monotonic())
+                if delayed is not None:
+                    log.warning("%s: the function fails on all messages, again in %.0f s: %s", self, wait_s, first_line(delayed))
+                else:
+                    # The log was restored, erased from, made anew: what is not acknowledged is found again.
+                    if life.tries > _RESTARTS:
+                        raise
+                    failed_at = version
+                    log.warning("%s: a query ended, looking at the whole log again: %s", self, first_line(error))
+                self._stopped.wait(wait_s)
 
     def _stream_from(self, version: _Version, tail: BatchQuery) -> None:
         """Deliver what comes after `version` until the run is over, the subscription begins elsewhere, or the log is another
@@ -257,7 +271,7 @@ class Run:
         """Take in the log as it is by now, and all that is known of the subscription."""
         if self._log.exists():  # if not, reading it says so
             self._open_log()
-        for state in self._read_known().values():
+        if (state := self._read_known(in_spite=True)) is not None:  # a run goes on, as it does when its tail meets such records
             self.dispatcher.received(state)
 
     @contextmanager
@@ -283,14 +297,14 @@ class Run:
             {"startingVersion": str(self._acks_version), "ignoreDeletes": "true"}
         )
         ours = (F.col("key") == key_of(self._topic, self._name)) & is_message()
-        rows = records.where(ours).select(*ACK_COLUMNS)
+        rows = records.where(ours).selectExpr(*ACK_COLUMNS)
         with self._query(rows, f"geo acknowledgements {self}", "acks", self._on_records, parse_trigger(TRIGGER)) as query:
             yield query
 
     def _on_records(self, rows: DataFrame, batch_id: int) -> None:
         records = [received(row) for row in rows.toArrow().to_pylist()]
         key = key_of(self._topic, self._name)
-        fold = Fold(self._settings.config.clusters, {key: self.dispatcher.state})
+        fold = Fold({key: self.dispatcher.state})
         fold.add(records)
         if fold.refused:
             reasons = ", ".join(f"{count} {why.value}" for why, count in fold.refused.items())

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from geo.config.model import Config, Start
 from geo.errors import UsageError
-from geo.names import Topic
+from geo.names import Topic, check_cluster
 from geo.subscription.acks.ack_state import MAX_REDELIVERIES
 from geo.subscription.consumer.dead_letters import dead_letter_topic
 from geo.tables.cluster import ClusterTables
@@ -28,13 +28,19 @@ class Settings:
     redelivery_delay_s: float
     max_redeliveries: int | None
     batch_rows: int
+    origins: frozenset[str] | None
     take_over: bool
+    ignore_unreadable: bool
 
     def __post_init__(self) -> None:
         if self.topic.is_system:
             raise UsageError(f"{self.topic} is not for consuming: names that start with __ are for what delta-geo itself writes.")
         if self.start not in ("earliest", "latest") and not isinstance(self.start, datetime):
             raise UsageError(f"{self}: start is {self.start!r}; expected earliest, latest or a datetime.")
+        for origin in self.origins or ():
+            check_cluster(origin)
+        if self.origins is not None and not self.origins:
+            raise UsageError(f"{self}: origins is empty, so nothing would ever be delivered; None is all of them.")
         for option, least in (("batch_rows", 1), ("redelivery_delay_s", 0), ("max_redeliveries", 0)):
             value = getattr(self, option)
             if value is not None and value < least:

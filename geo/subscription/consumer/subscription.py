@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future, wait
 from datetime import datetime
 
@@ -39,8 +39,11 @@ class Subscription:
     it is known here. Within a batch they are in publish order. To work on many keys at once, each in its order:
     `messages.repartition("key").sortWithinPartitions(*PUBLISH_ORDER)` (geo.log.topic_log).
 
-    `start`, where a subscription that is not there yet begins: earliest, latest or a time. Without `max_redeliveries` a
+    `start`, where a subscription of which there is no record yet begins: earliest, latest or a time (one without a zone is UTC). With
+    `ignore_unreadable` a run begins though records of the subscription cannot be read. Without `max_redeliveries` a
     message comes back until it is acknowledged; with it, it goes to `<topic>-<name>-DLQ` after so many redeliveries.
+    `origins`: only messages that were first written in these clusters are delivered; the others stay for the consumers that are for
+    them, as where each region works on its own.
     Raises UsageError for an option that means nothing and a topic of delta-geo's own, InvalidNameError.
     """
 
@@ -52,11 +55,13 @@ class Subscription:
         *,
         config: Config,
         cluster: str,
-        start: Start | datetime = "latest",
+        start: Start | datetime = "earliest",
         redelivery_delay_s: float = REDELIVERY_DELAY_S,
         max_redeliveries: int | None = None,
         batch_rows: int = BATCH_ROWS,
+        origins: Collection[str] | None = None,
         take_over: bool = False,
+        ignore_unreadable: bool = False,
     ) -> None:
         require_delta(spark)
         self._settings = Settings(
@@ -68,7 +73,9 @@ class Subscription:
             redelivery_delay_s=redelivery_delay_s,
             max_redeliveries=max_redeliveries,
             batch_rows=batch_rows,
+            origins=None if origins is None else frozenset(origins),
             take_over=take_over,
+            ignore_unreadable=ignore_unreadable,
         )
         self._run: Run | None = None
         """The one under way, or the last one."""
@@ -97,7 +104,8 @@ class Subscription:
         """Deliver until stopped, until `limit` messages or `for_s` seconds, or with available-now what is there.
 
         An error of `listener` ends the run and is raised; of its batch nothing is acknowledged or counted.
-        Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted.
+        Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted or records of it
+        cannot be read.
         """
         return self._go(self._begin(listener, trigger, limit, for_s))
 

@@ -108,7 +108,7 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
     row = cursor(consumed)
     assert row["refused"] == {"newer encoding": 1, "malformed": 1}
     assert decode(bytes(row["state"])) == before
-    assert read_known(consumed.tables("eu"), consumed.config, TOPIC).states == {KEY: before}
+    assert read_known(consumed.tables("eu"), TOPIC).states == {KEY: before}
 
 
 def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: World) -> None:

@@ -388,6 +388,7 @@ def test_a_message_delivered_in_vain_often_enough_becomes_one_dead_letter_while_
         "REAL_SUBSCRIPTION": NAME,
         "ORIGIN_MESSAGE_ID": str(EU[3]),
         "geo.dead_letter_reason": "delivered 2 times and not acknowledged",
+        "geo.subscription_epoch": "0",
     }
 
 

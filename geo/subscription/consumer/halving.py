@@ -1,0 +1,83 @@
+"""Looking into a batch on which the user's function raised: which of its messages is it? Pure.
+
+The batch is delivered again in halves, a failed half in its halves, and so on, so that one bad message of n is found in at most
+2·log2(n) + 1 calls and all others are done. A function whose database is away fails on everything: until a part has passed nobody is
+to blame, and once one message has failed alone the other halves are tried before any is cut again. So a half that can pass is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, log2
+
+from geo.ids import MessageId
+
+
+@dataclass(slots=True)
+class Halving:
+    """`failed` is the batch, in the order in which it is delivered, that has just failed as a whole.
+
+    Take `part` and say how it went by `passed` or `raised`, until `part` is None.
+    """
+
+    failed: Sequence[MessageId]
+    alone: list[MessageId] = field(default_factory=list)
+    """Messages that failed alone since another part passed, or that came alone."""
+    passed_any: bool = False
+    _doubtful: list[MessageId] = field(default_factory=list)
+    """Messages that failed alone when nothing had passed yet: perhaps everything failed then, so they come once more."""
+    _parked: list[Sequence[MessageId]] = field(default_factory=list)
+    """Parts that failed since then; they are cut once something has passed."""
+    _parts: list[Sequence[MessageId]] = field(default_factory=list)
+    """Still to be delivered, the last one next."""
+    _calls: int = 0
+
+    def __post_init__(self) -> None:
+        self._calls = 2 * ceil(log2(max(2, len(self.failed)))) + 1
+        if len(self.failed) == 1:
+            self.alone.append(self.failed[0])
+        else:
+            self._split(self.failed)
+
+    @property
+    def part(self) -> Sequence[MessageId] | None:
+        """What is to be delivered next; None: nothing more."""
+        return self._parts[-1] if self._parts and self._calls > 0 else None
+
+    def passed(self) -> None:
+        """The function returned."""
+        self._take()
+        if not self.passed_any:
+            self.passed_any = True
+            halves = [half for part in reversed(self._parked) for half in reversed(_halves(part))]
+            self._parts = [*halves, *self._parts, *([one] for one in reversed(self._doubtful))]
+
+    def raised(self) -> None:
+        """The function raised again."""
+        part = self._take()
+        if self._doubtful and not self.passed_any and len(part) > 1:
+            self._parked.append(part)
+        else:
+            self._split(part)
+
+    @property
+    def blamed(self) -> list[MessageId]:
+        """For which messages the failure counts: those that failed alone after another part of the batch had passed, and one that came
+        alone. If nothing of a larger batch passed it is nobody's fault."""
+        return self.alone
+
+    def _take(self) -> Sequence[MessageId]:
+        self._calls -= 1
+        return self._parts.pop()
+
+    def _split(self, failed: Sequence[MessageId]) -> None:
+        if len(failed) == 1:
+            (self.alone if self.passed_any else self._doubtful).append(failed[0])
+        else:
+            self._parts += reversed(_halves(failed))
+
+
+def _halves(part: Sequence[MessageId]) -> tuple[Sequence[MessageId], Sequence[MessageId]]:
+    """In their order: what is delivered stays in it as far as that can be."""
+    return part[: len(part) // 2], part[len(part) // 2 :]

@@ -1,0 +1,85 @@
+"""Which messages of a failed batch are blamed, in how many calls, and what is delivered meanwhile. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from math import ceil, log2
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.ids import MessageId
+from geo.subscription.consumer.halving import Halving
+
+
+def batch(size: int) -> list[MessageId]:
+    return [MessageId("eu", 1, entry) for entry in range(size)]
+
+
+def drive(size: int, bad: set[int]) -> tuple[Halving, list[int], int]:
+    """The halving to its end, which entries passed, and how many calls it took."""
+    halving, done, calls = Halving(batch(size)), list[int](), 0
+    while (part := halving.part) is not None:
+        calls += 1
+        if bad & {one.entry_id for one in part}:
+            halving.raised()
+        else:
+            done += [one.entry_id for one in part]
+            halving.passed()
+    return halving, done, calls
+
+
+@pytest.mark.parametrize("size", [2, 3, 16, 1_000])
+@pytest.mark.parametrize("at", [0, 1, -1])
+def test_one_bad_message_is_found_and_all_others_pass_in_order(size: int, at: int) -> None:
+    bad = at % size
+    halving, done, calls = drive(size, {bad})
+    assert halving.blamed == [MessageId("eu", 1, bad)]
+    assert done == [entry for entry in range(size) if entry != bad]
+    assert calls <= 2 * ceil(log2(size)) + 1
+
+
+@pytest.mark.parametrize("size", [2, 5, 1_000])
+def test_if_nothing_passes_nobody_is_blamed_and_it_does_not_take_long_to_find_out(size: int) -> None:
+    halving, done, calls = drive(size, set(range(size)))
+    assert (halving.blamed, done) == ([], [])
+    assert calls <= 2 * ceil(log2(size)) + 1
+
+
+@pytest.mark.parametrize("calls", range(1, 9))
+def test_who_failed_while_everything_did_is_not_to_blame(calls: int) -> None:
+    """The database comes back in the middle."""
+    halving, done = Halving(batch(16)), set[MessageId]()
+    for call in itertools.count(1):
+        if (part := halving.part) is None:
+            break
+        if call <= calls:
+            halving.raised()
+        else:
+            halving.passed()
+            done |= set(part)
+    assert halving.blamed == []
+    assert done or calls == 8
+
+
+def test_a_message_that_came_alone_is_blamed() -> None:
+    halving, _, calls = drive(1, {0})
+    assert (halving.blamed, calls) == (batch(1), 0)
+
+
+@pytest.mark.parametrize("bad", [range(12), range(500), range(1, 1_000)])
+def test_a_half_that_can_pass_is_found_however_many_are_bad_before_it(bad: range) -> None:
+    _, done, _ = drive(1_000, set(bad))
+    assert done, "the run goes on"
+
+
+@given(st.integers(2, 60), st.sets(st.integers(0, 59)))
+def test_whoever_is_blamed_is_bad_and_nobody_who_passed_did_so_twice(size: int, bad: set[int]) -> None:
+    bad = {entry % size for entry in bad} or {0}
+    halving, done, _ = drive(size, bad)
+    assert {one.entry_id for one in halving.blamed} <= bad
+    assert not set(done) & bad
+    assert len(done) == len(set(done))
+    if halving.blamed:
+        assert done, "somebody passed"

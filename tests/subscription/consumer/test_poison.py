@@ -1,0 +1,124 @@
+"""A message on which the user's function raises: the others go on, it becomes a dead letter with the error, and a fault of everything
+is nobody's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from pyspark.sql import DataFrame
+
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.consumer.dead_letters import ERROR, ORIGIN_MESSAGE_ID
+from tests.processes import JAVA, LIMIT_S
+from tests.subscription.consuming import Given, consume, consuming, ids, known, letters
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+EVERYTHING = [*ids("eu", 0, 20), *ids("us", 0, 20)]
+
+
+def raises_on(*keys: str) -> Given:
+    """A function that raises if one of these keys is in its batch, and acknowledges all of any other."""
+
+    def process(messages: DataFrame) -> DataFrame:
+        if bad := sorted({row["key"] for row in messages.collect()} & set(keys)):
+            raise ValueError(f"cannot do {bad[0]}")
+        return messages
+
+    return Given(process)
+
+
+def test_one_bad_message_becomes_a_dead_letter_with_its_error_and_all_others_are_done_meanwhile(linked: World) -> None:
+    given = raises_on("k3")  # of each region one
+    with consuming(linked, "eu", given, redelivery_delay_s=0.2, max_redeliveries=1) as consumer:
+        consumer.until(lambda: consumer.subscription.done.dead_lettered == 2)
+        linked.write("eu", 20, 25)
+        consumer.until_given(*ids("eu", 20, 25))
+    done = consumer.subscription.done
+    assert (done.acknowledged, done.dead_lettered) == (45, 2)
+    bad = [*ids("eu", 3, 4), *ids("us", 3, 4)]
+    assert [one["properties"][ORIGIN_MESSAGE_ID] for one in letters(linked, "eu")] == list(map(str, bad))
+    assert {one["properties"][ERROR] for one in letters(linked, "eu")} == {"cannot do k3"}
+    state = known(linked, "eu")
+    assert state.acked == MessageSet.of([*EVERYTHING, *ids("eu", 20, 25)])
+    assert not state.in_vain()
+
+
+def test_a_function_that_fails_on_everything_counts_for_no_message_and_is_tried_again(linked: World) -> None:
+    def process(messages: DataFrame) -> DataFrame:
+        if len(given.batches) <= 15:  # the batch, and its parts in thirteen calls; and the batch once more
+            raise ConnectionError("the database is away")
+        return messages
+
+    given = Given(process)
+    with consuming(linked, "eu", given, redelivery_delay_s=0.2, max_redeliveries=0) as consumer:
+        consumer.until(lambda: consumer.subscription.done.acknowledged == 40)
+    assert letters(linked, "eu") == []
+    assert consumer.subscription.done.dead_lettered == 0
+    assert not known(linked, "eu").in_vain()
+
+
+def test_in_a_run_that_ends_the_error_of_a_function_that_fails_on_everything_is_raised_as_it_is(linked: World) -> None:
+    mine = ConnectionError("the database is away")
+
+    def process(messages: DataFrame) -> DataFrame:
+        raise mine
+
+    with pytest.raises(ConnectionError) as raised:
+        consume(linked, "eu", Given(process), max_redeliveries=3)
+    assert raised.value is mine
+    assert len(consume(linked, "eu").ids) == 40, "nothing was acknowledged or given up"
+
+
+def test_a_message_that_comes_alone_and_fails_counts(linked: World) -> None:
+    consume(linked, "eu", "key <> 'k3' OR origin = 'us'")  # once in vain
+    assert consume(linked, "eu", raises_on("k3"), max_redeliveries=1).consumed.acknowledged == 0
+    assert consume(linked, "eu", raises_on("k3"), max_redeliveries=1).consumed.dead_lettered == 1
+
+
+_DIES_ON_K2 = """
+import os, signal, sys
+from geo.config import load
+from geo.session import session
+from geo.subscription.consumer import Subscription
+
+def process(messages):
+    keys = sorted(row["key"] for row in messages.collect())
+    print(*keys, flush=True)
+    if "k2" in keys:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return messages
+
+consumer = Subscription(session("poison"), sys.argv[2], "billing", config=load(sys.argv[1]), cluster="eu", max_redeliveries=0)
+consumer.run(process, trigger="available-now")
+"""
+
+
+@pytest.mark.crash
+def test_a_message_on_which_the_process_dies_is_found_in_halves_and_becomes_a_dead_letter(world: World) -> None:
+    world.write("eu", 0, 4)
+
+    def run() -> tuple[int, list[str]]:
+        environment = {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": JAVA}
+        command = [sys.executable, "-c", _DIES_ON_K2, str(world.path), str(TOPIC)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        return done.returncode, done.stdout.splitlines()
+
+    assert run() == (-signal.SIGKILL, ["k0 k1 k2 k3"])
+    code, batches = run()
+    assert (code, batches) == (-signal.SIGKILL, ["k0 k1", "k2 k3"])
+    code, batches = run()
+    assert (code, batches[-1]) == (-signal.SIGKILL, "k2"), "what the second run could not tell any more may come before it"
+    code, batches = run()
+    assert (code, batches[-1]) == (0, "k3"), "it waits for its redelivery"
+    given = consume(world, "eu", max_redeliveries=0)
+    assert given.ids == []
+    assert given.consumed.dead_lettered == 1
+    (letter,) = letters(world, "eu")
+    assert letter["key"] == "k2"
+    assert known(world, "eu").acked == MessageSet.of(ids("eu", 0, 4))
