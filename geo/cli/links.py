@@ -77,7 +77,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
     stop_on_signals(runner.stop)
     reports = runner.run()
     output.data([{"link": r.link, "topic": r.topic, "state": r.state.value, "reason": r.reason, "replicated": r.replicated,
-                  "source_version": r.source_version, "expired": r.expired} for r in reports])  # fmt: skip
+                  "source_version": r.source_version, "expired": r.expired, "impossible": r.impossible} for r in reports])  # fmt: skip
     if not reports:
         output.text(f"nothing to replicate into {args.cluster}: its sources have no matching topic yet")
     return 1 if any(r.state in (State.FAILED, State.DELAYED) for r in reports) else 0

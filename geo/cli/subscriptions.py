@@ -54,7 +54,7 @@ def add_consume(verbs: Verbs, does: str) -> None:
     p.add_argument("--limit", type=from_1_to(10**12, "a number of messages"), metavar="N", help="stop after so many messages")
     p.add_argument("--for", type=seconds, dest="for_s", metavar="SECONDS", help="stop after so long")
     p.add_argument("--ack", default="all", metavar="all|none|REGEX", help="acknowledge all (default), none, or by the key")
-    _add_start(p, "where a subscription begins that is not there yet")
+    _add_start(p, "where a subscription begins of which there is no record yet")
     p.add_argument(
         "--redelivery-delay",
         type=seconds,
@@ -66,7 +66,7 @@ def add_consume(verbs: Verbs, does: str) -> None:
         "--max-redeliveries",
         type=from_1_to(MOST_REDELIVERIES, f"a number from 1 to {MOST_REDELIVERIES}"),
         metavar="N",
-        help="then a message goes to TOPIC-S-DLQ (default: it comes back until it is acknowledged)",
+        help="then a message goes to TOPIC-S-DLQ (default: it comes back until it is acknowledged, and an error ends the run)",
     )
     p.add_argument(
         "--origin",

@@ -33,7 +33,7 @@ from schemas import LEDGERS, LINKS
 log = logging.getLogger(__name__)
 
 FOLD_READS = 1
-"""The version of records (geo.subscription.acks.record) up to which the folding query reads."""
+"""The version of records up to which the folding query reads; a test holds it equal to that of geo.subscription.acks.record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,6 @@ def _cut(folder: Path, found: LogFolder, cut: Cut, *, dry_run: bool) -> LogCut:
 
 
 def fold_checkpoint(tables: ClusterTables, acks: Topic, table_id: str) -> str:
-    """Of the folding query. Another table has another one, and so has a program that reads newer records: what the cursors say is
+    """Where the folding query keeps its checkpoint. Another table has another one, and so has a program that reads newer records: what the cursors say is
     kept, and all of the log is folded into it."""
     return tables.checkpoint("fold", acks.path, f"{table_id}-reads-{FOLD_READS}")

@@ -21,7 +21,7 @@ CROSSING_MARKERS = frozenset({"SNAPSHOT_REQUEST", "SNAPSHOT_RESPONSE", "SUBSCRIP
 MICROSECONDS = 1_000_000
 
 AHEAD_US = 86_400 * MICROSECONDS
-"""A row may say that it was published so much later than now. A publisher whose clock is five minutes off publishes nothing."""
+"""How much later than now a row may say that it was published. A publisher whose clock is five minutes off publishes nothing."""
 
 
 class Verdict(str, Enum):
@@ -68,7 +68,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """How many rows that are of the rule's origins and no markers were left out, of those that somebody may miss."""
+    """How many rows of the rule's origins, no markers, did not cross though somebody may miss them."""
 
     expired: int = 0
     impossible: int = 0

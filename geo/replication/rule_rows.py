@@ -19,15 +19,15 @@ def crossing(rule: Rule, floors: Mapping[str, int] | None, rows: pa.Table, now_u
     out that is to be counted."""
     read = rows.select(_READ)
     times = read["publish_time"].cast(pa.int64()).to_pylist()
-    kept, found_out = [], Counter[Verdict]()
+    kept, verdicts = [], Counter[Verdict]()
     for at, (row, time_us) in enumerate(zip(read.drop_columns(["publish_time"]).to_pylist(), times, strict=True)):
         found = verdict(rule, _routed(row, time_us), now_us)
-        found_out[found] += 1
+        verdicts[found] += 1
         if found is Verdict.REPLICATE and (
             not floors or row["entry_id"] >= floors.get(str(LedgerId(row["origin"], row["ledger_id"])), 0)
         ):
             kept.append(at)
-    return rows if len(kept) == len(rows) else rows.take(pa.array(kept, pa.int64())), LeftOut.of(found_out)
+    return rows if len(kept) == len(rows) else rows.take(pa.array(kept, pa.int64())), LeftOut.of(verdicts)
 
 
 def _routed(row: Mapping[str, Any], publish_time_us: int | None) -> RoutedRow:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
+from geo.log.ledgers import Batch
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, grow
 from geo.names import Topic
@@ -397,7 +398,7 @@ class TopicLink:
         wrote it, which write nothing impossible."""
         horizon_us = self.rule.expired_before_us(now_us)
         may_be_old = horizon_us is not None and not published_after(commits, horizon_us)
-        if not may_be_old and all(RECORD_KEY in (one.user_metadata or "") for one in commits if one.kind is Kind.APPEND):
+        if not may_be_old and all(map(_is_ours, commits)):
             return LeftOut()
         verdicts = rows.groupBy(verdict_column(self.rule, now_us).alias("verdict")).count().collect()
         return LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
@@ -451,3 +452,9 @@ class TopicLink:
         failed."""
         self._ownership.refuse_if_lost()
         self.row.append(self.row.failed(state, reason))
+
+
+def _is_ours(commit: Commit) -> bool:
+    """Whether it brought nothing, or says that a producer of ours or a link wrote it."""
+    told = commit.user_metadata
+    return commit.kind is not Kind.APPEND or Batch.decode(told) is not None or LinkRecord.decode(told) is not None

@@ -62,7 +62,7 @@ class QueryWork(Generic[T]):
             self.follow()
 
     def follow(self) -> Callable[[], None] | None:
-        """Raises what ended its query."""
+        """What is due now; nothing for most. Raises what ended its query."""
         assert self.opened is not None
         running = self.opened.running
         if running.is_active:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.config.model import Config
-from geo.errors import UnsafeError, UsageError
+from geo.errors import UsageError
 from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
@@ -75,7 +75,8 @@ def failover(
     """Take over what `source` acknowledged, say what will be repeated, and record the move in `target`.
 
     Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if they can be read, so
-    that nothing depends on a link. Raises UsageError if neither cluster knows the subscription.
+    that nothing depends on a link. Raises UsageError if neither cluster knows the subscription, UnsafeError if records of it cannot be
+    read.
     """
     check_subscription(subscription)
     if source == target:
@@ -83,17 +84,16 @@ def failover(
     key = key_of(topic, subscription)
     here, there = (connect(spark, config.cluster(name)) for name in (target, source))
     open_for_writing(here, config)
-    consumer, unreadable, theirs = "unknown", None, None
+    consumer, unreadable, known = "unknown", None, None
     try:
         if not there.log(topic.acks).exists() and not there.log(topic).exists():
             unreadable = "it has neither the topic nor its acknowledgements"
         else:
             consumer = _stopped(there, topic, subscription, 0 if dry_run else wait_s)
-            theirs = read_known(there, topic, subscription).state_of(topic, subscription)
-    except UnsafeError:
-        raise
+            known = read_known(there, topic, subscription)
     except FAULTS as error:
         unreadable = first_line(error)
+    theirs = None if known is None else known.state_of(topic, subscription)
     ours = read_known(here, topic, subscription).state_of(topic, subscription)
     state = ours | theirs if ours and theirs else ours or theirs
     if state is None or state.deleted:

@@ -368,7 +368,7 @@ def test_ledgers_of_a_clock_that_was_ahead_are_left_behind(world: World) -> None
         complete=True,
     )
     assert world.publish("eu", 8).rows == 3
-    assert _ends(world) == [(0, 4, 5), (0, 2, 3)]
+    assert sorted(_ends(world)) == [(0, 2, 3), (0, 4, 5)], "ids of one second are in any order"
     assert world.log("eu").read().where("publish_date >= '2035-01-01'").isEmpty()
 
 

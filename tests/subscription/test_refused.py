@@ -93,6 +93,18 @@ def test_a_fold_never_passes_a_record_that_a_newer_program_can_read(consumed: Wo
     assert {why.value: count for why, count in refused.items()} == {"newer encoding": 1}
 
 
+def test_a_record_of_a_newer_program_that_came_first_is_not_passed_either(linked: World) -> None:
+    def fold() -> dict[str, int]:
+        Folding(linked.spark, linked.config, "eu").run()
+        rows = linked.tables("eu").journal(CURSORS).newest()
+        return {name: end for row in rows for name, end in row["folded"].items()}
+
+    forge(linked, 0, NEWER)
+    assert fold() == {}
+    forge(linked, 1, encode(AckState(acked=MessageSet.of(LEFT))))
+    assert fold()["us:5"] == -1
+
+
 def test_rows_that_no_producer_can_have_written_stop_no_link_and_no_consumer_and_are_counted(linked: World) -> None:
     late = F.timestamp_micros(F.lit(LAST_US + 1))
     for cluster in ("eu", "us"):

@@ -9,9 +9,12 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
+from geo.errors import UnsafeError
 from geo.log.publisher import Publisher
 from geo.names import Topic
+from geo.now import now_us
 from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.fold import is_possible
 from geo.subscription.acks.record import encode, key_of, split
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import owned_now, producer_runner
@@ -76,12 +79,16 @@ def publish_once(
 
     `decide` is called twice: at first, so that what it refuses leaves nothing behind, and again once no other operator can decide:
     two at once, from the same knowledge, would make one epoch of two resets. An operator who is at it, or was killed, is taken over;
-    what he has published counts.
+    what he has published counts. Raises what `decide` does, and UnsafeError if no cluster would take the epoch.
     """
     decide()
     publisher = AckPublisher(tables, config, topic, ADMIN, take_over=True)
     try:
         state = decide()
+        if not is_possible(state.epoch, now_us()):
+            raise UnsafeError(
+                f"subscription {subscription} of {topic} has been reset to an epoch that no cluster takes yet. Try again in a day."
+            )
         publisher.publish([(topic, subscription, state)], properties)
     except BaseException:
         publisher.close(clean=False)

@@ -79,7 +79,7 @@ class AckState:
 
     @property
     def rank(self) -> tuple[int, bool, str]:
-        """Orders epochs."""
+        """Of two states the one of the greater rank replaces the other: by the counter, then a deletion, then the cluster."""
         return self.epoch.counter, self.deleted, self.epoch.cluster
 
     def __or__(self, other: AckState) -> AckState:
@@ -104,8 +104,8 @@ class AckState:
 
     def once_more(self, messages: MessageSet) -> AckState:
         """The record that `messages` were delivered once more in vain. Of those that have the greatest count it tells nothing."""
-        counts = self.redelivered[: MAX_REDELIVERIES - 1]
-        levels = [messages - self.in_vain(), *(messages & level for level in counts)]
+        below = self.redelivered[: MAX_REDELIVERIES - 1]
+        levels = [messages - self.in_vain(), *(messages & level for level in below)]
         return AckState(self.epoch, redelivered=_levels([levels], self.acked))
 
     def begins_as(self, other: AckState) -> bool:

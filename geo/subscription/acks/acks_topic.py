@@ -63,8 +63,8 @@ class Known:
         of = f"subscription {subscription} of {topic}: records in {topic.acks} cannot be read ({reasons})"
         if not in_spite and (state is None or Refusal.NEWER_ENCODING in refused):
             raise UnsafeError(
-                f"{of}. Run the delta-geo that wrote them; or go on in spite of them with `geo consume --ignore-unreadable` or "
-                "`geo subscriptions create`: then what they acknowledge is delivered again."
+                f"{of}. Run the delta-geo that wrote them. A consumer begins in spite of them with `geo consume --ignore-unreadable`: "
+                "then what they acknowledge is delivered again."
             )
         log.warning("%s; they change nothing", of)
         return state

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from geo.log.ledgers import LEDGER_RANDOM_BITS
-from geo.subscription.acks.ack_state import AckState, merged
+from geo.subscription.acks.ack_state import AckState, Epoch, merged
 from geo.subscription.acks.record import Refusal, RefusedRecordError, decode, parse_key
 from geo.times import LAST_US
 
@@ -66,14 +66,19 @@ class Fold:
         state = decode(record.payload or b"")
         if not 0 <= record.publish_time_us <= LAST_US:
             raise RefusedRecordError(Refusal.MALFORMED, f"published at {record.publish_time_us}")
-        if state.epoch.counter > record.publish_time_us // 1_000_000:
-            # More resets than seconds since 1970: after the greatest number nobody could ever reset again.
+        if not is_possible(state.epoch, record.publish_time_us):
             raise RefusedRecordError(Refusal.TOO_LARGE, f"epoch {state.epoch.counter}")
         for messages in (state.acked, *state.redelivered):
             for (origin, ledger_id), found in messages.ledgers.items():
                 if found[-1][1] > longest_end(ledger_id, record.publish_time_us):
                     raise RefusedRecordError(Refusal.TOO_LARGE, f"{origin}:{ledger_id} up to entry {found[-1][1]}")
         return state
+
+
+def is_possible(epoch: Epoch, at_us: int) -> bool:
+    """Whether a record of this epoch can have been written at a time in microseconds since 1970: there are no more resets than seconds.
+    So a later epoch is always possible, at the latest a day after one that a peer made up: no link lets a later time pass."""
+    return epoch.counter <= at_us // 1_000_000
 
 
 def longest_end(ledger_id: int, at_us: int) -> int:

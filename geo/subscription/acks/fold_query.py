@@ -104,7 +104,7 @@ class Processor(StatefulProcessor):
             refused[reason.value] = refused.get(reason.value, 0) + count
         state = encode(fold.states[name], limited=False) if name in fold.states else None
         ends, reasons = json.dumps(folded, sort_keys=True), json.dumps(refused, sort_keys=True)
-        if state is not None:  # what was never a subscription leaves nothing behind
+        if state is not None or unread:  # what no program will ever read leaves nothing behind
             self._kept.update((state, ends, reasons, json.dumps(unread, sort_keys=True)))
         yield Row(
             topic=topic, subscription=subscription, state=state, folded=ends, refused=reasons, changed=changed
@@ -158,7 +158,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         return self.done.cursors or None
 
     def follow(self) -> Callable[[], None] | None:
-        """Raises what ended its query. Now and then, states are due by the clock alone."""
+        """The states that are due by the clock, once in COMPACT_INTERVAL_S. Raises what ended its query."""
         super().follow()
         return self._refresh if time.monotonic() - self._refreshed_at >= COMPACT_INTERVAL_S else None
 
@@ -228,9 +228,9 @@ class NamespaceFold(QueryWork[OpenFold]):
         """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed since
         and was not touched again."""
         with self._one_at_a_time:
-            self._refresh_alone()
+            self._publish_due()
 
-    def _refresh_alone(self) -> None:
+    def _publish_due(self) -> None:
         self._refreshed_at = time.monotonic()
         now = datetime.now(timezone.utc)
         old = [
@@ -239,13 +239,13 @@ class NamespaceFold(QueryWork[OpenFold]):
             if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
             or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, COMPACT_INTERVAL_S))
         ]
-        self._uncompacted -= {key_of(Topic.parse(row["topic"]), row["subscription"]) for row in old}
         states = [(row, decode(bytes(row["state"]), limited=False)) for row in old]
         self._publish([(Topic.parse(row["topic"]), row["subscription"], state) for row, state in states])
         if states:
             self._tables.journal(CURSORS).append(
                 [_cursor(row, state, row["folded"], row["refused"], now, row["sequence"], now) for row, state in states]
             )
+        self._uncompacted -= {key_of(Topic.parse(row["topic"]), row["subscription"]) for row in old}
 
     def _publish(self, states: Iterable[tuple[Topic, str, AckState]]) -> None:
         states = list(states)

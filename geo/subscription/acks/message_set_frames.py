@@ -21,23 +21,20 @@ FEW_RANGES = 64
 """So many ranges are told to Spark as a condition, by which files can be skipped; more as a table that is joined."""
 
 
+MOST_CONDITIONS = 200
+"""So many ledgers are told to Spark as a condition, each some milliseconds of planning. All of more as a table that is joined too."""
+
+
 def ids_of(rows: DataFrame) -> tuple[pa.Table, int]:
     """PUBLISH_ORDER of the rows, on the driver: 40 bytes a message. Of those that `is_possible`; and how many are not."""
-    ids = rows.select(*PUBLISH_ORDER).toArrow()
-    times = ids["publish_time"].cast(pa.int64())
-    conditions = (
-        pc.greater(ids["ledger_id"], 0),
-        pc.less(ids["ledger_id"], LEDGER_ID_LIMIT),
-        pc.greater_equal(ids["entry_id"], 0),
-        pc.greater_equal(times, 0),
-        pc.less_equal(times, LAST_US),
-    )
-    possible = ids.filter(reduce(pc.and_, conditions))
+    ids = rows.select(*PUBLISH_ORDER, is_possible().alias("_possible")).toArrow()
+    possible = ids.filter(ids["_possible"]).drop_columns(["_possible"])
     return possible, ids.num_rows - possible.num_rows
 
 
 def is_possible() -> Column:
-    """Whether a row's id and time are those of a message. A link lets no other pass; somebody may have written it here by hand."""
+    """Whether a row's id is one of a message and its time one of the years 1970 to 9999. A link lets no other pass; somebody may have
+    written it here by hand."""
     return F.expr(
         f"ledger_id > 0 AND ledger_id < {LEDGER_ID_LIMIT}L AND entry_id >= 0 AND unix_micros(publish_time) BETWEEN 0 AND {LAST_US}L"
     )
@@ -86,10 +83,10 @@ def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
     return rows.where(reduce(or_, conditions, F.lit(False)))
 
 
-def _near(messages: MessageSet, most: int = 50) -> Column:
+def _near(messages: MessageSet) -> Column:
     """A condition that all of `messages` fulfil and by which Delta skips files: from the first to the last of each ledger, or if these
     are many, of all."""
-    if len(messages.ledgers) > most:
+    if len(messages.ledgers) > MOST_CONDITIONS:
         numbers = [ledger.ledger_id for ledger in messages.ledgers]
         return F.col("ledger_id").between(min(numbers), max(numbers))
     conditions = (
@@ -98,14 +95,14 @@ def _near(messages: MessageSet, most: int = 50) -> Column:
     return reduce(or_, conditions)
 
 
-def after(ends: Mapping[LedgerId, int], most: int = 200) -> Column:
-    """Rows after the given entries of their ledgers, as a condition by which Delta skips files. Of at most so many ledgers: rows
-    of others pass, so it only ever passes too much."""
-    conditions = [~is_of(ledger) | (F.col("entry_id") > end) for ledger, end in sorted(ends.items())[:most]]
+def after(ends: Mapping[LedgerId, int]) -> Column:
+    """Rows after the given entries of their ledgers, as a condition by which Delta skips files. Of at most MOST_CONDITIONS
+    ledgers: rows of others pass, so it only ever passes too much."""
+    conditions = [~is_of(ledger) | (F.col("entry_id") > end) for ledger, end in sorted(ends.items())[:MOST_CONDITIONS]]
     return reduce(and_, conditions, F.lit(True))
 
 
-def counted(rows: DataFrame, counts: Mapping[MessageId, int]) -> DataFrame:
+def with_redelivery_counts(rows: DataFrame, counts: Mapping[MessageId, int]) -> DataFrame:
     """`rows` with a column `redelivery_count` INT: 0 for what is not in `counts`."""
     if not counts:
         return rows.withColumn("redelivery_count", F.lit(0))

@@ -22,11 +22,14 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
 
 VERSION = 1
+LAST_VERSION = 15
+"""A payload that begins with a greater number is malformed: it would hold up every start until somebody can read it."""
+
 MAX_BYTES = 4 * 1024 * 1024
 """Of a payload: below the limit of a message, and read by every cluster that shares the topic."""
 
 MAX_EPOCH = 2**32
-"""A record beyond it is refused, so that nobody can freeze a subscription in a last epoch."""
+"""What the form of a record has room for. Which epoch can be at a time is decided by `fold.is_possible`."""
 
 MAX_RANGES = 1_000_000
 """Of a record. A set that needs more is sent in several records, which mean the same."""
@@ -68,8 +71,8 @@ def parse_key(key: str) -> tuple[Topic, str]:
 
 
 def is_newer(payload: object) -> bool:
-    """Whether a payload is of a version that this program cannot read, and a newer one can."""
-    return isinstance(payload, (bytes, bytearray)) and bool(payload) and payload[0] > VERSION
+    """Whether a payload is of a version that this program cannot read, and a newer one may. A number far from ours is no version."""
+    return isinstance(payload, (bytes, bytearray)) and bool(payload) and VERSION < payload[0] <= LAST_VERSION
 
 
 def encode(state: AckState, *, limited: bool = True) -> bytes:
@@ -128,7 +131,7 @@ def decode(payload: bytes, *, limited: bool = True) -> AckState:
     """The state a payload tells. Raises RefusedRecordError; a payload of another program changes nothing, whatever it holds."""
     if limited and len(payload) > MAX_BYTES:
         raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
-    if not payload or payload[0] == 0:
+    if not payload or payload[0] == 0 or payload[0] > LAST_VERSION:
         raise RefusedRecordError(Refusal.MALFORMED, "it has no version")
     if is_newer(payload):
         raise RefusedRecordError(Refusal.NEWER_ENCODING, f"version {payload[0]}, this program reads up to {VERSION}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from geo.crash import CrashPoint, reach
+from geo.faults import session_is_gone
 from geo.subscription.acks.ack_state import Epoch
 from geo.subscription.acks.message_set import MessageSet
 from geo.tables.files import SmallFiles
@@ -20,16 +21,22 @@ class Attempt:
 
     @contextmanager
     def of(self, messages: MessageSet, epoch: Epoch) -> Iterator[None]:
-        """The function is called with `messages` inside. An error that it raises is no death."""
+        """The function is called with `messages` inside. An error that it raises is no death, but the end of Spark's process is."""
         self._files.replace(self._path, [str(epoch), str(messages)])
         reach(CrashPoint.CONSUME_ATTEMPTED)
         try:
             yield
-        finally:
-            self._files.remove(self._path)
+        except BaseException as error:
+            if not session_is_gone(error):
+                self.forget()
+            raise
+        self.forget()
 
     def died_on(self, epoch: Epoch) -> MessageSet:
-        """What a run that died had in hand, if that was in this epoch. Asked once: the note is gone then."""
+        """What a run that died had in hand, if that was in this epoch. The note stays until the next one, or until it is forgotten."""
         lines = self._files.lines(self._path)
-        self._files.remove(self._path)
         return MessageSet.parse(lines[1]) if len(lines) == 2 and lines[0] == str(epoch) else MessageSet()
+
+    def forget(self) -> None:
+        """Nothing is in hand any more, or what the run died on is published."""
+        self._files.remove(self._path)

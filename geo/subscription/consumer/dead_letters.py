@@ -27,10 +27,13 @@ REASON = "geo.dead_letter_reason"
 ERROR = "geo.dead_letter_error"
 """What the function raised on it last, if it did so in the run that gave the message up."""
 
-ERROR_CHARACTERS, ERRORS = 1_000, 500
-"""Of an error; and how many are told of the letters of a batch."""
+MOST_CHARACTERS = 1_000
+"""Of an error's text: a header has room for more, a reader has not."""
 
-EPOCH = "geo.subscription_epoch"
+MOST_ERRORS = 500
+"""Told of the letters of one batch: each is a part of Spark's plan."""
+
+SUBSCRIPTION_EPOCH = "geo.subscription_epoch"
 """Of the subscription in which it was given up, as `1.eu`: after a reset a message that fails again becomes another letter."""
 
 
@@ -59,7 +62,7 @@ class DeadLetters:
         message_id = F.concat_ws(":", *ID)
         there = log.find(TOPIC_LOG)
         if there is not None:
-            of_epoch = F.coalesce(F.col("properties")[EPOCH], F.lit(str(Epoch()))) == str(epoch)
+            of_epoch = F.coalesce(F.col("properties")[SUBSCRIPTION_EPOCH], F.lit(str(Epoch()))) == str(epoch)
             ids = log.read().where(of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
             rows = rows.join(ids, message_id == F.col("_there"), "left_anti")
         if rows.isEmpty():
@@ -69,7 +72,7 @@ class DeadLetters:
             REAL_SUBSCRIPTION: F.lit(self._subscription),
             ORIGIN_MESSAGE_ID: message_id,
             REASON: F.lit(self._reason),
-            EPOCH: F.lit(str(epoch)),
+            SUBSCRIPTION_EPOCH: F.lit(str(epoch)),
             ERROR: _error_of(message_id, errors),
         }
         kept = F.map_filter(F.coalesce("properties", F.create_map().cast("map<string,string>")), lambda k, _: ~k.isin(*ours))
@@ -121,7 +124,7 @@ def _properties(ours: Mapping[str, Column]) -> Column:
 
 def _error_of(message_id: Column, errors: Mapping[MessageId, str]) -> Column:
     """STRING, what is known of why a message failed; NULL if nothing is."""
-    told = [(str(one), error[:ERROR_CHARACTERS]) for one, error in errors.items() if error][:ERRORS]
+    told = [(str(one), error[:MOST_CHARACTERS]) for one, error in errors.items() if error][:MOST_ERRORS]
     known = F.create_map(*(F.lit(part) for pair in told for part in pair)) if told else F.create_map().cast("map<string,string>")
     return F.try_element_at(known, message_id)
 

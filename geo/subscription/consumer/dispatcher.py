@@ -9,16 +9,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timezone
-from typing import TypeGuard
+from itertools import islice
+from random import Random
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from geo.crash import CrashPoint, InjectedCrash, reach
+from geo.crash import CrashPoint, reach
 from geo.errors import GeoError, UsageError
 from geo.faults import session_is_gone
 from geo.ids import MessageId
@@ -26,24 +28,34 @@ from geo.log.ledger_parts import ledger_parts
 from geo.log.topic_log import ID, PUBLISH_ORDER, after_ends, is_message
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.message_set_frames import FEW_RANGES, after, among, counted, ids_of, is_possible, message_set, only
+from geo.subscription.acks.message_set_frames import (
+    FEW_RANGES,
+    MOST_CONDITIONS,
+    after,
+    among,
+    ids_of,
+    is_possible,
+    message_set,
+    only,
+    with_redelivery_counts,
+)
 from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.dead_letters import DeadLetters
 from geo.subscription.consumer.delivery import Delivery
 from geo.subscription.consumer.halving import Halving
 from geo.subscription.consumer.settings import Settings
-from geo.text import counted as counted_text
-from geo.text import first_line
+from geo.text import counted, first_line
 from geo.times import LAST_US, from_us
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[[DataFrame], DataFrame | None]
 """The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all;
-None: none. What it raises ends the run; with `max_redeliveries` it is called again with parts of the batch, to find the message."""
+None: none. Without `max_redeliveries` what it raises ends the run; with it, it is called again with parts of the batch, to find the
+message."""
 
-MOST_CONDITIONS = 200
-"""So many ledgers are told to Spark as a condition, by which files are skipped; all of more as a table that is joined too."""
+MOST_ALONE = 16
+"""Messages that failed before and are delivered alone, one after the other."""
 
 ONE_PARTITION = 10_000
 """So many messages come in one partition: sorting them needs no shuffle, and one that writes them writes one file."""
@@ -52,8 +64,8 @@ ONE_PARTITION = 10_000
 @dataclass(frozen=True, slots=True)
 class Consumed:
     """What a run did. `redelivered`: how many of those delivered had been delivered before, in vain. `refused`: acknowledgements
-    of messages that do not exist or were delivered before a reset, and records that changed nothing for another reason than being
-    known."""
+    of messages that do not exist or were delivered before a reset, records that changed nothing for another reason than being
+    known, and rows with ids or times that no message has, at each look at them."""
 
     delivered: int = 0
     redelivered: int = 0
@@ -83,8 +95,12 @@ class Dispatcher:
         self.done = Consumed()
         self.failure: BaseException | None = None
         """Of the user's function, or of what it returned: it ends the run."""
-        self.delayed: Exception | None = None
+        self._delayed: Exception | None = None
         """The last error of the user's function that no message is to blame for: the run tries again later."""
+        self._works = False
+        """The user's function has done something since it last failed on everything."""
+        self._in_vain = 0
+        """How often it has failed on everything."""
         self._errors: dict[MessageId, str] = {}
         """Why messages that came alone failed last, for their dead letters."""
         self.has_unpublished = threading.Event()
@@ -103,8 +119,8 @@ class Dispatcher:
         return self._delivery.state
 
     def begin(self) -> None:
-        """From now until `end` what is acknowledged will be published. What the last run died on comes in halves, and if that was one
-        message, it counts for it."""
+        """From now until `end` what is acknowledged will be published. What the last run died on comes in halves, before the rest of its
+        batch; if that was one message, it counts for it."""
         with self._lock:
             self._running = True
             epoch, acked = self.state.epoch, self.state.acked
@@ -113,7 +129,7 @@ class Dispatcher:
         log.warning(
             "%s: the last run died while the function had %s in hand: %.200s",
             self,
-            counted_text(died_on.size, "message"),
+            counted(died_on.size, "message"),
             died_on,
         )
         if died_on.size > 1:
@@ -121,6 +137,16 @@ class Dispatcher:
         else:
             self._errors.update(dict.fromkeys(died_on, "the process died while the function had it in hand"))
             self._settle(died_on, MessageSet(), epoch)
+
+    def take_delayed(self) -> Exception | None:
+        """The error of the user's function that no message is to blame for and that has ended the last delivery; None: none has."""
+        delayed, self._delayed = self._delayed, None
+        return delayed
+
+    def has_begun(self) -> None:
+        """What `begin` found out is published."""
+        if self._attempt is not None and not self._suspects:
+            self._attempt.forget()
 
     def end(self) -> None:
         """Once the batch in hand has ended."""
@@ -158,7 +184,7 @@ class Dispatcher:
         begins = {ledger: part.first for ledger, part in ledger_parts(self._log, version, since).items()}
         with self._lock:
             marks = self._delivery.marks(begins)
-        rows = self._log.read(version).where(after(marks, MOST_CONDITIONS))
+        rows = self._log.read(version).where(after(marks))
         self.deliver(rows if len(marks) <= MOST_CONDITIONS else after_ends(rows, marks))
 
     def redeliver(self) -> None:
@@ -186,7 +212,7 @@ class Dispatcher:
                 log.warning(
                     "%s: %s of the log are not delivered, with ids or times that no message has",
                     self,
-                    counted_text(impossible, "row"),
+                    counted(impossible, "row"),
                 )
                 self.refused(impossible)
                 rows = rows.where(is_possible())
@@ -210,12 +236,18 @@ class Dispatcher:
                         self._hand_out(pick(_between(rows, part), group), group, held=held)
 
     def _groups(self, wanted: MessageSet) -> list[MessageSet]:
-        """What is handed out together: of what the last run died on each half by itself, after all else."""
+        """What of a batch is handed out together.
+
+        Of what the last run died on each half comes by itself, and first: with the rest before it, two messages in two groups would
+        kill in turn for ever. Then what never failed, so that what did holds up nothing. Last what failed before: each alone while the
+        function works for others, since together two bad ones would be nobody's fault; else together, since it may be away.
+        """
         suspects = wanted & self._suspects
-        if not suspects:
-            return [wanted] if wanted else []
         self._suspects = self._suspects - suspects
-        return [group for group in (wanted - suspects, *suspects.halves()) if group]
+        worn = MessageSet() if self._settings.max_redeliveries is None else (wanted - suspects) & self.state.in_vain()
+        alone = [MessageSet.of([one]) for one in islice(worn, MOST_ALONE)] if self._works else []
+        together = worn - MessageSet.union(alone)
+        return [group for group in (*suspects.halves(), wanted - suspects - worn, *alone, together) if group]
 
     def _within_limit(self, wanted: MessageSet, ids: pa.Table) -> MessageSet:
         """The first of them in publish order, as many as may still be delivered."""
@@ -238,7 +270,7 @@ class Dispatcher:
         acked = MessageSet()
         counts = state.redelivery_counts(live)
         if live:
-            shown = counted((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
+            shown = with_redelivery_counts((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
             if held and not counts:
                 acked, live = self._acknowledged(shown.coalesce(1), live, state.epoch)
             else:
@@ -280,63 +312,59 @@ class Dispatcher:
     def _acknowledged(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> tuple[MessageSet, MessageSet]:
         """Call the user's function. Returns what it acknowledges, and of what: where it raised and messages may be given up, what is
         to be settled is settled already."""
-        try:
-            return self._processed(messages, live, epoch), live
-        except InjectedCrash:
-            raise
-        except BaseException as error:
-            if not self._may_be_looked_into(error):
+        found = self._tried(messages, live, epoch)
+        if isinstance(found, MessageSet):
+            return found, live
+        self._look_into(messages, live, epoch, found)
+        return MessageSet(), MessageSet()
+
+    def _tried(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> MessageSet | Exception:
+        """What the user's function acknowledges of `messages`, which are `these`; or what it raised, in a run in which messages are
+        given up. Any other error is the end of the run, and raised."""
+        with (
+            nullcontext() if self._attempt is None else self._attempt.of(these, epoch)
+        ):  # a fault of the note is not the function's
+            try:
+                acked = self._named(self._listener(messages), messages, these)
+            except Exception as error:
+                if self._settings.max_redeliveries is not None and not isinstance(error, GeoError) and not session_is_gone(error):
+                    return error
                 self.failure = error
                 raise
-            self._look_into(messages, live, epoch, error)
-            return MessageSet(), MessageSet()
-
-    def _processed(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> MessageSet:
-        """What the user's function acknowledges of its messages. Raises what it does."""
-        if self._attempt is None:
-            return self._named(self._listener(messages), messages, live)
-        with self._attempt.of(live, epoch):
-            return self._named(self._listener(messages), messages, live)
-
-    def _may_be_looked_into(self, error: BaseException) -> TypeGuard[Exception]:
-        """Whether it is an error of the function over some messages, in a run in which messages are given up."""
-        ours = isinstance(error, GeoError) or not isinstance(error, Exception) or session_is_gone(error)
-        return self._settings.max_redeliveries is not None and not ours
+            except BaseException as error:
+                self.failure = error
+                raise
+        self._works = True
+        return acked
 
     def _look_into(self, messages: DataFrame, live: MessageSet, epoch: Epoch, error: Exception) -> None:
         """Deliver a batch on which the function raised again in parts (`halving.py`). What passes is settled at once, and a message
-        that is to blame counts as delivered in vain. If nobody is, raises the error, and all of the batch is wanted as before."""
-        log.warning(
-            "%s: the function failed on %s, looking for which: %s", self, counted_text(live.size, "message"), first_line(error)
-        )
+        that is to blame counts as delivered in vain. If nothing passes and nobody is to blame, raises the error, and all of the batch is
+        wanted as before; what failed before waits for its redelivery instead and holds up nobody."""
+        log.warning("%s: the function failed on %s: %s", self, counted(live.size, "message"), first_line(error))
         ordered = messages.select(*PUBLISH_ORDER).toArrow().sort_by([(name, "ascending") for name in PUBLISH_ORDER])
-        halving = Halving([MessageId(row["origin"], row["ledger_id"], row["entry_id"]) for row in ordered.select(ID).to_pylist()])
-        left, errors = live, {}
-        if live.size == 1:
-            errors[halving.failed[0]] = first_line(error)
+        ids = [MessageId(row["origin"], row["ledger_id"], row["entry_id"]) for row in ordered.select(ID).to_pylist()]
+        if self._in_vain:
+            Random(self._in_vain).shuffle(ids)  # noqa: S311  # of many bad ones other parts may pass than the last time
+        halving = Halving(ids)
+        left, errors = live, dict.fromkeys(halving.blamed, first_line(error))
         while (part := halving.part) is not None and not self._ends():
             these = MessageSet.of(part)
-            some = among(messages, these)
-            try:
-                acked = self._processed(some, these, epoch)
-            except InjectedCrash:
-                raise
-            except BaseException as again:
-                if not self._may_be_looked_into(again):
-                    self.failure = again
-                    raise
-                error = again
-                halving.raised()
-                if len(part) == 1:
-                    errors[part[0]] = first_line(again)
-            else:
+            found = self._tried(among(messages, these), these, epoch)
+            if isinstance(found, MessageSet):
                 halving.passed()
                 left = left - these
-                self._settle(these, acked, epoch, delivered=these.size)
-        if not halving.blamed and not halving.passed_any:
+                self._settle(these, found, epoch, delivered=these.size)
+            else:
+                error = found
+                halving.raised()
+                errors.update(dict.fromkeys(part if len(part) == 1 else (), first_line(error)))
+        if not halving.passed_any:
+            self._works, self._in_vain = False, self._in_vain + 1
+        if not halving.blamed and not halving.passed_any and live - self.state.in_vain():
             with self._lock:
                 self._delivery.take_back(left)
-            self.delayed = error
+            self._delayed = error
             raise error
         self._errors.update({one: errors[one] for one in halving.blamed})
         self._settle(left, MessageSet(), epoch, MessageSet.of(halving.blamed), delivered=left.size)
@@ -384,6 +412,8 @@ class Dispatcher:
             self._delivery.settle(handed_out, acked, epoch, time.monotonic(), blamed)
             self._count(acknowledged=news, **done)
         if acked:
+            for one in [one for one in self._errors if one in acked]:
+                del self._errors[one]
             self.has_unpublished.set()
 
     def _count(self, **more: int) -> None:

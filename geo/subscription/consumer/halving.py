@@ -1,7 +1,9 @@
 """Looking into a batch on which the user's function raised: which of its messages is it? Pure.
 
 The batch is delivered again in halves, a failed half in its halves, and so on, so that one bad message of n is found in at most
-2·log2(n) + 1 calls and all others are done. A function whose database is away fails on everything: until a part has passed nobody is
+2·log2(n) + 1 calls and all others are done. Of several some are found, and what was not reached comes again later.
+
+A function whose database is away fails on everything: until a part has passed nobody is
 to blame, and once one message has failed alone the other halves are tried before any is cut again. So a half that can pass is found.
 """
 
@@ -22,21 +24,22 @@ class Halving:
     """
 
     failed: Sequence[MessageId]
-    alone: list[MessageId] = field(default_factory=list)
-    """Messages that failed alone since another part passed, or that came alone."""
-    passed_any: bool = False
-    _doubtful: list[MessageId] = field(default_factory=list)
+    blamed: list[MessageId] = field(default_factory=list, init=False)
+    """For which messages the failure counts: those that failed alone after another part of the batch had passed, and one that came
+    alone. If nothing of a larger batch passed it is nobody's fault."""
+    passed_any: bool = field(default=False, init=False)
+    _doubtful: list[MessageId] = field(default_factory=list, init=False)
     """Messages that failed alone when nothing had passed yet: perhaps everything failed then, so they come once more."""
-    _parked: list[Sequence[MessageId]] = field(default_factory=list)
+    _parked: list[Sequence[MessageId]] = field(default_factory=list, init=False)
     """Parts that failed since then; they are cut once something has passed."""
-    _parts: list[Sequence[MessageId]] = field(default_factory=list)
+    _parts: list[Sequence[MessageId]] = field(default_factory=list, init=False)
     """Still to be delivered, the last one next."""
-    _calls: int = 0
+    _calls: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._calls = 2 * ceil(log2(max(2, len(self.failed)))) + 1
         if len(self.failed) == 1:
-            self.alone.append(self.failed[0])
+            self.blamed.append(self.failed[0])
         else:
             self._split(self.failed)
 
@@ -61,19 +64,13 @@ class Halving:
         else:
             self._split(part)
 
-    @property
-    def blamed(self) -> list[MessageId]:
-        """For which messages the failure counts: those that failed alone after another part of the batch had passed, and one that came
-        alone. If nothing of a larger batch passed it is nobody's fault."""
-        return self.alone
-
     def _take(self) -> Sequence[MessageId]:
         self._calls -= 1
         return self._parts.pop()
 
     def _split(self, failed: Sequence[MessageId]) -> None:
         if len(failed) == 1:
-            (self.alone if self.passed_any else self._doubtful).append(failed[0])
+            (self.blamed if self.passed_any else self._doubtful).append(failed[0])
         else:
             self._parts += reversed(_halves(failed))
 

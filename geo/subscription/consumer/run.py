@@ -71,7 +71,7 @@ class Run:
     1. owns the subscription in this cluster;
     2. reads what is known of it, and creates it if that is nothing (then CONSUME_CREATED);
     3. delivers what the log holds at its newest version V, then streams from V. Per batch it
-       a. calls the user's function (then CONSUME_PROCESSED),
+       a. with `max_redeliveries` notes what the user's function gets (then CONSUME_ATTEMPTED); calls it (then CONSUME_PROCESSED),
        b. adds what that acknowledged to the set that the flusher publishes within a second (ACKS_BEFORE_FLUSH, ACKS_AFTER_FLUSH),
        c. publishes dead letters (then CONSUME_DEAD_LETTERED) and acknowledges those.
 
@@ -107,10 +107,12 @@ class Run:
         """Raises as `Subscription.run`."""
         self._open()
         flusher = threading.Thread(target=self._flush_on, name=f"geo-acks-{self._name}", daemon=True)
-        flusher.start()
         tidy = True
         try:
             self.dispatcher.begin()
+            self._flush()  # what the last run died on, before this one can
+            self.dispatcher.has_begun()
+            flusher.start()
             self._run_on()
         except BaseException as error:
             # After a fault of this program nothing is tidied up.
@@ -124,7 +126,8 @@ class Run:
             self.dispatcher.end()
             self._flusher_stop.set()
             self.dispatcher.has_unpublished.set()
-            flusher.join()
+            if flusher.is_alive():
+                flusher.join()
             self._close(tidy=tidy)
         self._raise_failure()
 
@@ -190,9 +193,10 @@ class Run:
     # -- running ---------------------------------------------------------------------------------------------------------
 
     def _run_on(self) -> None:
-        life, failed_at, again = Life(), None, False
+        life, function, failed_at, again = Life(), Life(), None, False
         while not self._is_over():
             version = None
+            self.dispatcher.take_delayed()
             self._reset_seen.clear()
             try:
                 if again:
@@ -209,22 +213,26 @@ class Run:
                         self._stream_from(version, tail)
             except Exception as error:
                 self._raise_failure()
-                delayed, self.dispatcher.delayed = self.dispatcher.delayed, None
+                delayed = self.dispatcher.take_delayed()
                 if delayed is not None and self._once:
+                    self.dispatcher.failure = delayed
                     raise delayed from None
                 if delayed is None and not may_pass(error):
                     raise
-                life = life.after(Event.FAULT, now=time.monotonic(), reason=first_line(delayed or error))
-                wait_s = max(0.0, life.again_at - time.monotonic())
+                now = time.monotonic()
                 if delayed is not None:
+                    function = function.after(Event.FAULT, now=now, reason=first_line(delayed))
+                    wait_s = function.again_at - now
                     log.warning("%s: the function fails on all messages, again in %.0f s: %s", self, wait_s, first_line(delayed))
                 else:
                     # The log was restored, erased from, made anew: what is not acknowledged is found again.
+                    life = life.after(Event.FAULT, now=now, reason=first_line(error))
+                    wait_s = life.again_at - now
                     if life.tries > _RESTARTS:
                         raise
                     failed_at = version
                     log.warning("%s: a query ended, looking at the whole log again: %s", self, first_line(error))
-                self._stopped.wait(wait_s)
+                self._stopped.wait(max(0.0, wait_s if self._ends_at is None else min(wait_s, self._ends_at - now)))
 
     def _stream_from(self, version: _Version, tail: BatchQuery) -> None:
         """Deliver what comes after `version` until the run is over, the subscription begins elsewhere, or the log is another

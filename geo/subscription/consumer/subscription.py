@@ -103,7 +103,8 @@ class Subscription:
     ) -> Consumed:
         """Deliver until stopped, until `limit` messages or `for_s` seconds, or with available-now what is there.
 
-        An error of `listener` ends the run and is raised; of its batch nothing is acknowledged or counted.
+        Without `max_redeliveries` an error of `listener` ends the run and is raised; of its batch nothing is acknowledged or counted.
+        With it the batch is looked into (docs/guarantees.md), and the error is raised only with available-now if nothing of it passed.
         Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted or records of it
         cannot be read.
         """

@@ -62,6 +62,15 @@ def test_an_acknowledged_set_covers_what_was_acknowledged_and_nothing_else(one: 
     assert left == MessageSet.of(one - other), "equal sets are equal values"
 
 
+@given(acked)
+def test_a_set_is_read_from_its_text_and_its_halves_are_all_of_it(one: MessageSet) -> None:
+    assert MessageSet.parse(str(one)) == one
+    first, second = one.halves()
+    assert first | second == one
+    assert not first & second
+    assert 0 <= second.size - first.size <= 1
+
+
 @given(states(), states(), states())
 def test_the_merge_is_commutative_associative_and_idempotent(a: AckState, b: AckState, c: AckState) -> None:
     assert a | b == b | a

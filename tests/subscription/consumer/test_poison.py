@@ -67,12 +67,16 @@ def test_in_a_run_that_ends_the_error_of_a_function_that_fails_on_everything_is_
     mine = ConnectionError("the database is away")
 
     def process(messages: DataFrame) -> DataFrame:
-        raise mine
+        if len(given.batches) > 1:
+            raise mine
+        return messages
 
+    given = Given(process)
     with pytest.raises(ConnectionError) as raised:
-        consume(linked, "eu", Given(process), max_redeliveries=3)
+        consume(linked, "eu", given, max_redeliveries=3, batch_rows=10)
     assert raised.value is mine
-    assert len(consume(linked, "eu").ids) == 40, "nothing was acknowledged or given up"
+    assert known(linked, "eu").acked == MessageSet.of(given.batches[0]), "what was done before is published"
+    assert len(consume(linked, "eu").ids) == 30, "nothing else was acknowledged or given up"
 
 
 def test_a_message_that_comes_alone_and_fails_counts(linked: World) -> None:
@@ -122,3 +126,11 @@ def test_a_message_on_which_the_process_dies_is_found_in_halves_and_becomes_a_de
     (letter,) = letters(world, "eu")
     assert letter["key"] == "k2"
     assert known(world, "eu").acked == MessageSet.of(ids("eu", 0, 4))
+
+
+def test_two_bad_messages_of_a_batch_at_rest_both_become_dead_letters_and_hold_up_nobody(linked: World) -> None:
+    given = raises_on("k3", "k11")
+    with consuming(linked, "eu", given, redelivery_delay_s=0.2, max_redeliveries=1) as consumer:
+        consumer.until(lambda: consumer.subscription.done.acknowledged >= 36)
+        consumer.until(lambda: consumer.subscription.done.dead_lettered == 4)
+    assert known(linked, "eu").acked == MessageSet.of(EVERYTHING)
