@@ -8,8 +8,8 @@ from typing import overload
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 LAST_US = 253_402_300_799_999_999
-"""The end of the year 9999, in microseconds since 1970: neither a message nor a time of Python's can be later. What comes out of a
-table or a record may say so."""
+"""The end of the year 9999, in microseconds since 1970: neither a message nor a time of Python's can be later. What comes out of
+a table or a record may say so."""
 
 
 def utc(collected: datetime) -> datetime:

@@ -1,9 +1,11 @@
-"""`python -m tests.mutants [FILE …]`: mutmut changes the pure files of geo, one place at a time, and the tests that need no Spark are asked.
+"""`python -m tests.mutants [FILE …]`: mutmut changes the pure files of geo, one place at a time, and the tests that need no Spark
+are asked.
 
-Prints of each file how many changes they caught. The share of all must not fall below FLOOR. What survived is in the folder that is
-named at the end, by `mutmut show NAME` there. All files take a quarter of an hour on two cores.
+Prints of each file how many changes they caught. The share of all must not fall below FLOOR. What survived is in the folder that
+is named at the end, by `mutmut show NAME` there. All files take a quarter of an hour on two cores.
 
-Run it alone: when a change has had its time mutmut sends a signal to the number of its process, which may be another process's by then.
+Run it alone: when a change has had its time mutmut sends a signal to the number of its process, which may be another process's by
+then.
 """
 
 from __future__ import annotations

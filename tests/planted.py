@@ -1,7 +1,8 @@
-"""`python -m tests.planted [WORD …]`: small faults, planted one at a time in a copy of this checkout. Prints which test catches each.
+"""`python -m tests.planted [WORD …]`: small faults, planted one at a time in a copy of this checkout. Prints which test catches
+each.
 
-A fault is one text for another in one file, and the test files that are asked, in this order, until one fails. WORDs choose the faults whose
-file or description has one of them; `--no-spark` leaves out those that need Spark. Exit code 1 if one survives.
+A fault is one text for another in one file, and the test files that are asked, in this order, until one fails. WORDs choose the
+faults whose file or description has one of them; `--no-spark` leaves out those that need Spark. Exit code 1 if one survives.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _LIMIT_S = 900
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """In `file` the text `right`, which is there once, becomes `wrong`. `asked`: test files, each perhaps with an expression for `-k`."""
+    """In `file` the text `right`, which is there once, becomes `wrong`. `asked`: test files, each perhaps with an expression for
+    `-k`."""
 
     what: str
     file: str
@@ -293,7 +295,7 @@ FAULTS = (
     Fault(
         "a record may count resets that cannot have been",
         "geo/subscription/acks/fold.py",
-        "if not is_possible(state.epoch, record.publish_time_us):",
+        "if not epoch_is_possible(state.epoch, record.publish_time_us):",
         "if False:",
         ("subscription/acks/test_fold.py",),
     ),

@@ -1,7 +1,8 @@
 """`python -m tests.shared_classes`: Spark's and Delta's classes, read once and kept in a file for every JVM that tests start.
 
-Java calls it class data sharing: a JVM that lives half a minute spends a quarter of it with reading classes. The file, 200 MB, lies in the
-virtual environment, and another Java, Spark or Delta gets another one. Java itself looks whether it fits, and reads classes as ever if not.
+Java calls it class data sharing: a JVM that lives half a minute spends a quarter of it with reading classes. The file, 200 MB,
+lies in the virtual environment, and another Java, Spark or Delta gets another one. Java itself looks whether it fits, and reads
+classes as ever if not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Exactly once through every named crash point.
 
 Each point is met by an injected stop in a world of two clusters that replicate both ways; then everything is simply
-started again and the logs are compared. Publishers go through their points one after the other in one world. `test_every_point_is_exercised` holds the list and the tests together.
+started again and the logs are compared. Publishers go through their points one after the other in one world.
+`test_every_point_is_exercised` holds the list and the tests together.
 """
 
 from __future__ import annotations

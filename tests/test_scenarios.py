@@ -1,7 +1,8 @@
-"""The scenarios of tests/scenarios: prose, commands as a user types them, and what they print. Each file is one world, empty at its beginning.
+"""The scenarios of tests/scenarios: prose, commands as a user types them, and what they print. Each file is one world, empty at
+its beginning.
 
-The form is that of cram: a command is indented and follows `$`, with `>` on the lines it goes on with; below it stands what it prints, as a
-terminal shows it, and an exit code other than 0 in brackets. `…` stands for anything within a line.
+The form is that of cram: a command is indented and follows `$`, with `>` on the lines it goes on with; below it stands what it
+prints, as a terminal shows it, and an exit code other than 0 in brackets. `…` stands for anything within a line.
 """
 
 from __future__ import annotations

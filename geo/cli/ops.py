@@ -70,7 +70,8 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
     for one in done:
         for day in one.expired:
             output.text(
-                f"{one.table}: {day.day} expired, {counted(day.rows, 'row')}, {counted(day.files, 'file')}, {day.bytes:,} bytes {removed}"
+                f"{one.table}: {day.day} expired, {counted(day.rows, 'row')}, {counted(day.files, 'file')}, {day.bytes:,} bytes "
+                f"{removed}"
             )
         for held in one.held:
             days = ", ".join(map(str, held.days))

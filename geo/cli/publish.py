@@ -80,7 +80,8 @@ def publish(args: argparse.Namespace, output: Output) -> int:
          "commits": done.commits, "rejects_file": rejects_file}
     )  # fmt: skip
     output.text(
-        f"{topic} in {args.cluster}: {counted(done.rows, 'message')} published in {counted(done.commits, 'commit')} by producer {args.producer}"
+        f"{topic} in {args.cluster}: {counted(done.rows, 'message')} published in {counted(done.commits, 'commit')} "
+        f"by producer {args.producer}"
     )
     if done.rejected:
         output.text(f"{done.rejected:,} rejected, each with its place and reason in {rejects_file}")

@@ -166,6 +166,6 @@ def _cut(folder: Path, found: LogFolder, cut: Cut, *, dry_run: bool) -> LogCut:
 
 
 def fold_checkpoint(tables: ClusterTables, acks: Topic, table_id: str) -> str:
-    """Where the folding query keeps its checkpoint. Another table has another one, and so has a program that reads newer records: what the cursors say is
-    kept, and all of the log is folded into it."""
+    """Where the folding query keeps its checkpoint. Another table has another one, and so has a program that reads newer records:
+    what the cursors say is kept, and all of the log is folded into it."""
     return tables.checkpoint("fold", acks.path, f"{table_id}-reads-{FOLD_READS}")

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from geo.errors import SchemaError
-from geo.ids import LedgerId, MessageId
+from geo.ids import LEDGER_ID_LIMIT, LedgerId, MessageId
 from geo.names import Topic
 from geo.tables.arrow_rows import rows_frame
 from geo.tables.cluster import ClusterTables
@@ -21,6 +21,9 @@ from schemas import ENVELOPE, TOPIC_LOG
 
 ID = ("origin", "ledger_id", "entry_id")
 """The columns of a message id."""
+
+HAS_ID = f"ledger_id BETWEEN 1 AND {LEDGER_ID_LIMIT - 1}L AND entry_id >= 0"
+"""Whether a row's numbers are those of a MessageId, as SQL; NULL if one of them is. What is no ID no producer has written."""
 
 PUBLISH_ORDER = ("publish_time", *ID)
 """Sorts messages as they were published: within a ledger that is entry order, and so is it for a key that one producer writes."""

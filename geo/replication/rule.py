@@ -95,8 +95,8 @@ def verdict(rule: Rule, row: RoutedRow, now_us: int) -> Verdict:
 
     - A marker of a crossing kind is treated like a message.
     - A row without an origin is of no origin the rule names.
-    - A row is impossible whose id no message can have (`geo.ids`), or that was published before 1970 or a day after now: no producer
-      of ours wrote it, and whoever would read it could stumble over it. It is counted and reported.
+    - A row is impossible whose id no message can have (`geo.ids`), or that was published before 1970 or a day after now: no
+      producer of ours wrote it, and whoever would read it could stumble over it. It is counted and reported.
     - `replicate_to`: NULL is every cluster, an empty list none; a NULL in the list names nobody.
     - A message as old as the TTL still crosses. One without a publish time is taken as not expired: nothing shows that
       it is too old, and a message too many is seen while one too few is not.

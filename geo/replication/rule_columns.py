@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from geo.ids import LEDGER_ID_LIMIT
+from geo.log.topic_log import HAS_ID
 from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, Rule, Verdict
 
 
@@ -34,10 +34,7 @@ def _filters(rule: Rule, now_us: int) -> list[tuple[Verdict, str]]:
         (Verdict.FOREIGN_ORIGIN, f"NOT {_is_among('origin', rule.origins)}"),
         (
             Verdict.IMPOSSIBLE,
-            (
-                f"ledger_id IS NULL OR ledger_id NOT BETWEEN 1 AND {LEDGER_ID_LIMIT - 1}L OR entry_id IS NULL OR entry_id < 0"
-                f" OR (publish_time IS NOT NULL AND publish_time NOT BETWEEN timestamp_micros(0) AND timestamp_micros({now_us + AHEAD_US}L))"
-            ),
+            f"ledger_id IS NULL OR entry_id IS NULL OR NOT ({HAS_ID}) OR (publish_time IS NOT NULL AND NOT ({_is_of_now(now_us)}))",
         ),
         (
             Verdict.NOT_ADDRESSED,
@@ -56,3 +53,7 @@ def _is_among(column: str, names: Iterable[str]) -> str:
     """Whether it is one of the names, which are of letters, digits, `_` and `-`; NULL is none, as for Python's `in`."""
     listed = ", ".join(f"'{name}'" for name in sorted(names))
     return f"coalesce({column} IN ({listed}), false)"
+
+
+def _is_of_now(now_us: int) -> str:
+    return f"publish_time BETWEEN timestamp_micros(0) AND timestamp_micros({now_us + AHEAD_US}L)"

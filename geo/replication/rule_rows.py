@@ -15,8 +15,8 @@ _READ = ("origin", "ledger_id", "entry_id", "replicate_to", "marker", "publish_t
 
 
 def crossing(rule: Rule, floors: Mapping[str, int] | None, rows: pa.Table, now_us: int) -> tuple[pa.Table, LeftOut]:
-    """The rows of a topic log that cross the link, from its floors on (`start: latest`), as `missing_rows.wanted`; and what is left
-    out that is to be counted."""
+    """The rows of a topic log that cross the link, from its floors on (`start: latest`), as `missing_rows.wanted`; and what is
+    left out that is to be counted."""
     read = rows.select(_READ)
     times = read["publish_time"].cast(pa.int64()).to_pylist()
     kept, verdicts = [], Counter[Verdict]()

@@ -78,8 +78,8 @@ def reset(
 
 
 def delete(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
-    """Delete a subscription in every cluster, for good: neither acknowledgements still on their way nor a reset by somebody who did
-    not know of it bring it back."""
+    """Delete a subscription in every cluster, for good: neither acknowledgements still on their way nor a reset by somebody who
+    did not know of it bring it back."""
     tables = _tables(spark, config, cluster, subscription)
     return publish_once(tables, config, topic, subscription, lambda: _present(tables, topic, subscription).delete(cluster))
 

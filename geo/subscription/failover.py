@@ -75,8 +75,8 @@ def failover(
     """Take over what `source` acknowledged, say what will be repeated, and record the move in `target`.
 
     Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if they can be read, so
-    that nothing depends on a link. Raises UsageError if neither cluster knows the subscription, UnsafeError if records of it cannot be
-    read.
+    that nothing depends on a link. Raises UsageError if neither cluster knows the subscription, UnsafeError if records of it
+    cannot be read.
     """
     check_subscription(subscription)
     if source == target:

@@ -304,8 +304,8 @@ class Table:
         return None if folder is None or state is None else added_rows(folder, state, first, last)
 
     def read_stream(self, options: Mapping[str, str]) -> DataFrame:
-        """The rows as they are appended. A batch takes whole commits, however many files they have, so nobody sees a ledger with a
-        hole in it for a moment."""
+        """The rows as they are appended. A batch takes whole commits, however many files they have, so nobody sees a ledger with
+        a hole in it for a moment."""
         reader: DataStreamReader = self.spark.readStream.format("delta")
         reader = reader.options(**{"maxFilesPerTrigger": str(2**31 - 1), **options})
         return reader.load(self.name) if self.by_path else reader.table(self.sql)

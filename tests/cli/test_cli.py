@@ -1,4 +1,5 @@
-"""The command line as a user sees it: wrong arguments, help, and what doctor finds. Its verbs on real tables: tests/test_scenarios.py."""
+"""The command line as a user sees it: wrong arguments, help, and what doctor finds. Its verbs on real tables:
+tests/test_scenarios.py."""
 
 from __future__ import annotations
 

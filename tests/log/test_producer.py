@@ -90,7 +90,8 @@ def test_a_record_names_the_producers_own_last_commit_and_says_whether_that_is_a
 
 
 def test_a_batch_that_landed_unknown_to_its_publisher_is_found_whatever_that_one_records(world: World) -> None:
-    """As after `q.stop()` in the middle of a batch: the commit landed, the publisher does not know, and closes as if all was well."""
+    """As after `q.stop()` in the middle of a batch: the commit landed, the publisher does not know, and closes as if all was
+    well."""
     with _open(world) as publisher:
         assert _publish(publisher, world.rows(0, 5)) == 5
         crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")

@@ -1,8 +1,8 @@
-"""Clusters whose logs are lists, run by the real decisions: which ledger a row gets, what a link's start does, what crosses, what a
-consumer has in hand. Only what reads and appends is a model; each effect is a point at which a run can stop for good.
+"""Clusters whose logs are lists, run by the real decisions: which ledger a row gets, what a link's start does, what crosses, what
+a consumer has in hand. Only what reads and appends is a model; each effect is a point at which a run can stop for good.
 
-A run is a generator that yields the name of the window it is in: whoever drives it may let it go on, kill it there, or let another one
-take over and then continue it.
+A run is a generator that yields the name of the window it is in: whoever drives it may let it go on, kill it there, or let
+another one take over and then continue it.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class World:
     # -- links -------------------------------------------------------------------------------------------------------
 
     def link(self, name: str, *, topic: str = MESSAGES, accept_source: bool = False, ttl_s: int | None = None) -> Run:
-        """One run of a link: own its origins' ways, start, and bring what there is, a commit a turn. Raises FailedError, AgainError and
-        ReplacedError."""
+        """One run of a link: own its origins' ways, start, and bring what there is, a commit a turn. Raises FailedError,
+        AgainError and ReplacedError."""
         link = self.links[name]
         source, target, there = self._log(link.source, topic), self._log(link.target, topic), self.clusters[link.target]
         rule = Rule(link.source, link.target, link.origins, ttl_s)

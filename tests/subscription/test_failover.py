@@ -1,4 +1,5 @@
-"""Moving a subscription between clusters: what was acknowledged is not repeated, what was not is not skipped, in every topology."""
+"""Moving a subscription between clusters: what was acknowledged is not repeated, what was not is not skipped, in every
+topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is refused: records that cannot be read, ids and times that no message has. Nothing is skipped because of it, and nobody stops."""
+"""What is refused: records that cannot be read, ids and times that no message has. Nothing is skipped because of it, and nobody
+stops."""
 
 from __future__ import annotations
 

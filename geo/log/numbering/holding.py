@@ -52,8 +52,8 @@ order."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldPart(Alike):
-    """Of one Spark partition, or of what this process read, in the order of their offsets, which are as `ordered`. `code` is their
-    ledger key as a number. The new ones among them are in `file`."""
+    """Of one Spark partition, or of what this process read, in the order of their offsets, which are as `ordered`. `code` is
+    their ledger key as a number. The new ones among them are in `file`."""
 
     file: str
     partition: int

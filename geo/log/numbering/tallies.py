@@ -44,8 +44,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alike:
-    """Rows of one part of a batch with the same ledger key and the same answers, as `Tally`. `first` and `last` are their least and
-    their greatest offset, `last_text` is the latter as text."""
+    """Rows of one part of a batch with the same ledger key and the same answers, as `Tally`. `first` and `last` are their least
+    and their greatest offset, `last_text` is the latter as text."""
 
     key: LedgerKey
     bad: bool

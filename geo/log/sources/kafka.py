@@ -30,6 +30,7 @@ from kafka.errors import (
 from geo.errors import RetryableError, SourceChangedError, UsageError
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.source import Place, Position
+from geo.times import LAST_US
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ FEW = 2_000
 
 _ROWS_PER_BLOCK = 5_000
 
-_MAX_TIME_MS = 253_402_300_799_999
+_MAX_TIME_MS = LAST_US // 1_000
 """The end of the year 9999. A producer that gives microseconds for milliseconds has later times; such a time becomes the property
 `kafka.timestamp`, as it was given."""
 

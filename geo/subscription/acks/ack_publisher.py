@@ -14,7 +14,7 @@ from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.now import now_us
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.fold import is_possible
+from geo.subscription.acks.fold import epoch_is_possible
 from geo.subscription.acks.record import encode, key_of, split
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import owned_now, producer_runner
@@ -77,15 +77,15 @@ def publish_once(
 ) -> AckState:
     """Publish what an operator decides, and return it.
 
-    `decide` is called twice: at first, so that what it refuses leaves nothing behind, and again once no other operator can decide:
-    two at once, from the same knowledge, would make one epoch of two resets. An operator who is at it, or was killed, is taken over;
-    what he has published counts. Raises what `decide` does, and UnsafeError if no cluster would take the epoch.
+    `decide` is called twice: at first, so that what it refuses leaves nothing behind, and again once no other operator can
+    decide: two at once, from the same knowledge, would make one epoch of two resets. An operator who is at it, or was killed, is
+    taken over; what he has published counts. Raises what `decide` does, and UnsafeError if no cluster would take the epoch.
     """
     decide()
     publisher = AckPublisher(tables, config, topic, ADMIN, take_over=True)
     try:
         state = decide()
-        if not is_possible(state.epoch, now_us()):
+        if not epoch_is_possible(state.epoch, now_us()):
             raise UnsafeError(
                 f"subscription {subscription} of {topic} has been reset to an epoch that no cluster takes yet. Try again in a day."
             )

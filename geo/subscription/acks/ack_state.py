@@ -2,8 +2,9 @@
 late.
 
 An *epoch* says since which reset a state counts; of two, the later replaces the other whole (`AckState.rank`). Within an epoch
-acknowledged sets are united, and of two counts of a message the higher one holds. So the merge is commutative, associative and idempotent (a state-based CRDT), every cluster that has seen
-the same records has the same state, and a record that stands for many (a compact one) is a record like any other.
+acknowledged sets are united, and of two counts of a message the higher one holds. So the merge is commutative, associative and
+idempotent (a state-based CRDT), every cluster that has seen the same records has the same state, and a record that stands for
+many (a compact one) is a record like any other.
 
 Pure: no Spark, clock, random or I/O.
 """
@@ -66,9 +67,9 @@ class AckState:
     """One subscription as far as some records tell.
 
     `base` None: the record that began this epoch has not been seen, so nothing is before the base: a message too many is
-    delivered rather than one too few. `redelivered[n]`: the messages not acknowledged that were delivered in vain n + 1 times, each
-    in one set only, so what they take grows with the messages that wait and not with how often they came. A deleted one has nothing
-    else.
+    delivered rather than one too few. `redelivered[n]`: the messages not acknowledged that were delivered in vain n + 1 times,
+    each in one set only, so what they take grows with the messages that wait and not with how often they came. A deleted one has
+    nothing else.
     """
 
     epoch: Epoch = Epoch()

@@ -54,7 +54,8 @@ class Known:
         """What is known of the subscription, of which alone this was read; None: there is no record of it.
 
         Raises UnsafeError where some of its records are of a newer program, or none can be read: beginning it anew would skip or
-        repeat what they tell. `in_spite`: whoever asks wants that. Other records that cannot be read beside those that can are logged.
+        repeat what they tell. `in_spite`: whoever asks wants that. Other records that cannot be read beside those that can are
+        logged.
         """
         state, refused = self.states.get(key_of(topic, subscription)), self.fold.refused
         reasons = ", ".join(f"{count} {why.value}" for why, count in sorted(refused.items()) if why is not Refusal.OLDER_EPOCH)

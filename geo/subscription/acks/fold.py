@@ -32,8 +32,8 @@ class Received:
 class Fold:
     """The states of some subscriptions, as records come in, in any order and more than once.
 
-    Whether a record is taken is a function of the record alone, so every cluster that has seen the same ones has the same state. One
-    of a cluster that has left the configuration counts: a link was to bring it, and what it says did happen.
+    Whether a record is taken is a function of the record alone, so every cluster that has seen the same ones has the same state.
+    One of a cluster that has left the configuration counts: a link was to bring it, and what it says did happen.
     """
 
     states: dict[str, AckState] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Fold:
         state = decode(record.payload or b"")
         if not 0 <= record.publish_time_us <= LAST_US:
             raise RefusedRecordError(Refusal.MALFORMED, f"published at {record.publish_time_us}")
-        if not is_possible(state.epoch, record.publish_time_us):
+        if not epoch_is_possible(state.epoch, record.publish_time_us):
             raise RefusedRecordError(Refusal.TOO_LARGE, f"epoch {state.epoch.counter}")
         for messages in (state.acked, *state.redelivered):
             for (origin, ledger_id), found in messages.ledgers.items():
@@ -75,9 +75,10 @@ class Fold:
         return state
 
 
-def is_possible(epoch: Epoch, at_us: int) -> bool:
-    """Whether a record of this epoch can have been written at a time in microseconds since 1970: there are no more resets than seconds.
-    So a later epoch is always possible, at the latest a day after one that a peer made up: no link lets a later time pass."""
+def epoch_is_possible(epoch: Epoch, at_us: int) -> bool:
+    """Whether a record of this epoch can have been written at a time in microseconds since 1970: there are no more resets than
+    seconds. So a later epoch is always possible, at the latest a day after one that a peer made up: no link lets a later time
+    pass."""
     return epoch.counter <= at_us // 1_000_000
 
 

@@ -225,27 +225,24 @@ class NamespaceFold(QueryWork[OpenFold]):
         reach(CrashPoint.FOLD_CURSORS_WRITTEN)
 
     def _refresh(self) -> None:
-        """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed since
-        and was not touched again."""
+        """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed
+        since and was not touched again."""
         with self._one_at_a_time:
-            self._publish_due()
-
-    def _publish_due(self) -> None:
-        self._refreshed_at = time.monotonic()
-        now = datetime.now(timezone.utc)
-        old = [
-            row
-            for key, row in self._cursors().items()
-            if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
-            or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, COMPACT_INTERVAL_S))
-        ]
-        states = [(row, decode(bytes(row["state"]), limited=False)) for row in old]
-        self._publish([(Topic.parse(row["topic"]), row["subscription"], state) for row, state in states])
-        if states:
-            self._tables.journal(CURSORS).append(
-                [_cursor(row, state, row["folded"], row["refused"], now, row["sequence"], now) for row, state in states]
-            )
-        self._uncompacted -= {key_of(Topic.parse(row["topic"]), row["subscription"]) for row in old}
+            self._refreshed_at = time.monotonic()
+            now = datetime.now(timezone.utc)
+            old = [
+                row
+                for key, row in self._cursors().items()
+                if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
+                or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, COMPACT_INTERVAL_S))
+            ]
+            states = [(row, decode(bytes(row["state"]), limited=False)) for row in old]
+            self._publish([(Topic.parse(row["topic"]), row["subscription"], state) for row, state in states])
+            if states:
+                self._tables.journal(CURSORS).append(
+                    [_cursor(row, state, row["folded"], row["refused"], now, row["sequence"], now) for row, state in states]
+                )
+            self._uncompacted -= {key_of(Topic.parse(row["topic"]), row["subscription"]) for row in old}
 
     def _publish(self, states: Iterable[tuple[Topic, str, AckState]]) -> None:
         states = list(states)

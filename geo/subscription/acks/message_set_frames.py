@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from geo.ids import LEDGER_ID_LIMIT, LedgerId, MessageId
-from geo.log.topic_log import ID, PUBLISH_ORDER, is_of
+from geo.ids import LedgerId, MessageId
+from geo.log.topic_log import HAS_ID, ID, PUBLISH_ORDER, is_of
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
 from geo.times import LAST_US
@@ -22,7 +22,8 @@ FEW_RANGES = 64
 
 
 MOST_CONDITIONS = 200
-"""So many ledgers are told to Spark as a condition, each some milliseconds of planning. All of more as a table that is joined too."""
+"""So many ledgers are told to Spark as a condition, each some milliseconds of planning. All of more as a table that is joined
+too."""
 
 
 def ids_of(rows: DataFrame) -> tuple[pa.Table, int]:
@@ -33,11 +34,19 @@ def ids_of(rows: DataFrame) -> tuple[pa.Table, int]:
 
 
 def is_possible() -> Column:
-    """Whether a row's id is one of a message and its time one of the years 1970 to 9999. A link lets no other pass; somebody may have
-    written it here by hand."""
-    return F.expr(
-        f"ledger_id > 0 AND ledger_id < {LEDGER_ID_LIMIT}L AND entry_id >= 0 AND unix_micros(publish_time) BETWEEN 0 AND {LAST_US}L"
-    )
+    """Whether a row's id is one of a message and its time one of the years 1970 to 9999. A link lets no other pass; somebody may
+    have written it here by hand."""
+    return F.expr(f"{HAS_ID} AND unix_micros(publish_time) BETWEEN 0 AND {LAST_US}L")
+
+
+def in_publish_order(ids: pa.Table) -> pa.Table:
+    """A table with the columns PUBLISH_ORDER, in that order."""
+    return ids.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
+
+
+def message_ids(ids: pa.Table) -> list[MessageId]:
+    """The messages of a table with the columns ID, one by one."""
+    return [MessageId(*row.values()) for row in ids.select(ID).to_pylist()]
 
 
 def message_set(ids: pa.Table) -> MessageSet:
@@ -84,8 +93,8 @@ def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
 
 
 def _near(messages: MessageSet) -> Column:
-    """A condition that all of `messages` fulfil and by which Delta skips files: from the first to the last of each ledger, or if these
-    are many, of all."""
+    """A condition that all of `messages` fulfil and by which Delta skips files: from the first to the last of each ledger, or if
+    these are many, of all."""
     if len(messages.ledgers) > MOST_CONDITIONS:
         numbers = [ledger.ledger_id for ledger in messages.ledgers]
         return F.col("ledger_id").between(min(numbers), max(numbers))

@@ -29,7 +29,7 @@ MAX_BYTES = 4 * 1024 * 1024
 """Of a payload: below the limit of a message, and read by every cluster that shares the topic."""
 
 MAX_EPOCH = 2**32
-"""What the form of a record has room for. Which epoch can be at a time is decided by `fold.is_possible`."""
+"""What the form of a record has room for. Which epoch can be at a time is decided by `fold.epoch_is_possible`."""
 
 MAX_RANGES = 1_000_000
 """Of a record. A set that needs more is sent in several records, which mean the same."""
@@ -71,7 +71,8 @@ def parse_key(key: str) -> tuple[Topic, str]:
 
 
 def is_newer(payload: object) -> bool:
-    """Whether a payload is of a version that this program cannot read, and a newer one may. A number far from ours is no version."""
+    """Whether a payload is of a version that this program cannot read, and a newer one may. A number far from ours is no
+    version."""
     return isinstance(payload, (bytes, bytearray)) and bool(payload) and VERSION < payload[0] <= LAST_VERSION
 
 

@@ -19,8 +19,8 @@ from geo.tables.table import Table
 from geo.times import LAST_US, from_us, in_us, utc
 
 StartPosition = Start | datetime | MessageId
-"""Where a subscription is to begin: earliest, latest, a time (one without a zone is UTC), or a message, which is then the first one of
-its ledger."""
+"""Where a subscription is to begin: earliest, latest, a time (one without a zone is UTC), or a message, which is then the first
+one of its ledger."""
 
 
 def split_at(base: Base | None, log: Table) -> tuple[MessageSet, MessageSet]:

@@ -1,5 +1,5 @@
-"""What the user's function has in hand, noted in a small file before it is called: a start after the death of the process finds what it
-died on."""
+"""What the user's function has in hand, noted in a small file before it is called: a start after the death of the process finds
+what it died on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Attempt:
 
     @contextmanager
     def of(self, messages: MessageSet, epoch: Epoch) -> Iterator[None]:
-        """The function is called with `messages` inside. An error that it raises is no death, but the end of Spark's process is."""
+        """The function is called with `messages` inside. An error that it raises is no death, but the end of Spark's process
+        is."""
         self._files.replace(self._path, [str(epoch), str(messages)])
         reach(CrashPoint.CONSUME_ATTEMPTED)
         try:
@@ -33,7 +34,8 @@ class Attempt:
         self.forget()
 
     def died_on(self, epoch: Epoch) -> MessageSet:
-        """What a run that died had in hand, if that was in this epoch. The note stays until the next one, or until it is forgotten."""
+        """What a run that died had in hand, if that was in this epoch. The note stays until the next one, or until it is
+        forgotten."""
         lines = self._files.lines(self._path)
         return MessageSet.parse(lines[1]) if len(lines) == 2 and lines[0] == str(epoch) else MessageSet()
 

@@ -38,8 +38,8 @@ SUBSCRIPTION_EPOCH = "geo.subscription_epoch"
 
 
 class DeadLetters:
-    """Publishes dead letters to `<topic>-<subscription>-DLQ`, each message once per cluster and epoch of the subscription: those that
-    are there are left out.
+    """Publishes dead letters to `<topic>-<subscription>-DLQ`, each message once per cluster and epoch of the subscription: those
+    that are there are left out.
 
     Payload, key, event time, the user's own columns and properties are the message's; one that was not for all clusters stays
     in this one.
@@ -57,7 +57,8 @@ class DeadLetters:
         """The user's columns with which it was opened."""
 
     def publish(self, rows: DataFrame, epoch: Epoch, errors: Mapping[MessageId, str]) -> None:
-        """Publish `rows`, which have the columns of the log and were given up in `epoch`, with the errors that are known of some."""
+        """Publish `rows`, which have the columns of the log and were given up in `epoch`, with the errors that are known of
+        some."""
         own, log = user_columns(rows.schema), self._tables.log(self.topic)
         message_id = F.concat_ws(":", *ID)
         there = log.find(TOPIC_LOG)

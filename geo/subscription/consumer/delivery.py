@@ -38,8 +38,8 @@ class Delivery:
         return present - self._done() - self.waiting
 
     def marks(self, begins: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
-        """The entry up to which nothing of a ledger is wanted that begins at the given entry, so that those need not be read. What is
-        before its beginning has expired or is before the base: a hole there holds up nothing."""
+        """The entry up to which nothing of a ledger is wanted that begins at the given entry, so that those need not be read.
+        What is before its beginning has expired or is before the base: a hole there holds up nothing."""
         done = self._done()
         marks = {ledger: done.mark_delete(ledger, begin) for ledger, begin in begins.items()}
         return {ledger: end for ledger, end in marks.items() if end >= begins[ledger]}
@@ -57,8 +57,8 @@ class Delivery:
     def settle(
         self, delivered: MessageSet, acked: MessageSet, epoch: Epoch, now: float, blamed: MessageSet | None = None
     ) -> None:
-        """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done. Of the others it counts as in
-        vain for all, or for those that are `blamed`."""
+        """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done. Of the others it counts
+        as in vain for all, or for those that are `blamed`."""
         self._out = self._out - delivered
         if epoch != self.state.epoch:
             return

@@ -34,7 +34,9 @@ from geo.subscription.acks.message_set_frames import (
     after,
     among,
     ids_of,
+    in_publish_order,
     is_possible,
+    message_ids,
     message_set,
     only,
     with_redelivery_counts,
@@ -51,8 +53,8 @@ log = logging.getLogger(__name__)
 
 Listener = Callable[[DataFrame], DataFrame | None]
 """The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all;
-None: none. Without `max_redeliveries` what it raises ends the run; with it, it is called again with parts of the batch, to find the
-message."""
+None: none. Without `max_redeliveries` what it raises ends the run; with it, it is called again with parts of the batch, to find
+the message."""
 
 MOST_ALONE = 16
 """Messages that failed before and are delivered alone, one after the other."""
@@ -119,8 +121,8 @@ class Dispatcher:
         return self._delivery.state
 
     def begin(self) -> None:
-        """From now until `end` what is acknowledged will be published. What the last run died on comes in halves, before the rest of its
-        batch; if that was one message, it counts for it."""
+        """From now until `end` what is acknowledged will be published. What the last run died on comes in halves, before the rest
+        of its batch; if that was one message, it counts for it."""
         with self._lock:
             self._running = True
             epoch, acked = self.state.epoch, self.state.acked
@@ -139,7 +141,8 @@ class Dispatcher:
             self._settle(died_on, MessageSet(), epoch)
 
     def take_delayed(self) -> Exception | None:
-        """The error of the user's function that no message is to blame for and that has ended the last delivery; None: none has."""
+        """The error of the user's function that no message is to blame for and that has ended the last delivery; None: none
+        has."""
         delayed, self._delayed = self._delayed, None
         return delayed
 
@@ -177,8 +180,8 @@ class Dispatcher:
     # -- delivering ------------------------------------------------------------------------------------------------------
 
     def deliver_until(self, version: int) -> None:
-        """Deliver what the log holds at `version`. Of each ledger what is acknowledged up to its first hole is not read, whether the
-        subscription or the log begins at its first entry or later."""
+        """Deliver what the log holds at `version`. Of each ledger what is acknowledged up to its first hole is not read, whether
+        the subscription or the log begins at its first entry or later."""
         base = self.state.base
         since = None if base is None or base.time_us is None else from_us(min(base.time_us, LAST_US))
         begins = {ledger: part.first for ledger, part in ledger_parts(self._log, version, since).items()}
@@ -217,7 +220,7 @@ class Dispatcher:
                 self.refused(impossible)
                 rows = rows.where(is_possible())
             if ids.num_rows > self._settings.batch_rows or self._limit is not None:
-                ids = ids.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
+                ids = in_publish_order(ids)
             whole = message_set(ids)
             each_once = whole.size == ids.num_rows
             pick, held = (among, held) if each_once else (only, False)
@@ -238,9 +241,10 @@ class Dispatcher:
     def _groups(self, wanted: MessageSet) -> list[MessageSet]:
         """What of a batch is handed out together.
 
-        Of what the last run died on each half comes by itself, and first: with the rest before it, two messages in two groups would
-        kill in turn for ever. Then what never failed, so that what did holds up nothing. Last what failed before: each alone while the
-        function works for others, since together two bad ones would be nobody's fault; else together, since it may be away.
+        Of what the last run died on each half comes by itself, and first: with the rest before it, two messages in two groups
+        would kill in turn for ever. Then what never failed, so that what did holds up nothing. Last what failed before: each
+        alone while the function works for others, since together two bad ones would be nobody's fault; else together, since it
+        may be away.
         """
         suspects = wanted & self._suspects
         self._suspects = self._suspects - suspects
@@ -254,8 +258,7 @@ class Dispatcher:
         if self._limit is None or wanted.size <= (left := self._limit - self.done.delivered):
             return wanted
         first: set[MessageId] = set()
-        for row in ids.to_pylist():
-            one = MessageId(row["origin"], row["ledger_id"], row["entry_id"])
+        for one in message_ids(ids):
             if one in wanted and len(first) < left:
                 first.add(one)
         return MessageSet.of(first)
@@ -310,8 +313,8 @@ class Dispatcher:
             raise UsageError(f"{self}: no consumer is running; acknowledge() works only during a run.")
 
     def _acknowledged(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> tuple[MessageSet, MessageSet]:
-        """Call the user's function. Returns what it acknowledges, and of what: where it raised and messages may be given up, what is
-        to be settled is settled already."""
+        """Call the user's function. Returns what it acknowledges, and of what: where it raised and messages may be given up, what
+        is to be settled is settled already."""
         found = self._tried(messages, live, epoch)
         if isinstance(found, MessageSet):
             return found, live
@@ -319,8 +322,8 @@ class Dispatcher:
         return MessageSet(), MessageSet()
 
     def _tried(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> MessageSet | Exception:
-        """What the user's function acknowledges of `messages`, which are `these`; or what it raised, in a run in which messages are
-        given up. Any other error is the end of the run, and raised."""
+        """What the user's function acknowledges of `messages`, which are `these`; or what it raised, in a run in which messages
+        are given up. Any other error is the end of the run, and raised."""
         with (
             nullcontext() if self._attempt is None else self._attempt.of(these, epoch)
         ):  # a fault of the note is not the function's
@@ -338,12 +341,11 @@ class Dispatcher:
         return acked
 
     def _look_into(self, messages: DataFrame, live: MessageSet, epoch: Epoch, error: Exception) -> None:
-        """Deliver a batch on which the function raised again in parts (`halving.py`). What passes is settled at once, and a message
-        that is to blame counts as delivered in vain. If nothing passes and nobody is to blame, raises the error, and all of the batch is
-        wanted as before; what failed before waits for its redelivery instead and holds up nobody."""
+        """Deliver a batch on which the function raised again in parts (`halving.py`). What passes is settled at once, and a
+        message that is to blame counts as delivered in vain. If nothing passes and nobody is to blame, raises the error, and all
+        of the batch is wanted as before; what failed before waits for its redelivery instead and holds up nobody."""
         log.warning("%s: the function failed on %s: %s", self, counted(live.size, "message"), first_line(error))
-        ordered = messages.select(*PUBLISH_ORDER).toArrow().sort_by([(name, "ascending") for name in PUBLISH_ORDER])
-        ids = [MessageId(row["origin"], row["ledger_id"], row["entry_id"]) for row in ordered.select(ID).to_pylist()]
+        ids = message_ids(in_publish_order(messages.select(*PUBLISH_ORDER).toArrow()))
         if self._in_vain:
             Random(self._in_vain).shuffle(ids)  # noqa: S311  # of many bad ones other parts may pass than the last time
         halving = Halving(ids)

@@ -4,7 +4,8 @@ The batch is delivered again in halves, a failed half in its halves, and so on, 
 2·log2(n) + 1 calls and all others are done. Of several some are found, and what was not reached comes again later.
 
 A function whose database is away fails on everything: until a part has passed nobody is
-to blame, and once one message has failed alone the other halves are tried before any is cut again. So a half that can pass is found.
+to blame, and once one message has failed alone the other halves are tried before any is cut again. So a half that can pass is
+found.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Halving:
 
     failed: Sequence[MessageId]
     blamed: list[MessageId] = field(default_factory=list, init=False)
-    """For which messages the failure counts: those that failed alone after another part of the batch had passed, and one that came
-    alone. If nothing of a larger batch passed it is nobody's fault."""
+    """For which messages the failure counts: those that failed alone after another part of the batch had passed, and one that
+    came alone. If nothing of a larger batch passed it is nobody's fault."""
     passed_any: bool = field(default=False, init=False)
     _doubtful: list[MessageId] = field(default_factory=list, init=False)
     """Messages that failed alone when nothing had passed yet: perhaps everything failed then, so they come once more."""

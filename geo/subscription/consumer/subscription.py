@@ -39,11 +39,11 @@ class Subscription:
     it is known here. Within a batch they are in publish order. To work on many keys at once, each in its order:
     `messages.repartition("key").sortWithinPartitions(*PUBLISH_ORDER)` (geo.log.topic_log).
 
-    `start`, where a subscription of which there is no record yet begins: earliest, latest or a time (one without a zone is UTC). With
-    `ignore_unreadable` a run begins though records of the subscription cannot be read. Without `max_redeliveries` a
+    `start`, where a subscription of which there is no record yet begins: earliest, latest or a time (one without a zone is UTC).
+    With `ignore_unreadable` a run begins though records of the subscription cannot be read. Without `max_redeliveries` a
     message comes back until it is acknowledged; with it, it goes to `<topic>-<name>-DLQ` after so many redeliveries.
-    `origins`: only messages that were first written in these clusters are delivered; the others stay for the consumers that are for
-    them, as where each region works on its own.
+    `origins`: only messages that were first written in these clusters are delivered; the others stay for the consumers that are
+    for them, as where each region works on its own.
     Raises UsageError for an option that means nothing and a topic of delta-geo's own, InvalidNameError.
     """
 
@@ -103,10 +103,10 @@ class Subscription:
     ) -> Consumed:
         """Deliver until stopped, until `limit` messages or `for_s` seconds, or with available-now what is there.
 
-        Without `max_redeliveries` an error of `listener` ends the run and is raised; of its batch nothing is acknowledged or counted.
-        With it the batch is looked into (docs/guarantees.md), and the error is raised only with available-now if nothing of it passed.
-        Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted or records of it
-        cannot be read.
+        Without `max_redeliveries` an error of `listener` ends the run and is raised; of its batch nothing is acknowledged or
+        counted. With it the batch is looked into (docs/guarantees.md), and the error is raised only with available-now if nothing
+        of it passed. Raises UsageError if the topic is not there, AlreadyOwnedError, UnsafeError if the subscription was deleted
+        or records of it cannot be read.
         """
         return self._go(self._begin(listener, trigger, limit, for_s))
 

@@ -1,5 +1,5 @@
-"""A message on which the user's function raises: the others go on, it becomes a dead letter with the error, and a fault of everything
-is nobody's."""
+"""A message on which the user's function raises: the others go on, it becomes a dead letter with the error, and a fault of
+everything is nobody's."""
 
 from __future__ import annotations
 
