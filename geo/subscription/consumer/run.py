@@ -23,13 +23,13 @@ from geo.log.topics import partitions
 from geo.streams.life import Event, Life
 from geo.streams.query import BatchQuery
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.subscription.acks.ack_publisher import AckPublisher, consumer_name
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import ACK_COLUMNS, read_known, received
 from geo.subscription.acks.fold import Fold
 from geo.subscription.acks.record import Refusal, key_of
 from geo.subscription.acks.start_position import base_at
 from geo.subscription.consumer.dispatcher import Dispatcher, Listener
+from geo.subscription.consumer.flusher import Flusher
 from geo.subscription.consumer.settings import Settings
 from geo.tables.small_batch import hold_on_driver
 from geo.tables.spark_checkpoint import forget
@@ -41,12 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRIGGER = "200 ms"
-FLUSH_INTERVAL_S = 1.0
-"""Between two records of one consumer. What was acknowledged after the last one is repeated if the process is killed."""
-
-COUNTS_INTERVAL_S = 5.0
-"""Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
-
 LOOK_INTERVAL_S = 60.0
 """How often a run looks whether the log is still the one that it reads: Delta's stream need not notice."""
 
@@ -96,9 +90,7 @@ class Run:
         self.dispatcher = Dispatcher(settings, listener, limit, lambda: self._is_over() or self._reset_seen.is_set())
         self._reset_seen = threading.Event()
         """A record has reset the subscription: it begins elsewhere now."""
-        self._flusher_stop = threading.Event()
-        self._flush_error: BaseException | None = None
-        """After one, what was to be published may or may not be in the log."""
+        self._flusher = Flusher(settings, self.dispatcher)
 
     def __str__(self) -> str:
         return str(self._settings)
@@ -106,13 +98,12 @@ class Run:
     def go(self) -> None:
         """Raises as `Subscription.run`."""
         self._open()
-        flusher = threading.Thread(target=self._flush_on, name=f"geo-acks-{self._name}", daemon=True)
         tidy = True
         try:
             self.dispatcher.begin()
-            self._flush()  # what the last run died on, before this one can
+            self._flusher.flush()  # what the last run died on, before this one can
             self.dispatcher.has_begun()
-            flusher.start()
+            self._flusher.begin()
             self._run_on()
         except BaseException as error:
             # After a fault of this program nothing is tidied up.
@@ -124,26 +115,12 @@ class Run:
             raise
         finally:
             self.dispatcher.end()
-            self._flusher_stop.set()
-            self.dispatcher.has_unpublished.set()
-            if flusher.is_alive():
-                flusher.join()
-            self._close(tidy=tidy)
-        self._raise_failure()
-
-    def _close(self, *, tidy: bool) -> None:
-        """Publish what is left and give the subscription back, unless a record may be in the log that is not counted. Not `tidy`:
-        only let go."""
-        flushed = False
-        try:
-            if tidy and self._flush_error is None:
-                self._flush()
-                flushed = True
-        finally:
+            self._flusher.end()
             try:
-                self._publisher.close(clean=flushed)
+                self._flusher.close(tidy=tidy)
             finally:
                 self.dispatcher.close(clean=tidy)
+        self._raise_failure()
 
     # -- start -----------------------------------------------------------------------------------------------------------
 
@@ -157,19 +134,17 @@ class Run:
                 "`geo topics list` shows what is there."
             )
         self._open_log()
-        self._publisher = AckPublisher(
-            self._tables, settings.config, self._topic, consumer_name(self._topic, self._name), take_over=settings.take_over
-        )
+        self._flusher.open()
         try:
             state = self._read_known(in_spite=settings.ignore_unreadable)
             if state is None:
                 state = AckState(base=base_at(settings.start, self._log))
                 log.info("%s: there is no record of it yet, it begins at %s", self, settings.start)
-                self._publisher.publish([(self._topic, self._name, state)])
+                self._flusher.publish(state)
             reach(CrashPoint.CONSUME_CREATED)
             self.dispatcher.received(state)
         except BaseException:
-            self._publisher.close(clean=False)
+            self._flusher.close(tidy=False)
             raise
 
     def _open_log(self) -> None:
@@ -330,7 +305,7 @@ class Run:
 
     def _raise_failure(self) -> None:
         """What ends the run, in whichever thread it was met."""
-        for failure in (self.dispatcher.failure, self._flush_error):
+        for failure in (self.dispatcher.failure, self._flusher.error):
             if failure is not None:
                 raise failure
 
@@ -339,24 +314,3 @@ class Run:
         self._raise_failure()
         late = self._ends_at is not None and time.monotonic() >= self._ends_at
         return self._stopped.is_set() or late or (self._limit is not None and self.dispatcher.done.delivered >= self._limit)
-
-    # -- publishing --------------------------------------------------------------------------------------------------------
-
-    def _flush_on(self) -> None:
-        """Publish what was acknowledged: at once when the last time is long ago, else once in FLUSH_INTERVAL_S. Counts of
-        redeliveries go along, or each COUNTS_INTERVAL_S."""
-        try:
-            while not self._flusher_stop.is_set():
-                self.dispatcher.has_unpublished.wait(COUNTS_INTERVAL_S)
-                self.dispatcher.has_unpublished.clear()
-                begun = time.monotonic()
-                self._flush()
-                self._flusher_stop.wait(max(0.0, FLUSH_INTERVAL_S - (time.monotonic() - begun)))
-        except BaseException as error:
-            log.error("%s: acknowledgements could not be published: %s", self, first_line(error))
-            self._flush_error = error
-
-    def _flush(self) -> None:
-        unpublished = self.dispatcher.take_unpublished()
-        if unpublished is not None:
-            self._publisher.publish([(self._topic, self._name, unpublished)])

@@ -29,6 +29,7 @@ from geo.subscription.changes import reset
 from geo.subscription.consumer import run as run_module
 from geo.subscription.consumer.dead_letters import dead_letter_topic
 from geo.subscription.consumer.dispatcher import Consumed
+from geo.tables.ownership import producer_runner
 from tests.running import running
 from tests.subscription.consuming import (
     ALL,
@@ -473,6 +474,22 @@ def test_a_column_that_is_added_while_a_consumer_runs_comes_with_the_messages(ba
         consumer.until_given(*ids("eu", 20, 25))
     assert consumer.given.columns[-2:] == ["note", "redelivery_count"]
     assert known(backlog, "eu").acked == MessageSet.of([*EU, MessageId("eu", 1, 23)])
+
+
+def test_acknowledgements_that_could_not_be_published_are_published_again(
+    backlog: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fence cannot be found, as where its storage is away for a moment: the append is refused, and the run goes on."""
+    tables = backlog.tables("eu")
+    runner = producer_runner(tables, TOPIC.acks, consumer_name(TOPIC, NAME))
+    with consuming(backlog, "eu") as consumer:
+        consumer.until_given(*EU)
+        consumer.until(lambda: not MessageSet.of(EU) - known(backlog, "eu").acked)
+        shutil.rmtree(tables.checkpoint("fences", runner.path))
+        backlog.write("eu", 20, 25)
+        consumer.until(lambda: not MessageSet.of(ids("eu", 20, 25)) - known(backlog, "eu").acked)
+    assert "acknowledgements could not be published, again in" in caplog.text
+    assert consumer.given.ids == ids("eu", 0, 25)
 
 
 def test_a_consumer_waits_behind_a_commit_at_which_a_stream_cannot_begin(backlog: World, monkeypatch: pytest.MonkeyPatch) -> None:
