@@ -29,6 +29,7 @@ ROOMS = (
         "names",
         "ids",
         "faults",
+        "answers",
         "jars",
         "session",
         "progress",

@@ -76,6 +76,11 @@ def add_consume(verbs: Verbs, does: str) -> None:
         help="only messages first written there; may be given again",
     )
     p.add_argument(
+        "--standby",
+        action="store_true",
+        help="while another process consumes S in this cluster wait until it has ended, then go on",
+    )
+    p.add_argument(
         "--ignore-unreadable",
         action="store_true",
         help="begin though records of the subscription cannot be read, as those of a newer delta-geo: what they acknowledge comes again",
@@ -120,6 +125,7 @@ def add_failover(verbs: Verbs, does: str) -> None:
         metavar="SECONDS",
         help=f"for a consumer that still runs (default: {moving.WAIT_S:.0f})",
     )
+    p.add_argument("--source-gone", action="store_true", help="do not ask A, which is lost: go on with what has come to B")
     add_dry_run(p, "say what will be repeated, write nothing")
 
 
@@ -153,6 +159,7 @@ def consume(args: argparse.Namespace, output: Output) -> int:
         batch_rows=BATCH_ROWS,
         origins=args.origins,
         take_over=args.take_over,
+        standby=args.standby,
         ignore_unreadable=args.ignore_unreadable,
     )
 
@@ -284,7 +291,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
     config.cluster(args.source), config.cluster(args.target)
     done = moving.failover(
         start_spark("geo failover"), config, topic, args.subscription, args.source, args.target,
-        dry_run=args.dry_run, wait_s=args.wait,
+        dry_run=args.dry_run, wait_s=args.wait, source_gone=args.source_gone,
     )  # fmt: skip
     output.data(asdict(done))
     last = f"{done.last_acknowledged:%Y-%m-%d %H:%M:%S} UTC" if done.last_acknowledged else "never"

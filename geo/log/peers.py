@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Collection, Mapping
 from datetime import date
+from functools import partial
 
 from pyspark.sql import functions as F
 
+from geo.answers import answers
 from geo.config.model import Cluster, Config
 from geo.faults import FAULTS
 from geo.log.topic_log import ledger_ranges
@@ -42,24 +42,19 @@ def peer_ends(
     tables: ClusterTables, config: Config, topic: Topic, ids: Collection[int], since: date | None
 ) -> dict[str, Mapping[int, int] | None]:
     """`ledger_ends` in each other cluster of the configuration: none where it has no such topic, None for one that is away."""
-    found: dict[str, Mapping[int, int] | None] = {name: None for name in config.clusters if name != tables.cluster.name}
 
-    def ask(peer: Cluster) -> None:
+    def ask(peer: Cluster) -> Mapping[int, int]:
+        there = connect(tables.spark, peer).log(topic)
+        if there.by_path:
+            check_folder(there.name)
+        return ledger_ends(there, tables.cluster.name, ids, since) if there.exists() else {}
+
+    peers = {name: partial(ask, cluster) for name, cluster in config.clusters.items() if name != tables.cluster.name}
+    found: dict[str, Mapping[int, int] | None] = {}
+    for name, answer in answers(peers, WAIT_S).items():
         try:
-            there = connect(tables.spark, peer).log(topic)
-            if there.by_path:
-                check_folder(there.name)
-            found[peer.name] = ledger_ends(there, tables.cluster.name, ids, since) if there.exists() else {}
+            found[name] = answer.result()
         except FAULTS as error:
-            log.warning("%s: cluster %s cannot be read, its copy is not compared: %s", topic, peer.name, first_line(error))
-
-    # Daemons, since nobody can end one that hangs.
-    asked = [threading.Thread(target=ask, args=(config.cluster(name),), name=f"geo-ends-{name}", daemon=True) for name in found]
-    for thread in asked:
-        thread.start()
-    deadline = time.monotonic() + WAIT_S
-    for thread in asked:
-        thread.join(max(0.0, deadline - time.monotonic()))
-        if thread.is_alive():
-            log.warning("%s: a cluster has not answered for %.0f s (%s), its copy is not compared", topic, WAIT_S, thread.name)
-    return dict(found)
+            log.warning("%s: cluster %s cannot be read, its copy is not compared: %s", topic, name, first_line(error))
+            found[name] = None
+    return found

@@ -13,15 +13,16 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from geo.answers import answers
 from geo.config.model import Config
-from geo.errors import UsageError
+from geo.errors import RetryableError, UsageError
 from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_publisher import MOVED, publish_once, running_consumer
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.acks_topic import Known, read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import split_at
@@ -31,6 +32,9 @@ from geo.times import utc
 
 WAIT_S = 30.0
 """For a consumer that is being stopped: its last batch, and its last acknowledgements."""
+
+ANSWER_S = 30.0
+"""How long reading the source may take beside that. One that does not answer counts as gone."""
 
 _POLL_S = 0.5
 
@@ -71,12 +75,13 @@ def failover(
     *,
     dry_run: bool = False,
     wait_s: float = WAIT_S,
+    source_gone: bool = False,
 ) -> Failover:
     """Take over what `source` acknowledged, say what will be repeated, and record the move in `target`.
 
-    Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if they can be read, so
-    that nothing depends on a link. Raises UsageError if neither cluster knows the subscription, UnsafeError if records of it
-    cannot be read.
+    Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if they can be read within
+    ANSWER_S, so that nothing depends on a link; with `source_gone` they are not asked. Raises UsageError if neither cluster knows
+    the subscription, UnsafeError if records of it cannot be read.
     """
     check_subscription(subscription)
     if source == target:
@@ -84,15 +89,15 @@ def failover(
     key = key_of(topic, subscription)
     here, there = (connect(spark, config.cluster(name)) for name in (target, source))
     open_for_writing(here, config)
-    consumer, unreadable, known = "unknown", None, None
-    try:
-        if not there.log(topic.acks).exists() and not there.log(topic).exists():
-            unreadable = "it has neither the topic nor its acknowledgements"
-        else:
-            consumer = _stopped(there, topic, subscription, 0 if dry_run else wait_s)
-            known = read_known(there, topic, subscription)
-    except FAULTS as error:
-        unreadable = first_line(error)
+    found, unreadable = None, "it is said to be gone" if source_gone else None
+    if not source_gone:
+        wait_s = 0 if dry_run else wait_s
+        asked = answers({source: lambda: _read_source(there, topic, subscription, wait_s)}, wait_s + ANSWER_S)
+        try:
+            found = asked[source].result()
+        except FAULTS as error:
+            unreadable = first_line(error)
+    consumer, known, last = found or ("unknown", None, _last_record(here, source, topic, key))
     theirs = None if known is None else known.state_of(topic, subscription)
     ours = read_known(here, topic, subscription).state_of(topic, subscription)
     state = ours | theirs if ours and theirs else ours or theirs
@@ -107,8 +112,18 @@ def failover(
     return Failover(
         str(topic), subscription, source, target, unreadable, consumer,
         ((theirs or AckState()).acked - (ours or AckState()).acked).size, state.acked.size, left.size,
-        again.size, _shown(again), again.size if sure else left.size, _last_record(here, there, topic, key, unreadable), not dry_run,
+        again.size, _shown(again), again.size if sure else left.size, last, not dry_run,
     )  # fmt: skip
+
+
+def _read_source(there: ClusterTables, topic: Topic, subscription: str, wait_s: float) -> tuple[str, Known, datetime | None]:
+    """How its consumer is, what it knows, and when it wrote its newest record. Raises RetryableError if nothing of the topic is
+    there."""
+    if not there.log(topic.acks).exists() and not there.log(topic).exists():
+        raise RetryableError("it has neither the topic nor its acknowledgements")
+    consumer = _stopped(there, topic, subscription, wait_s)
+    known = read_known(there, topic, subscription)
+    return consumer, known, _last_record(there, there.cluster.name, topic, key_of(topic, subscription))
 
 
 def _stopped(tables: ClusterTables, topic: Topic, subscription: str, wait_s: float) -> str:
@@ -123,12 +138,12 @@ def _stopped(tables: ClusterTables, topic: Topic, subscription: str, wait_s: flo
     return "stopped"
 
 
-def _last_record(here: ClusterTables, there: ClusterTables, topic: Topic, key: str, unreadable: str | None) -> datetime | None:
-    log = (here if unreadable else there).log(topic.acks)
+def _last_record(tables: ClusterTables, source: str, topic: Topic, key: str) -> datetime | None:
+    log = tables.log(topic.acks)
     if not log.exists():
         return None
-    mine = (F.col("key") == key) & (F.col("origin") == there.cluster.name)
-    found = log.read().where(mine).agg(F.max("publish_time").alias("last")).collect()[0]["last"]
+    theirs = (F.col("key") == key) & (F.col("origin") == source)
+    found = log.read().where(theirs).agg(F.max("publish_time").alias("last")).collect()[0]["last"]
     return None if found is None else utc(found)
 
 

@@ -3,6 +3,7 @@ topology."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError, UsageError
 from geo.ids import LedgerId, MessageId
+from geo.log import peers
 from geo.names import Topic
+from geo.subscription import failover as failover_module
 from geo.subscription.acks.ack_publisher import AckPublisher, running_consumer
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
@@ -146,6 +149,32 @@ def test_a_failover_works_when_the_first_cluster_is_gone_and_says_what_may_be_re
     assert (done.consumer, done.acknowledged, done.to_deliver, done.repeated, done.at_most_repeated) == ("unknown", 40, 10, 0, 10)
     assert done.last_acknowledged is not None
     assert consume(linked, "us") == entries("us", 20, 30)
+
+
+def test_a_source_that_does_not_answer_counts_as_gone_and_one_that_is_gone_is_not_asked(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of its log that can be opened once somebody writes to it, as storage of which nothing comes back."""
+    monkeypatch.setattr(failover_module, "ANSWER_S", 1.0)
+    monkeypatch.setattr(peers, "WAIT_S", 1.0)
+    consume(linked, "eu")
+    linked.replicate("us")
+    acks = linked.log("eu", TOPIC.acks)
+    assert acks.log_folder is not None
+    hangs = acks.log_folder / f"{acks.latest_version():020}.crc"
+    hangs.unlink()
+    os.mkfifo(hangs)
+    try:
+        silent = moved(linked, "eu", "us", wait_s=0.0)
+        gone = moved(linked, "eu", "us", source_gone=True)
+    finally:
+        os.close(os.open(hangs, os.O_WRONLY | os.O_NONBLOCK))
+        hangs.unlink()
+    assert silent.source_unreadable == "eu has not answered for 1 s"
+    assert gone.source_unreadable == "it is said to be gone"
+    for done in (silent, gone):
+        assert (done.recorded, done.consumer, done.acknowledged, done.to_deliver) == (True, "unknown", 40, 0)
+        assert done.last_acknowledged is not None
 
 
 def test_a_failover_of_what_nobody_knows_is_refused(linked: World) -> None:

@@ -6,6 +6,7 @@ What a batch does is in `dispatcher.py`; this file names the queries and tables 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
-from geo.errors import GeoError, UnsafeError, UsageError
+from geo.errors import AlreadyOwnedError, GeoError, UnsafeError, UsageError
 from geo.faults import may_pass, of_spark
 from geo.log.topic_log import PUBLISH_ORDER, is_message, open_log, user_columns
 from geo.log.topics import partitions
@@ -44,6 +45,9 @@ TRIGGER = "200 ms"
 LOOK_INTERVAL_S = 60.0
 """How often a run looks whether the log is still the one that it reads: Delta's stream need not notice."""
 
+STANDBY_INTERVAL_S = 2.0
+"""How often a standby asks whether the subscription is free."""
+
 _IDLE_S = 5.0
 """Between two looks whether there is a commit that a stream can begin at."""
 
@@ -62,7 +66,7 @@ class _Version(NamedTuple):
 class Run:
     """One run of a consumer. `go`:
 
-    1. owns the subscription in this cluster;
+    1. owns the subscription in this cluster, as a standby once nobody else does;
     2. reads what is known of it, and creates it if that is nothing (then CONSUME_CREATED);
     3. delivers what the log holds at its newest version V, then streams from V. Per batch it
        a. with `max_redeliveries` notes what the user's function gets (then CONSUME_ATTEMPTED); calls it (then CONSUME_PROCESSED),
@@ -97,6 +101,9 @@ class Run:
 
     def go(self) -> None:
         """Raises as `Subscription.run`."""
+        self._find_log()
+        if not self._own():
+            return
         self._open()
         tidy = True
         try:
@@ -124,8 +131,7 @@ class Run:
 
     # -- start -----------------------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        settings = self._settings
+    def _find_log(self) -> None:
         if not self._tables.log(self._topic).exists():
             if parts := partitions(self._tables, self._topic):
                 raise UsageError(f"{self._topic} is partitioned: consume {parts[0]} to {parts[-1].name} one by one.")
@@ -133,9 +139,29 @@ class Run:
                 f"{self._topic}: has no log in cluster {self._tables.cluster.name}. Publish to it, or let a link bring it; "
                 "`geo topics list` shows what is there."
             )
-        self._open_log()
-        self._flusher.open()
+
+    def _own(self) -> bool:
+        """Own the subscription in this cluster, as a standby once nobody else does. False: the run was over before."""
+        waits = False
+        while True:
+            try:
+                self._flusher.open()
+            except AlreadyOwnedError as error:
+                if not self._settings.standby:
+                    raise
+                if not waits:
+                    log.info("%s: standing by: %s", self, first_line(error))
+                waits = True
+            else:
+                return True
+            left = math.inf if self._ends_at is None else self._ends_at - time.monotonic()
+            if left <= 0 or self._stopped.wait(min(STANDBY_INTERVAL_S, left)):
+                return False
+
+    def _open(self) -> None:
+        settings = self._settings
         try:
+            self._open_log()
             state = self._read_known(in_spite=settings.ignore_unreadable)
             if state is None:
                 state = AckState(base=base_at(settings.start, self._log))

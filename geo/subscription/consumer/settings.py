@@ -30,6 +30,7 @@ class Settings:
     batch_rows: int
     origins: frozenset[str] | None
     take_over: bool
+    standby: bool
     ignore_unreadable: bool
 
     def __post_init__(self) -> None:
@@ -45,6 +46,8 @@ class Settings:
             value = getattr(self, option)
             if value is not None and value < least:
                 raise UsageError(f"{self}: {option} is {value}; expected {least} or more.")
+        if self.standby and self.take_over:
+            raise UsageError(f"{self}: a standby waits for the consumer that runs here, take_over replaces it; choose one.")
         if self.max_redeliveries is not None:
             if self.max_redeliveries > MOST_REDELIVERIES:
                 raise UsageError(f"{self}: max_redeliveries is {self.max_redeliveries}; expected at most {MOST_REDELIVERIES}.")

@@ -43,7 +43,8 @@ class Subscription:
     With `ignore_unreadable` a run begins though records of the subscription cannot be read. Without `max_redeliveries` a
     message comes back until it is acknowledged; with it, it goes to `<topic>-<name>-DLQ` after so many redeliveries.
     `origins`: only messages that were first written in these clusters are delivered; the others stay for the consumers that are
-    for them, as where each region works on its own.
+    for them, as where each region works on its own. A consumer that is to be ready when another one of this cluster ends is a
+    `standby`: it waits until that one has stopped, was killed, or is silent for the cluster's `owner_timeout`, and goes on.
     Raises UsageError for an option that means nothing and a topic of delta-geo's own, InvalidNameError.
     """
 
@@ -61,6 +62,7 @@ class Subscription:
         batch_rows: int = BATCH_ROWS,
         origins: Collection[str] | None = None,
         take_over: bool = False,
+        standby: bool = False,
         ignore_unreadable: bool = False,
     ) -> None:
         require_delta(spark)
@@ -75,6 +77,7 @@ class Subscription:
             batch_rows=batch_rows,
             origins=None if origins is None else frozenset(origins),
             take_over=take_over,
+            standby=standby,
             ignore_unreadable=ignore_unreadable,
         )
         self._run: Run | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import time
@@ -490,6 +491,30 @@ def test_acknowledgements_that_could_not_be_published_are_published_again(
         consumer.until(lambda: not MessageSet.of(ids("eu", 20, 25)) - known(backlog, "eu").acked)
     assert "acknowledgements could not be published, again in" in caplog.text
     assert consumer.given.ids == ids("eu", 0, 25)
+
+
+def test_a_standby_waits_for_the_consumer_that_runs_and_goes_on_with_what_that_has_left(
+    backlog: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "geo")
+    with consuming(backlog, "eu") as first:
+        first.until_given(*EU)
+        with consuming(backlog, "eu", standby=True) as second:
+            second.until(lambda: "standing by: " in caplog.text)
+            first.stop()
+            backlog.write("eu", 20, 25)
+            second.until_given(*ids("eu", 20, 25))
+    assert first.given.ids == EU
+    assert second.given.ids == ids("eu", 20, 25)
+
+
+def test_a_standby_ends_when_it_is_stopped_or_its_time_is_over_and_has_done_nothing(backlog: World) -> None:
+    with consuming(backlog, "eu") as first:
+        first.until_given(*EU)
+        with consuming(backlog, "eu", standby=True) as second:
+            pass
+        late = subscription(backlog, "eu", standby=True).run(Given(), for_s=0.5)
+    assert second.subscription.done == late == Consumed()
 
 
 def test_a_consumer_waits_behind_a_commit_at_which_a_stream_cannot_begin(backlog: World, monkeypatch: pytest.MonkeyPatch) -> None:
