@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from geo.ids import LedgerId
 from geo.subscription.acks.ack_state import AckState, Epoch
@@ -55,10 +56,17 @@ class Delivery:
         self._out, self.outdated = self._out | messages, self.outdated - messages
 
     def settle(
-        self, delivered: MessageSet, acked: MessageSet, epoch: Epoch, now: float, blamed: MessageSet | None = None
+        self,
+        delivered: MessageSet,
+        acked: MessageSet,
+        epoch: Epoch,
+        now: float,
+        blamed: MessageSet | None = None,
+        delays: Mapping[int, MessageSet] = MappingProxyType({}),
     ) -> None:
         """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done. Of the others it counts
-        as in vain for all, or for those that are `blamed`."""
+        as in vain for all, or for those that are `blamed`. They come again after the delay, in seconds, by which `delays` has them,
+        else after `redelivery_delay_s`."""
         self._out = self._out - delivered
         if epoch != self.state.epoch:
             return
@@ -66,7 +74,9 @@ class Delivery:
         self._learn(AckState(epoch, acked=acked))
         if left:
             self._learn(self.state.once_more(left if blamed is None else left & blamed))
-            self._due.append((now + self.redelivery_delay_s, left))
+            usual = left - MessageSet.union(delays.values())
+            times = [(self.redelivery_delay_s, usual), *((delay_s, left & wanted) for delay_s, wanted in delays.items())]
+            self._due += [(now + delay_s, messages) for delay_s, messages in times if messages]
         self.waiting = (self.waiting | left) - acked
 
     def take_back(self, messages: MessageSet) -> None:

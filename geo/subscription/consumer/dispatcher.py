@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timezone
 from itertools import islice
 from random import Random
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,6 +42,7 @@ from geo.subscription.acks.message_set_frames import (
     only,
     with_redelivery_counts,
 )
+from geo.subscription.consumer.answer import Answer, answer_of
 from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.dead_letters import DeadLetters
 from geo.subscription.consumer.delivery import Delivery
@@ -53,7 +55,8 @@ log = logging.getLogger(__name__)
 
 Listener = Callable[[DataFrame], DataFrame | None]
 """The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all;
-None: none. Without `max_redeliveries` what it raises ends the run; with it, it is called again with parts of the batch, to find
+None: none. With a column `redeliver_after` beside the ids (geo.subscription.consumer.answer), rows where it is NULL are done, the others
+come again that much later (Pulsar's reconsumeLater). Without `max_redeliveries` what it raises ends the run; with it, it is called again with parts of the batch, to find
 the message."""
 
 MOST_ALONE = 16
@@ -270,12 +273,12 @@ class Dispatcher:
             dead = self._delivery.given_up(wanted)
             self._delivery.hand_out(wanted)
         live = wanted - dead
-        acked = MessageSet()
+        answer = Answer()
         counts = state.redelivery_counts(live)
         if live:
             shown = with_redelivery_counts((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
             if held and not counts:
-                acked, live = self._acknowledged(shown.coalesce(1), live, state.epoch)
+                answer, live = self._answered(shown.coalesce(1), live, state.epoch)
             else:
                 if live.size <= ONE_PARTITION:
                     # Of scattered messages the files are read in parallel first.
@@ -284,11 +287,11 @@ class Dispatcher:
                 else:
                     messages = shown.orderBy(*PUBLISH_ORDER).persist()
                 try:
-                    acked, live = self._acknowledged(messages, live, state.epoch)
+                    answer, live = self._answered(messages, live, state.epoch)
                 finally:
                     messages.unpersist()
         reach(CrashPoint.CONSUME_PROCESSED)
-        self._settle(live, acked, state.epoch, delivered=live.size, redelivered=len(counts))
+        self._settle(live, answer.acked, state.epoch, delays=answer.delays, delivered=live.size, redelivered=len(counts))
         if dead:
             assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
             self._dead_letters.publish(among(rows, dead), state.epoch, {one: self._errors.pop(one, "") for one in dead})
@@ -312,23 +315,23 @@ class Dispatcher:
         if not self._running:
             raise UsageError(f"{self}: no consumer is running; acknowledge() works only during a run.")
 
-    def _acknowledged(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> tuple[MessageSet, MessageSet]:
-        """Call the user's function. Returns what it acknowledges, and of what: where it raised and messages may be given up, what
-        is to be settled is settled already."""
+    def _answered(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> tuple[Answer, MessageSet]:
+        """Call the user's function. Returns what it says, and of what: where it raised and messages may be given up, what is to be
+        settled is settled already."""
         found = self._tried(messages, live, epoch)
-        if isinstance(found, MessageSet):
+        if isinstance(found, Answer):
             return found, live
         self._look_into(messages, live, epoch, found)
-        return MessageSet(), MessageSet()
+        return Answer(), MessageSet()
 
-    def _tried(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> MessageSet | Exception:
-        """What the user's function acknowledges of `messages`, which are `these`; or what it raised, in a run in which messages
+    def _tried(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> Answer | Exception:
+        """What the user's function says of `messages`, which are `these`; or what it raised, in a run in which messages
         are given up. Any other error is the end of the run, and raised."""
         with (
             nullcontext() if self._attempt is None else self._attempt.of(these, epoch)
         ):  # a fault of the note is not the function's
             try:
-                acked = self._named(self._listener(messages), messages, these)
+                answer = self._answer(self._listener(messages), messages, these)
             except Exception as error:
                 if self._settings.max_redeliveries is not None and not isinstance(error, GeoError) and not session_is_gone(error):
                     return error
@@ -338,7 +341,7 @@ class Dispatcher:
                 self.failure = error
                 raise
         self._works = True
-        return acked
+        return answer
 
     def _look_into(self, messages: DataFrame, live: MessageSet, epoch: Epoch, error: Exception) -> None:
         """Deliver a batch on which the function raised again in parts (`halving.py`). What passes is settled at once, and a
@@ -353,10 +356,10 @@ class Dispatcher:
         while (part := halving.part) is not None and not self._ends():
             these = MessageSet.of(part)
             found = self._tried(among(messages, these), these, epoch)
-            if isinstance(found, MessageSet):
+            if isinstance(found, Answer):
                 halving.passed()
                 left = left - these
-                self._settle(these, found, epoch, delivered=these.size)
+                self._settle(these, found.acked, epoch, delays=found.delays, delivered=these.size)
             else:
                 error = found
                 halving.raised()
@@ -371,24 +374,11 @@ class Dispatcher:
         self._errors.update({one: errors[one] for one in halving.blamed})
         self._settle(left, MessageSet(), epoch, MessageSet.of(halving.blamed), delivered=left.size)
 
-    def _named(self, returned: object, messages: DataFrame, live: MessageSet) -> MessageSet:
-        if returned is messages:
-            return live
-        if returned is None:
-            return MessageSet()
-        if not isinstance(returned, DataFrame) or any(name not in returned.columns for name in ID):
-            raise UsageError(
-                f"{self}: the function returned {type(returned).__name__}; expected: its messages, a DataFrame of some of them "
-                f"with the columns {', '.join(ID)}, or None for none. Nothing of this batch is acknowledged."
-            )
-        ids = returned.select(*ID).toArrow()
-        if any(ids[name].null_count for name in ID):
-            raise UsageError(f"{self}: the function returned rows without a message id. Nothing of this batch is acknowledged.")
-        found = message_set(ids)
-        named = found & live
-        if other := found - live:
-            named = named | self._existing(other)
-        return named
+    def _answer(self, returned: object, messages: DataFrame, live: MessageSet) -> Answer:
+        """What the function says by what it returned of `messages`, which are `live`. Other messages it may acknowledge, too."""
+        answer = answer_of(returned, messages, live, self)
+        other = answer.acked - live
+        return replace(answer, acked=(answer.acked & live) | self._existing(other)) if other else answer
 
     def _existing(self, ids: MessageSet) -> MessageSet:
         """Those of the messages that are in the log, or are acknowledged already. The others are refused, and those that were
@@ -406,12 +396,18 @@ class Dispatcher:
         return known
 
     def _settle(
-        self, handed_out: MessageSet, acked: MessageSet, epoch: Epoch, blamed: MessageSet | None = None, **done: int
+        self,
+        handed_out: MessageSet,
+        acked: MessageSet,
+        epoch: Epoch,
+        blamed: MessageSet | None = None,
+        delays: Mapping[int, MessageSet] = MappingProxyType({}),
+        **done: int,
     ) -> None:
         """As `Delivery.settle`. `done`: what to add to the counts of `Consumed`, beside the acknowledged."""
         with self._lock:
             news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
-            self._delivery.settle(handed_out, acked, epoch, time.monotonic(), blamed)
+            self._delivery.settle(handed_out, acked, epoch, time.monotonic(), blamed, delays)
             self._count(acknowledged=news, **done)
         if acked:
             for one in [one for one in self._errors if one in acked]:

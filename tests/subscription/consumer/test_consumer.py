@@ -493,6 +493,32 @@ def test_acknowledgements_that_could_not_be_published_are_published_again(
     assert consumer.given.ids == ids("eu", 0, 25)
 
 
+def test_the_function_says_when_a_message_comes_again_and_a_null_is_done(backlog: World) -> None:
+    """eu:1:3 after a quarter of a second, which is rounded up; eu:1:4 is named twice and is not done; the usual delay is a
+    minute."""
+
+    def later(messages: DataFrame) -> DataFrame:
+        first = (F.col("entry_id") == 3) & (F.col("redelivery_count") == 0)
+        delay = F.when(first, F.expr("INTERVAL '0.25' SECOND")).when(F.col("entry_id") == 4, F.expr("INTERVAL '1' HOUR"))
+        twice = messages.where("entry_id = 4").withColumn("redeliver_after", F.lit(None).cast("interval day to second"))
+        return messages.withColumn("redeliver_after", delay).unionByName(twice)
+
+    with consuming(backlog, "eu", later) as consumer:
+        consumer.until(lambda: len(consumer.given.counts.get(EU[3], [])) == 2)
+    assert consumer.given.counts[EU[3]] == [0, 1]
+    assert 1 <= consumer.given.times[EU[3]][1] - consumer.given.times[EU[3]][0] < 60
+    assert MessageSet.of(EU) - known(backlog, "eu").acked == MessageSet.of([EU[4]])
+
+
+@pytest.mark.parametrize(
+    ("delay", "said"), [("5", "redeliver_after as int"), ("INTERVAL '-1' SECOND", "a negative redeliver_after")]
+)
+def test_a_delay_that_is_none_is_refused_and_nothing_is_acknowledged(backlog: World, delay: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        consume(backlog, "eu", lambda messages: messages.withColumn("redeliver_after", F.expr(delay)))
+    assert not known(backlog, "eu").acked
+
+
 def test_a_standby_waits_for_the_consumer_that_runs_and_goes_on_with_what_that_has_left(
     backlog: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -33,25 +35,26 @@ class Consumer(RuleBasedStateMachine):
         self.floors: set[MessageId] = set()
         self.outdated: set[MessageId] = set()
 
-    def _hand_out(self, found: MessageSet, done: set[MessageId]) -> None:
+    def _hand_out(self, found: MessageSet, done: set[MessageId], delays: Mapping[int, set[MessageId]]) -> None:
         dead = self.real.given_up(found)
         assert set(dead) == {one for one in found if self.vain.get(one, 0) > 2}
         self.real.hand_out(found)
         self.outdated -= set(found)
         done = (done & set(found)) | set(dead)
-        self.real.settle(found, MessageSet.of(done), self.real.state.epoch, self.now)
+        told = {delay_s: MessageSet.of(later) for delay_s, later in delays.items()}
+        self.real.settle(found, MessageSet.of(done), self.real.state.epoch, self.now, delays=told)
         self.acked |= done
         for one in set(found) - done:
             self.vain[one] = self.vain.get(one, 0) + 1
-            self.back_at[one] = self.now + DELAY_S
+            self.back_at[one] = self.now + next((delay_s for delay_s, later in delays.items() if one in later), DELAY_S)
         for one in done:
             self.back_at.pop(one, None)
 
-    @rule(present=some, done=some)
-    def batch(self, present: set[MessageId], done: set[MessageId]) -> None:
+    @rule(present=some, done=some, later=some, delay_s=st.integers(0, 30))
+    def batch(self, present: set[MessageId], done: set[MessageId], later: set[MessageId], delay_s: int) -> None:
         wanted = self.real.wanted(MessageSet.of(present))
         assert set(wanted) == present - self.acked - self.back_at.keys() - self.floors
-        self._hand_out(wanted, done)
+        self._hand_out(wanted, done, {delay_s: later})
 
     @rule(seconds=st.integers(1, 15), done=some)
     def time_passes(self, seconds: int, done: set[MessageId]) -> None:
@@ -61,7 +64,7 @@ class Consumer(RuleBasedStateMachine):
         assert set(found) == ripe
         for one in ripe:
             del self.back_at[one]
-        self._hand_out(found, done)
+        self._hand_out(found, done, {})
 
     @rule(elsewhere=some)
     def acknowledged_elsewhere(self, elsewhere: set[MessageId]) -> None:
