@@ -203,6 +203,11 @@ def check_topic_glob(glob: str) -> str:
     return glob
 
 
+def is_glob(text: str) -> bool:
+    """Whether it stands for topics by their names' pattern, and not for one."""
+    return not {"*", "?"}.isdisjoint(text)
+
+
 def topic_glob_matches(glob: str, topic: Topic) -> bool:
     """Whether the glob stands for the whole topic; `*` and `?` never reach over a `/`. Raises InvalidNameError."""
     parts = (topic.tenant, topic.namespace, topic.name)

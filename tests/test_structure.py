@@ -29,7 +29,7 @@ ROOMS = (
         "names",
         "ids",
         "faults",
-        "answers",
+        "asking",
         "jars",
         "session",
         "progress",

@@ -75,7 +75,9 @@ class World:
         ttl: str | None = None,
     ) -> None:
         """Another configuration for the same folder: how a cluster joins or a link is added."""
-        self.path.write_text(config_text(clusters, itertools.permutations(clusters, 2) if links is None else links, ttl))
+        new = self.path.with_suffix(".new")  # two processes may be at it
+        new.write_text(config_text(clusters, itertools.permutations(clusters, 2) if links is None else links, ttl))
+        new.replace(self.path)
         self.reload()
 
     def reload(self) -> None:

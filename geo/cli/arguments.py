@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -65,14 +66,18 @@ def add_dry_run(parser: argparse.ArgumentParser, does: str = "count, write nothi
     parser.add_argument("--dry-run", action="store_true", help=does)
 
 
-def add_take_over(parser: argparse.ArgumentParser) -> None:
+def add_take_over(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--take-over", action="store_true", help="replace a runner that seems to live; it is fenced and stops")
 
 
 def add_running(parser: argparse.ArgumentParser, default: str = AVAILABLE_NOW, also: str = "or an interval: '1 second'") -> None:
     """`--trigger` and `--take-over` of what runs on."""
-    parser.add_argument("--trigger", default=default, help=f"default: {default}; {also}")
+    add_trigger(parser, default, also)
     add_take_over(parser)
+
+
+def add_trigger(parser: argparse.ArgumentParser, default: str, also: str) -> None:
+    parser.add_argument("--trigger", default=default, help=f"default: {default}; {also}")
 
 
 def from_1_to(limit: int, what: str) -> Callable[[str], int]:
@@ -84,6 +89,14 @@ def from_1_to(limit: int, what: str) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def key_range(text: str) -> tuple[int, int]:
+    """The type of `I/N`, one of N shares of the keys."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None or not int(found[1]) < int(found[2]):
+        raise argparse.ArgumentTypeError("I/N, of N shares the one numbered I, from 0")
+    return int(found[1]), int(found[2])
 
 
 def seconds(text: str) -> float:

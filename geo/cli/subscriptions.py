@@ -6,6 +6,7 @@ import argparse
 import base64
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +19,10 @@ from geo.cli.arguments import (
     add_engine,
     add_glob,
     add_running,
+    add_take_over,
+    add_trigger,
     from_1_to,
+    key_range,
     seconds,
     start_position,
 )
@@ -27,19 +31,20 @@ from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
 from geo.config import Config, load
 from geo.errors import UnsafeError, UsageError
-from geo.names import Topic, check_subscription, check_topic_glob
+from geo.log.topics import partitions
+from geo.names import Topic, check_subscription, check_topic_glob, is_glob
 from geo.streams.trigger import parse_trigger
 from geo.subscription import changes
 from geo.subscription import failover as moving
 from geo.subscription import status as statuses
 from geo.subscription.acks.fold_query import Folding
-from geo.subscription.consumer import Subscription
+from geo.subscription.consumer import Subscription, Subscriptions
 from geo.subscription.consumer.dispatcher import Listener
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
 from geo.subscription.status import subscriptions_in
-from geo.tables.cluster import ClusterTables
+from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, printable
 
 log = logging.getLogger(__name__)
@@ -50,7 +55,9 @@ BATCH_ROWS = 1_000
 
 def add_consume(verbs: Verbs, does: str) -> None:
     p = verbs.add("consume", does, consume)
-    _add_named(p, cluster="the cluster whose log is read")
+    p.add_argument("--cluster", required=True, help="the cluster whose log is read")
+    p.add_argument("--topic", required=True, help=f"{TOPIC_FORM}, a partitioned one too; with * or ? all topics that match")
+    p.add_argument("--subscription", required=True, metavar="S", help="the named consumer group")
     p.add_argument("--limit", type=from_1_to(10**12, "a number of messages"), metavar="N", help="stop after so many messages")
     p.add_argument("--for", type=seconds, dest="for_s", metavar="SECONDS", help="stop after so long")
     p.add_argument("--ack", default="all", metavar="all|none|REGEX", help="acknowledge all (default), none, or by the key")
@@ -76,6 +83,13 @@ def add_consume(verbs: Verbs, does: str) -> None:
         help="only messages first written there; may be given again",
     )
     p.add_argument(
+        "--key-range",
+        type=key_range,
+        metavar="I/N",
+        help="be one of N consumers here that share the keys, 0/N to N-1/N: each key comes to one of them, in order",
+    )
+    waits = p.add_mutually_exclusive_group()
+    waits.add_argument(
         "--standby",
         action="store_true",
         help="while another process consumes S in this cluster wait until it has ended, then go on",
@@ -85,7 +99,8 @@ def add_consume(verbs: Verbs, does: str) -> None:
         action="store_true",
         help="begin though records of the subscription cannot be read, as those of a newer delta-geo: what they acknowledge comes again",
     )
-    add_running(p, default=TRIGGER, also="also available-now: what is there")
+    add_trigger(p, default=TRIGGER, also="also available-now: what is there")
+    add_take_over(waits)
 
 
 def add_subscriptions(verbs: Verbs, does: str) -> None:
@@ -118,14 +133,19 @@ def add_failover(verbs: Verbs, does: str) -> None:
     _add_named(p)
     p.add_argument("--from", required=True, dest="source", metavar="A", help="where it was consumed")
     p.add_argument("--to", required=True, dest="target", metavar="B", help="where it will be")
-    p.add_argument(
+    of_source = p.add_mutually_exclusive_group()
+    of_source.add_argument(
         "--wait",
         type=seconds,
         default=moving.WAIT_S,
         metavar="SECONDS",
         help=f"for a consumer that still runs (default: {moving.WAIT_S:.0f})",
     )
-    p.add_argument("--source-gone", action="store_true", help="do not ask A, which is lost: go on with what has come to B")
+    of_source.add_argument(
+        "--source-gone",
+        action="store_true",
+        help="A is lost: do not look at the subscription there, go on with what has come to B",
+    )
     add_dry_run(p, "say what will be repeated, write nothing")
 
 
@@ -144,37 +164,51 @@ def _add_start(p: argparse.ArgumentParser, does: str) -> None:
 
 def consume(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
-    config, topic = _named(args)
+    config = load(args.config)
+    check_subscription(args.subscription)
     config.cluster(args.cluster)
     acknowledged = _which(args.ack)
-    subscription = Subscription(
-        start_spark("geo consume"),
-        topic,
-        args.subscription,
-        config=config,
-        cluster=args.cluster,
-        start=args.start,
-        redelivery_delay_s=args.redelivery_delay,
-        max_redeliveries=args.max_redeliveries,
-        batch_rows=BATCH_ROWS,
-        origins=args.origins,
-        take_over=args.take_over,
-        standby=args.standby,
-        ignore_unreadable=args.ignore_unreadable,
-    )
+    many = is_glob(args.topic)
+    check_topic_glob(args.topic) if many else Topic.parse(args.topic)
+    spark = start_spark("geo consume")
+    many = many or bool(partitions(connect(spark, config.cluster(args.cluster)), Topic.parse(args.topic)))
+    if many and (args.limit is not None or args.standby):
+        raise UsageError(f"--limit and --standby are of one topic, {args.topic} is many: each is consumed once nobody else does.")
+    options: dict[str, Any] = {
+        "config": config,
+        "cluster": args.cluster,
+        "start": args.start,
+        "redelivery_delay_s": args.redelivery_delay,
+        "max_redeliveries": args.max_redeliveries,
+        "batch_rows": BATCH_ROWS,
+        "origins": args.origins,
+        "take_over": args.take_over,
+        "ignore_unreadable": args.ignore_unreadable,
+        "key_range": args.key_range,
+    }
 
     def listener(messages: DataFrame) -> DataFrame | None:
         for row in messages.collect():
             _print(row, output)
         return acknowledged(messages)
 
-    stop_on_signals(subscription.stop)
-    done = subscription.run(listener, trigger=args.trigger, limit=args.limit, for_s=args.for_s)
+    unfinished: Mapping[str, str] = {}
+    if many:
+        subscriptions = Subscriptions(spark, args.topic, args.subscription, **options)
+        stop_on_signals(subscriptions.stop)
+        done = subscriptions.run(listener, trigger=args.trigger, for_s=args.for_s)
+        unfinished = subscriptions.unfinished
+    else:
+        subscription = Subscription(spark, args.topic, args.subscription, standby=args.standby, **options)
+        stop_on_signals(subscription.stop)
+        done = subscription.run(listener, trigger=args.trigger, limit=args.limit, for_s=args.for_s)
     counts = ", ".join(
         f"{count:,} {what.replace('_', ' ')}" for what, count in asdict(done).items() if count or what == "delivered"
     )
-    log.info("%s: %s", subscription, counts)
-    return 0
+    log.info("subscription %s of %s in %s: %s", args.subscription, args.topic, args.cluster, counts)
+    for topic, why in unfinished.items():
+        output.text(f"{topic}: not consumed to its end: {why}")
+    return 1 if unfinished else 0
 
 
 def _which(ack: str) -> Listener:
@@ -294,12 +328,12 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         dry_run=args.dry_run, wait_s=args.wait, source_gone=args.source_gone,
     )  # fmt: skip
     output.data(asdict(done))
-    last = f"{done.last_acknowledged:%Y-%m-%d %H:%M:%S} UTC" if done.last_acknowledged else "never"
+    last = f"of {done.last_acknowledged:%Y-%m-%d %H:%M:%S} UTC" if done.last_acknowledged else "not known"
     of_source = {
         "stopped": f"no consumer runs in {done.source}, all it acknowledged is known",
         "running": f"a consumer still runs in {done.source}: what it acknowledges from now on is repeated unless a link brings it in time",
-        "killed": f"the consumer in {done.source} did not shut down cleanly; its last acknowledgement was at {last}",
-        "unknown": f"{done.source} cannot be read ({done.source_unreadable}); its last acknowledgement that came here was at {last}",
+        "killed": f"the consumer in {done.source} ended without telling all that it acknowledged; its last record is {last}",
+        "unknown": f"{done.source}: {done.source_unreadable}; its last record that came here is {last}",
     }
     output.text(of_source[done.consumer])
     output.text(

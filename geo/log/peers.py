@@ -9,9 +9,8 @@ from functools import partial
 
 from pyspark.sql import functions as F
 
-from geo.answers import answers
+from geo.asking import ask_all
 from geo.config.model import Cluster, Config
-from geo.faults import FAULTS
 from geo.log.topic_log import ledger_ranges
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables, connect
@@ -51,10 +50,10 @@ def peer_ends(
 
     peers = {name: partial(ask, cluster) for name, cluster in config.clusters.items() if name != tables.cluster.name}
     found: dict[str, Mapping[int, int] | None] = {}
-    for name, answer in answers(peers, WAIT_S).items():
+    for name, answer in ask_all(peers, WAIT_S).items():
         try:
             found[name] = answer.result()
-        except FAULTS as error:
+        except Exception as error:  # whatever a peer has: it stops no publisher here
             log.warning("%s: cluster %s cannot be read, its copy is not compared: %s", topic, name, first_line(error))
             found[name] = None
     return found

@@ -57,8 +57,6 @@ TURN_COMMITS = 2_000
 _LOOKED_FOR = (RECORD_KEY, ERASED, EXPIRED)
 """Records that matter when commits are looked at; a producer's can be long."""
 
-_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
-
 
 class TopicLink:
     """Replicates one topic from a source cluster into a target cluster, exactly once per message and in ledger order.
@@ -279,13 +277,10 @@ class TopicLink:
         newest = self._source_log.latest_version()
         while self.cursor is not None and self.cursor.version < newest and not stopped():
             commits = self._next_commits(newest)
-            rows = partial(self._inserts, commits[0].version, commits[-1].version)
+            rows = partial(self._source_log.read_added, commits[0].version, commits[-1].version)
             if not self._bring_commits(commits, rows, only_small=only_small):
                 return False
         return True
-
-    def _inserts(self, first: int, last: int) -> DataFrame:
-        return self._source_log.read_inserts(first, last).drop(*_FEED_COLUMNS)
 
     def _bring_commits(self, commits: Sequence[Commit], rows: Callable[[], DataFrame], *, only_small: bool = False) -> bool:
         """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`. False, and nothing

@@ -8,17 +8,32 @@ from typing import Any, Generic, Protocol, TypeVar
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.streams.life import State
-from geo.streams.loop import BatchLoop
-from geo.streams.query import BatchQuery
 
 _WAIT_S = 0.2
+
+
+class Running(Protocol):
+    """As BatchQuery and BatchLoop have it."""
+
+    @property
+    def is_active(self) -> bool: ...
+
+    @property
+    def error(self) -> BaseException | None: ...
+
+    @property
+    def ended_well(self) -> bool: ...
+
+    def wait(self, timeout_s: float | None = None) -> bool: ...
+
+    def stop(self) -> None: ...
 
 
 class Opened(Protocol):
     """A query that was begun, and what this process owns for it."""
 
     @property
-    def running(self) -> BatchQuery | BatchLoop: ...
+    def running(self) -> Running: ...
 
     def close(self, *, clean: bool) -> None:
         """Give back what is owned, once the query has ended; unless that was `clean`, the next start finds out what became of

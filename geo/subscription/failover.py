@@ -7,22 +7,25 @@ in the target. It works when the source is gone; then the target goes on with wh
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from geo.answers import answers
+from geo.asking import ask_all
 from geo.config.model import Config
-from geo.errors import RetryableError, UsageError
+from geo.errors import UsageError
 from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
 from geo.names import Topic, check_subscription
-from geo.subscription.acks.ack_publisher import MOVED, publish_once, running_consumer
+from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, consumer_in, publish_once
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import Known, read_known
+from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import split_at
@@ -34,9 +37,11 @@ WAIT_S = 30.0
 """For a consumer that is being stopped: its last batch, and its last acknowledgements."""
 
 ANSWER_S = 30.0
-"""How long reading the source may take beside that. One that does not answer counts as gone."""
+"""How long each look at the source may take, beside waiting for its consumer. One that does not answer counts as gone."""
 
 _POLL_S = 0.5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class Failover:
     target: str
     source_unreadable: str | None
     consumer: str
-    """In the source: `stopped`, `running`, `killed` (it did not shut down cleanly), or `unknown` (the source cannot be read)."""
+    """In the source: as ConsumerState, or `unknown` (the source cannot be read)."""
     brought: int
     """Messages acknowledged in the source of which the target did not know."""
     acknowledged: int
@@ -61,7 +66,7 @@ class Failover:
     at_most_repeated: int
     """With a consumer that may have processed more than it could tell: `repeated` and what else it may have had."""
     last_acknowledged: datetime | None
-    """When the source wrote the newest record that the target knows of."""
+    """When the source wrote its newest record, as far as could be read."""
     recorded: bool
 
 
@@ -79,25 +84,32 @@ def failover(
 ) -> Failover:
     """Take over what `source` acknowledged, say what will be repeated, and record the move in `target`.
 
-    Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if they can be read within
-    ANSWER_S, so that nothing depends on a link; with `source_gone` they are not asked. Raises UsageError if neither cluster knows
+    Waits up to `wait_s` for a consumer that still runs in the source. Reads the source's own tables if each look at them takes
+    ANSWER_S at most, so that nothing depends on a link; with `source_gone` they are not looked at. (Whoever publishes, as the record
+    of the move, asks all clusters for its ledgers, a minute at most.) Raises UsageError if neither cluster knows
     the subscription, UnsafeError if records of it cannot be read.
     """
     check_subscription(subscription)
     if source == target:
         raise UsageError(f"--from and --to are both {source}.")
-    key = key_of(topic, subscription)
-    here, there = (connect(spark, config.cluster(name)) for name in (target, source))
+    config.cluster(source)
+    here = connect(spark, config.cluster(target))
     open_for_writing(here, config)
-    found, unreadable = None, "it is said to be gone" if source_gone else None
+
+    def ask(question: Callable[[ClusterTables], T], more_s: float = 0.0) -> T:
+        """Raises what it does, RetryableError if the source does not answer within ANSWER_S and `more_s`."""
+        asked = ask_all({source: lambda: question(connect(spark, config.cluster(source)))}, ANSWER_S + more_s)
+        return asked[source].result()
+
+    consumer, known, unreadable = None, None, "not asked: --source-gone" if source_gone else None
     if not source_gone:
-        wait_s = 0 if dry_run else wait_s
-        asked = answers({source: lambda: _read_source(there, topic, subscription, wait_s)}, wait_s + ANSWER_S)
         try:
-            found = asked[source].result()
+            consumer = ask(lambda there: _consumer(there, topic, subscription))
+            if consumer is ConsumerState.RUNNING and not dry_run:
+                consumer = ask(lambda there: _after_its_end(there, topic, subscription, wait_s), wait_s)
+            known = ask(lambda there: read_known(there, topic, subscription))
         except FAULTS as error:
-            unreadable = first_line(error)
-    consumer, known, last = found or ("unknown", None, _last_record(here, source, topic, key))
+            consumer, unreadable = None, first_line(error)
     theirs = None if known is None else known.state_of(topic, subscription)
     ours = read_known(here, topic, subscription).state_of(topic, subscription)
     state = ours | theirs if ours and theirs else ours or theirs
@@ -106,39 +118,37 @@ def failover(
     present, before = split_at(state.base, open_log(here, topic)[0])
     left = present - state.acked - before
     again = left & state.in_vain()
-    sure = consumer == "stopped"
+    sure = consumer is ConsumerState.STOPPED
+    key, last = key_of(topic, subscription), None
+    if known is None:
+        last = _last_record(here, source, key, topic)
+    else:
+        with suppress(*FAULTS):
+            last = ask(lambda there: _last_record(there, source, key, topic))
     if not dry_run:
         publish_once(here, config, topic, subscription, lambda: state, {MOVED: f"{source}->{target}"})
     return Failover(
-        str(topic), subscription, source, target, unreadable, consumer,
+        str(topic), subscription, source, target, unreadable, consumer.value if consumer is not None else "unknown",
         ((theirs or AckState()).acked - (ours or AckState()).acked).size, state.acked.size, left.size,
         again.size, _shown(again), again.size if sure else left.size, last, not dry_run,
     )  # fmt: skip
 
 
-def _read_source(there: ClusterTables, topic: Topic, subscription: str, wait_s: float) -> tuple[str, Known, datetime | None]:
-    """How its consumer is, what it knows, and when it wrote its newest record. Raises RetryableError if nothing of the topic is
-    there."""
+def _consumer(there: ClusterTables, topic: Topic, subscription: str) -> ConsumerState:
+    """As `consumer_in`. Raises UsageError if nothing of the topic is there."""
     if not there.log(topic.acks).exists() and not there.log(topic).exists():
-        raise RetryableError("it has neither the topic nor its acknowledgements")
-    consumer = _stopped(there, topic, subscription, wait_s)
-    known = read_known(there, topic, subscription)
-    return consumer, known, _last_record(there, there.cluster.name, topic, key_of(topic, subscription))
+        raise UsageError("it has neither the topic nor its acknowledgements")
+    return consumer_in(there, topic, subscription)
 
 
-def _stopped(tables: ClusterTables, topic: Topic, subscription: str, wait_s: float) -> str:
-    """How the consumer in the source is, after waiting for its end."""
+def _after_its_end(there: ClusterTables, topic: Topic, subscription: str, wait_s: float) -> ConsumerState:
     deadline = time.monotonic() + wait_s
-    while (holder := running_consumer(tables, topic, subscription)) is not None:
-        if holder.is_here and not holder.lives:
-            return "killed"
-        if time.monotonic() >= deadline:
-            return "running"
+    while (found := consumer_in(there, topic, subscription)) is ConsumerState.RUNNING and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    return "stopped"
+    return found
 
 
-def _last_record(tables: ClusterTables, source: str, topic: Topic, key: str) -> datetime | None:
+def _last_record(tables: ClusterTables, source: str, key: str, topic: Topic) -> datetime | None:
     log = tables.log(topic.acks)
     if not log.exists():
         return None

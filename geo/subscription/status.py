@@ -21,7 +21,7 @@ from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.replication.link_table import read_links
 from geo.streams.life import State
-from geo.subscription.acks.ack_publisher import MOVED, consumer_runner, running_consumer
+from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, consumer_in
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import Known, ends_as_text, read_known
 from geo.subscription.acks.message_set import MessageSet
@@ -29,7 +29,7 @@ from geo.subscription.acks.record import key_of, parse_key
 from geo.subscription.acks.start_position import split_at
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.native import scan
-from geo.tables.ownership import owned_now
+from geo.tables.ownership import owned_now, subscription_prefix
 from geo.text import first_line
 from geo.times import utc
 
@@ -88,13 +88,13 @@ def list_subscriptions(spark: SparkSession, config: Config, topics: str = ALL_TO
 def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[Listed]:
     """The subscriptions that this cluster knows of."""
     found = []
-    running = {row["runner"] for row in owned_now(tables)}
+    running = {row["runner"].partition(",")[0] for row in owned_now(tables)}
     for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
         known = read_known(tables, namespace)
         for key, state in sorted(known.states.items()):
             topic, subscription = parse_key(key)
             if topic_glob_matches(topics, topic):
-                runs = consumer_runner(tables, topic, subscription) in running
+                runs = subscription_prefix(tables, topic, subscription) in running
                 numbers = (state.deleted, state.epoch.counter, state.acked.size)
                 found.append(Listed(str(topic), subscription, tables.cluster.name, *numbers, runs))
     return found
@@ -134,7 +134,7 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
         state.acked.size,
         ends_as_text(mark),
         ends_as_text({ledger: count for ledger, count in ranges_beyond.items() if count}),
-        running_consumer(tables, topic, subscription) is not None,
+        consumer_in(tables, topic, subscription) is not ConsumerState.STOPPED,
         moved,
         tuple(_peer(clusters, config, cluster, peer, topic, subscription, here) for peer in clusters if peer != cluster),
         {why.value: count for why, count in sorted(known.fold.refused.items())},

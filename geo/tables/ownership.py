@@ -95,6 +95,18 @@ def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runne
     return Runner(name, f"publish/{topic.path}/{producer}", f"producer.{producer}")
 
 
+def consumer_runner(tables: ClusterTables, topic: Topic, subscription: str, share: str = "") -> Runner:
+    """What a consumer owns: delivering a subscription in one cluster, or a named share of it."""
+    name = f"{subscription_prefix(tables, topic, subscription)}{share and f', {share}'}"
+    part = share and "-" + share.replace(" ", "-")
+    return Runner(name, f"consume/{topic.path}/{subscription}{part}", f"subscription.{subscription}{part}")
+
+
+def subscription_prefix(tables: ClusterTables, topic: Topic, subscription: str) -> str:
+    """How the names of all runners begin that deliver the subscription, or a share of it, in this cluster."""
+    return f"subscription {subscription} of {topic} in {tables.cluster.name}"
+
+
 class Ownership:
     """Runners that this process owns by one claim. Made by `claim`."""
 
@@ -310,7 +322,16 @@ def owned_now(tables: ClusterTables) -> list[Row]:
 def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
     """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
     of = f" of {topic} in {tables.cluster.name}"
-    rows = [row for row in tables.journal(OWNERS).newest(("runner", "producer ")) if row["runner"].endswith(of)]
+    refuse_living(tables, [row for row in owners_of(tables, "producer ") if row["runner"].endswith(of)])
+
+
+def owners_of(tables: ClusterTables, prefix: str) -> list[Row]:
+    """The newest rows, of schemas.OWNERS, of the runners whose names begin so."""
+    return list(tables.journal(OWNERS).newest(("runner", prefix)))
+
+
+def refuse_living(tables: ClusterTables, rows: Sequence[Row]) -> None:
+    """Raises AlreadyOwnedError if one of these owners lives, or may."""
     held = [_owner(row) for row in rows if row["state"] == "owned"]
     liveness = _liveness(tables, held, {row["runner"]: row for row in rows})
     for row in rows:

@@ -59,6 +59,8 @@ _MISSING = (
 T = TypeVar("T")
 
 
+_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
 _PAGE = 500
 """Commits that one Spark job reads where they cannot be opened by this process."""
 
@@ -296,6 +298,10 @@ class Table:
         reader = reader.option("startingVersion", first).option("endingVersion", last)
         rows = reader.load(self.name) if self.by_path else reader.table(self.sql)
         return rows.where(F.col("_change_type") == "insert")
+
+    def read_added(self, first: int, last: int) -> DataFrame:
+        """As `read_inserts`, with the columns of the table alone."""
+        return self.read_inserts(first, last).drop(*_FEED_COLUMNS)
 
     def few_added(self, first: int, last: int) -> pa.Table | None:
         """The rows that the versions `first` to `last` added, read without Spark; None if they are many, or Spark is to read

@@ -21,7 +21,7 @@ from geo.replication.source_history import LOOK_BACK, Compare, Fault, brings, ju
 from geo.streams.life import State
 from geo.subscription.acks.ack_state import AckState, Base, merged
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.consumer.delivery import Delivery
+from geo.subscription.consumer.delivery import Answer, Delivery
 from geo.tables.history import CommitName
 from tests.model.log import Log, Row, Rows, ends, extents
 
@@ -228,7 +228,7 @@ class World:
         present = MessageSet.of(m for m, row in rows.items() if row.marker is None and row.publish_time_us >= began_us)
         delivered = one.wanted(present)
         one.hand_out(delivered)
-        one.settle(delivered, delivered - MessageSet.of(keep), one.state.epoch, self.now_us / 1e6)
+        one.settle(delivered, Answer(delivered - MessageSet.of(keep)), one.state.epoch, self.now_us / 1e6)
         return delivered, self.flush(cluster, subscription)
 
     def flush(self, cluster: str, subscription: str) -> Run:

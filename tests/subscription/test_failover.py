@@ -17,7 +17,7 @@ from geo.ids import LedgerId, MessageId
 from geo.log import peers
 from geo.names import Topic
 from geo.subscription import failover as failover_module
-from geo.subscription.acks.ack_publisher import AckPublisher, running_consumer
+from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
@@ -171,7 +171,7 @@ def test_a_source_that_does_not_answer_counts_as_gone_and_one_that_is_gone_is_no
         os.close(os.open(hangs, os.O_WRONLY | os.O_NONBLOCK))
         hangs.unlink()
     assert silent.source_unreadable == "eu has not answered for 1 s"
-    assert gone.source_unreadable == "it is said to be gone"
+    assert gone.source_unreadable == "not asked: --source-gone"
     for done in (silent, gone):
         assert (done.recorded, done.consumer, done.acknowledged, done.to_deliver) == (True, "unknown", 40, 0)
         assert done.last_acknowledged is not None
@@ -247,7 +247,7 @@ def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(con
     assert [one.deleted for one in list_subscriptions(world.spark, world.config)] == [True, True]
     with pytest.raises(UnsafeError, match="was deleted"):
         consume(world, "eu")
-    assert running_consumer(world.tables("eu"), TOPIC, NAME) is None
+    assert consumer_in(world.tables("eu"), TOPIC, NAME) is ConsumerState.STOPPED
     create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
     with pytest.raises(UsageError, match="is there already"):
         create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from hashlib import sha256
+from enum import Enum
 
+from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from geo.config.model import Config
@@ -17,7 +18,7 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import epoch_is_possible
 from geo.subscription.acks.record import encode, key_of, split
 from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import owned_now, producer_runner
+from geo.tables.ownership import owners_of, subscription_prefix
 from geo.tables.process import Process
 
 MOVED = "geo.moved"
@@ -29,6 +30,17 @@ ADMIN = "subscriptions"
 ENDS_INTERVAL_S = 60.0
 """Between records of the ledger's end. Recording blocks the flusher for about a second; a start after a crash replays the commits
 since."""
+
+
+class ConsumerState(str, Enum):
+    """What is known of the consumer of a subscription in one cluster."""
+
+    STOPPED = "stopped"
+    """None runs, and what the last one acknowledged is published."""
+    RUNNING = "running"
+    """One runs; or did on another host and did not shut down cleanly."""
+    KILLED = "killed"
+    """It ended, and may have acknowledged more than is published."""
 
 
 class AckPublisher:
@@ -97,17 +109,21 @@ def publish_once(
     return state
 
 
-def running_consumer(tables: ClusterTables, topic: Topic, subscription: str) -> Process | None:
-    """Who consumes the subscription in this cluster, or did and did not shut down cleanly; None: nobody."""
-    runner = consumer_runner(tables, topic, subscription)
-    return next((Process.decode(row["holder"]) for row in owned_now(tables) if row["runner"] == runner), None)
+def consumer_in(tables: ClusterTables, topic: Topic, subscription: str) -> ConsumerState:
+    """What is known in a cluster of its consumer of the subscription, or, where several share its keys, of all of them: one
+    that runs goes before one that was killed."""
+    found = {_state(row) for row in consumers_of(tables, topic, subscription)}
+    return next((one for one in (ConsumerState.RUNNING, ConsumerState.KILLED) if one in found), ConsumerState.STOPPED)
 
 
-def consumer_runner(tables: ClusterTables, topic: Topic, subscription: str) -> str:
-    """The name under which the table of owners has a consumer of the subscription in this cluster."""
-    return producer_runner(tables, topic.acks, consumer_name(topic, subscription)).name
+def consumers_of(tables: ClusterTables, topic: Topic, subscription: str) -> list[Row]:
+    """The newest rows, of schemas.OWNERS, of all who ever delivered the subscription, or a share of it, in this cluster."""
+    whole = subscription_prefix(tables, topic, subscription)
+    return [row for row in owners_of(tables, whole) if row["runner"].partition(",")[0] == whole]
 
 
-def consumer_name(topic: Topic, subscription: str) -> str:
-    """The producer under which a consumer of the subscription acknowledges; owning it makes it the only one of its cluster."""
-    return f"acks-{subscription[:40]}-{sha256(key_of(topic, subscription).encode()).hexdigest()[:16]}"
+def _state(row: Row) -> ConsumerState:
+    if row["state"] == "released":
+        return ConsumerState.KILLED if row["in_flight"] else ConsumerState.STOPPED
+    holder = Process.decode(row["holder"])
+    return ConsumerState.KILLED if holder is not None and holder.is_here and not holder.lives else ConsumerState.RUNNING

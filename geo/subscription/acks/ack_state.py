@@ -109,9 +109,14 @@ class AckState:
         levels = [messages - self.in_vain(), *(messages & level for level in below)]
         return AckState(self.epoch, redelivered=_levels([levels], self.acked))
 
+    @property
+    def beginning(self) -> AckState:
+        """What it tells of where the subscription begins, and nothing else."""
+        return AckState(self.epoch, self.base, self.deleted)
+
     def begins_as(self, other: AckState) -> bool:
         """Whether both leave out the same messages from the beginning."""
-        return (self.epoch, self.base, self.deleted) == (other.epoch, other.base, other.deleted)
+        return self.beginning == other.beginning
 
 
 def merged(states: Iterable[AckState]) -> AckState:

@@ -38,6 +38,10 @@ ACK_COLUMNS = ("origin", "key", "payload", "unix_micros(publish_time) AS publish
 nobody."""
 
 
+RECORD_COLUMNS = ("origin", "key", "payload", "publish_time", "ledger_id", "entry_id", "marker")
+"""What is read of such a log without Spark, before it is known which rows are of interest."""
+
+
 @dataclass(slots=True)
 class Known:
     """What a cluster knows of the subscriptions of one namespace. By their records' key (`topic/subscription`)."""
@@ -103,13 +107,10 @@ def _newer_records(
         ids = rows.select(["key", "origin", "ledger_id", "entry_id"]).to_pylist()  # without payloads, which may be large
         ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in ids)
         wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
-        kept = rows.filter(pa.array(wanted, pa.bool_())).select(["origin", "key", "payload", "publish_time"])
-        times = kept["publish_time"].cast(pa.int64())
-        return list(kept.drop_columns(["publish_time"]).append_column("publish_time_us", times).to_pylist())
+        return as_ack_columns(rows.filter(pa.array(wanted, pa.bool_())))
 
     wanted = None if key is None else pc.field("key") == key
-    columns = ("origin", "key", "payload", "publish_time", "ledger_id", "entry_id", "marker")
-    parts = scan(log_table, version, columns, newer, where=wanted)
+    parts = scan(log_table, version, RECORD_COLUMNS, newer, where=wanted)
     if parts is not None:
         return [row for part in parts for row in part]
     above = _newer(folded) if key is None else (F.col("key") == key) & after(folded.get(key, {}))
@@ -117,12 +118,17 @@ def _newer_records(
     return list(rows.selectExpr(*ACK_COLUMNS).toArrow().to_pylist())
 
 
+def as_ack_columns(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows of an `__acks` log, as ACK_COLUMNS."""
+    times = rows["publish_time"].cast(pa.int64())
+    return list(rows.select(["origin", "key", "payload"]).append_column("publish_time_us", times).to_pylist())
+
+
 def received(record: Mapping[str, object]) -> Received:
     """A row of an `__acks` log, as ACK_COLUMNS, as the fold takes it."""
     payload, time_us = record["payload"], record["publish_time_us"]
-    assert isinstance(time_us, int)
     body = bytes(payload) if isinstance(payload, (bytes, bytearray)) else None
-    return Received(str(record["origin"]), _text(record["key"]), body, time_us)
+    return Received(str(record["origin"]), _text(record["key"]), body, time_us if isinstance(time_us, int) else -1)
 
 
 def parse_ends(folded: Mapping[str, int]) -> dict[LedgerId, int]:

@@ -1,5 +1,6 @@
-"""Consuming a subscription. Users import `Subscription` from here."""
+"""Consuming a subscription. Users import `Subscription`, and `Subscriptions` for many topics, from here."""
 
+from geo.subscription.consumer.many import Subscriptions
 from geo.subscription.consumer.subscription import Subscription
 
-__all__ = ["Subscription"]
+__all__ = ["Subscription", "Subscriptions"]

@@ -46,11 +46,20 @@ class DeadLetters:
     """
 
     def __init__(
-        self, tables: ClusterTables, config: Config, topic: Topic, subscription: str, max_redeliveries: int, *, take_over: bool
+        self,
+        tables: ClusterTables,
+        config: Config,
+        topic: Topic,
+        subscription: str,
+        max_redeliveries: int,
+        *,
+        share: str,
+        take_over: bool,
     ) -> None:
         self._tables, self._config, self._of, self._subscription = tables, config, topic, subscription
         self.topic = dead_letter_topic(topic, subscription)
         self._reason = f"delivered {max_redeliveries + 1} times and not acknowledged"
+        self._producer = "-".join(["dead-letters", *share.split()])
         self._take_over = take_over
         self._publisher: Publisher | None = None
         self._own: list[StructField] = []
@@ -112,7 +121,7 @@ class DeadLetters:
         if self._publisher is not None and self._own != own:
             self.close()
         if self._publisher is None:
-            publisher = Publisher(self._tables, self._config, self.topic, "dead-letters")
+            publisher = Publisher(self._tables, self._config, self.topic, self._producer)
             self._publisher = publisher.open(letters.drop("_geo_letters", "_geo_number").schema, take_over=self._take_over)
             self._own = own
         return self._publisher

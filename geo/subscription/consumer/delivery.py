@@ -10,11 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from heapq import heappop, heappush
+from math import ceil
 
 from geo.ids import LedgerId
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
+
+_TENTHS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the user's function says of messages: which are done, and by delay in seconds which are to come again after it. No
+    message is in two of these sets; a delay is only of messages that it was given."""
+
+    acked: MessageSet = field(default_factory=MessageSet)
+    delays: Mapping[int, MessageSet] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -30,7 +42,10 @@ class Delivery:
     """Delivered before the last reset and not since; acknowledgements of these belong to the old epoch and are refused."""
     _out: MessageSet = field(default_factory=MessageSet)
     """Ripe or handed out, and not settled."""
-    _due: list[tuple[float, MessageSet]] = field(default_factory=list)
+    _due: dict[int, MessageSet] = field(default_factory=dict)
+    """What waits, by when it is ripe, in tenths of a second. What does not wait any more may be among them."""
+    _times: list[int] = field(default_factory=list)
+    """The keys of `_due`, as a heap."""
     _unpublished: AckState | None = None
     """What this consumer has found out and not yet published."""
 
@@ -55,18 +70,11 @@ class Delivery:
         """The user's function gets them now, or they are given up."""
         self._out, self.outdated = self._out | messages, self.outdated - messages
 
-    def settle(
-        self,
-        delivered: MessageSet,
-        acked: MessageSet,
-        epoch: Epoch,
-        now: float,
-        blamed: MessageSet | None = None,
-        delays: Mapping[int, MessageSet] = MappingProxyType({}),
-    ) -> None:
-        """`delivered` were handed out in `epoch`, and `acked` of them, or of those that waited, are done. Of the others it counts
-        as in vain for all, or for those that are `blamed`. They come again after the delay, in seconds, by which `delays` has them,
-        else after `redelivery_delay_s`."""
+    def settle(self, delivered: MessageSet, answer: Answer, epoch: Epoch, now: float, blamed: MessageSet | None = None) -> None:
+        """`delivered` were handed out in `epoch`, and those of them, or of what waited, that the answer has as acknowledged are
+        done. Of the others it counts as in vain for all, or for those that are `blamed`. They come again after the delay that the
+        answer has for them, else after `redelivery_delay_s`."""
+        acked = answer.acked
         self._out = self._out - delivered
         if epoch != self.state.epoch:
             return
@@ -74,9 +82,9 @@ class Delivery:
         self._learn(AckState(epoch, acked=acked))
         if left:
             self._learn(self.state.once_more(left if blamed is None else left & blamed))
-            usual = left - MessageSet.union(delays.values())
-            times = [(self.redelivery_delay_s, usual), *((delay_s, left & wanted) for delay_s, wanted in delays.items())]
-            self._due += [(now + delay_s, messages) for delay_s, messages in times if messages]
+            self._wait(now + self.redelivery_delay_s, left - MessageSet.union(answer.delays.values()))
+            for delay_s, messages in answer.delays.items():
+                self._wait(now + delay_s, messages)
         self.waiting = (self.waiting | left) - acked
 
     def take_back(self, messages: MessageSet) -> None:
@@ -85,29 +93,40 @@ class Delivery:
 
     def due(self, now: float) -> MessageSet:
         """What is to be delivered again now, or given up. It does not wait any longer."""
-        passed = [messages for time, messages in self._due if time <= now]
+        passed = []
+        while self._times and self._times[0] <= now * _TENTHS:
+            passed.append(self._due.pop(heappop(self._times)))
         if not passed:  # as nearly always: it is asked twenty times a second
             return MessageSet()
         ripe = MessageSet.union(passed) & self.waiting
-        self._due = [(time, messages) for time, messages in self._due if time > now]
         self.waiting, self._out = self.waiting - ripe, self._out | ripe
         return ripe
 
-    def received(self, state: AckState) -> bool:
-        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be
-        wanted."""
+    def received(self, state: AckState, *, elsewhere: bool = False) -> bool:
+        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted.
+        Of records that are `elsewhere`, in another cluster and not yet here, that is to be published here, before anything that
+        is acknowledged from now on."""
         before, self.state = self.state, self.state | state
         if self.state.epoch != before.epoch:
             self.outdated = self.outdated | self.waiting | self._out
-            self.waiting, self._due, self._unpublished = MessageSet(), [], None
+            self.waiting, self._due, self._times, self._unpublished = MessageSet(), {}, [], None
         else:
             self.waiting = self.waiting - self.state.acked
-        return not self.state.begins_as(before)
+        begins_elsewhere = not self.state.begins_as(before)
+        if elsewhere and begins_elsewhere:
+            self._publish(self.state.beginning)
+        return begins_elsewhere
 
     def take_unpublished(self) -> AckState | None:
         """What is to be published; None: nothing. It counts as published from here on."""
         unpublished, self._unpublished = self._unpublished, None
         return unpublished
+
+    def _wait(self, until: float, messages: MessageSet) -> None:
+        at = ceil(until * _TENTHS)
+        if at not in self._due:
+            heappush(self._times, at)
+        self._due[at] = self._due.get(at, MessageSet()) | messages
 
     def _done(self) -> MessageSet:
         """What is acknowledged, or left out from the beginning."""
@@ -117,4 +136,7 @@ class Delivery:
     def _learn(self, news: AckState) -> None:
         self.state = self.state | news
         if news.acked or news.redelivered:
-            self._unpublished = news if self._unpublished is None else self._unpublished | news
+            self._publish(news)
+
+    def _publish(self, news: AckState) -> None:
+        self._unpublished = news if self._unpublished is None else self._unpublished | news

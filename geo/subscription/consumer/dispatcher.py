@@ -8,13 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import timezone
 from itertools import islice
 from random import Random
-from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,10 +41,10 @@ from geo.subscription.acks.message_set_frames import (
     only,
     with_redelivery_counts,
 )
-from geo.subscription.consumer.answer import Answer, answer_of
+from geo.subscription.consumer.answer import answer_of
 from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.dead_letters import DeadLetters
-from geo.subscription.consumer.delivery import Delivery
+from geo.subscription.consumer.delivery import Answer, Delivery
 from geo.subscription.consumer.halving import Halving
 from geo.subscription.consumer.settings import Settings
 from geo.text import counted, first_line
@@ -78,22 +77,39 @@ class Consumed:
     dead_lettered: int = 0
     refused: int = 0
 
+    def __add__(self, other: Consumed) -> Consumed:
+        return Consumed(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+
+_IN_SHARE = "pmod(xxhash64(coalesce(key, concat_ws(':', origin, ledger_id, entry_id))), {1}) = {0}"
+"""Whether a message is of a share of the keys. One without a key may be anybody's."""
+
 
 class Dispatcher:
-    """Delivers the batches of one run. Thread-safe: the message query and the run's own thread deliver (one batch at a time), the
-    acknowledgement query merges remote state, the flusher takes unpublished state.
+    """Delivers the batches of one run. The run's thread delivers, others acknowledge by id, merge remote state, and take
+    unpublished state.
 
-    `ends` is asked between batches; true drops the rest of the current backlog.
+    `ends` is asked between batches; true drops the rest of the current backlog. `wake` is called when there is something to
+    publish that is not to wait.
     """
 
-    def __init__(self, settings: Settings, listener: Listener, limit: int | None, ends: Callable[[], bool]) -> None:
-        self._settings, self._listener, self._limit, self._ends = settings, listener, limit, ends
+    def __init__(
+        self,
+        settings: Settings,
+        listener: Listener,
+        limit: int | None,
+        ends: Callable[[], bool],
+        wake: Callable[[], None],
+    ) -> None:
+        self._settings, self._listener, self._limit, self._ends, self._wake = settings, listener, limit, ends, wake
         self._log = settings.tables.log(settings.topic)
         self._delivery = Delivery(AckState(), settings.redelivery_delay_s, settings.max_redeliveries)
         self._dead_letters = None if settings.max_redeliveries is None else DeadLetters(
-            settings.tables, settings.config, settings.topic, settings.name, settings.max_redeliveries, take_over=settings.take_over
+            settings.tables, settings.config, settings.topic, settings.name, settings.max_redeliveries,
+            share=settings.share, take_over=settings.take_over,
         )  # fmt: skip
-        place = settings.tables.checkpoint("consume", settings.topic.path, settings.name, "attempt")
+        note = "-".join(["attempt", *settings.share.split()])
+        place = settings.tables.checkpoint("consume", settings.topic.path, settings.name, note)
         self._attempt = None if settings.max_redeliveries is None else Attempt(settings.tables.files, place)
         self._suspects = MessageSet()
         """What the last run had in hand when it died: it comes by itself, in halves."""
@@ -108,11 +124,7 @@ class Dispatcher:
         """How often it has failed on everything."""
         self._errors: dict[MessageId, str] = {}
         """Why messages that came alone failed last, for their dead letters."""
-        self.has_unpublished = threading.Event()
-        """There are acknowledgements to publish."""
         self._running = False
-        self._turn = threading.RLock()
-        """One batch at a time, whichever thread it comes from."""
         self._lock = threading.RLock()
         """Guards `_delivery`, `done` and `_running`."""
 
@@ -141,7 +153,7 @@ class Dispatcher:
             self._suspects = died_on
         else:
             self._errors.update(dict.fromkeys(died_on, "the process died while the function had it in hand"))
-            self._settle(died_on, MessageSet(), epoch)
+            self._settle(died_on, Answer(), epoch)
 
     def take_delayed(self) -> Exception | None:
         """The error of the user's function that no message is to blame for and that has ended the last delivery; None: none
@@ -155,8 +167,7 @@ class Dispatcher:
             self._attempt.forget()
 
     def end(self) -> None:
-        """Once the batch in hand has ended."""
-        with self._turn, self._lock:
+        with self._lock:
             self._running = False
 
     def close(self, *, clean: bool) -> None:
@@ -165,11 +176,13 @@ class Dispatcher:
 
     # -- what is known ---------------------------------------------------------------------------------------------------
 
-    def received(self, state: AckState) -> bool:
-        """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be
-        wanted."""
+    def received(self, state: AckState, *, elsewhere: bool = False) -> bool:
+        """As `Delivery.received`."""
         with self._lock:
-            return self._delivery.received(state)
+            begins_elsewhere = self._delivery.received(state, elsewhere=elsewhere)
+        if elsewhere and begins_elsewhere:
+            self._wake()
+        return begins_elsewhere
 
     def take_unpublished(self) -> AckState | None:
         """What is to be published; None: nothing. It counts as published from here on."""
@@ -195,51 +208,51 @@ class Dispatcher:
 
     def redeliver(self) -> None:
         """Deliver again what has waited long enough."""
-        with self._turn:
-            with self._lock:
-                ripe = self._delivery.due(time.monotonic())
-            if ripe:
-                # At one version: what a restore takes away meanwhile must not count as delivered unseen.
-                self.deliver(among(self._log.read(self._log.latest_version()), ripe))
+        with self._lock:
+            ripe = self._delivery.due(time.monotonic())
+        if ripe:
+            # At one version: what a restore takes away meanwhile must not count as delivered unseen.
+            self.deliver(among(self._log.read(self._log.latest_version()), ripe))
 
     def deliver(self, rows: DataFrame, *, held: bool = False) -> None:
         """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once. With
         `held` they are on the driver, in that order. Raises what the user's function does."""
-        with self._turn:
-            rows = rows.where(is_message())
-            if self._settings.origins is not None:
-                rows = rows.where(F.col("origin").isin(*sorted(self._settings.origins)))
-            base = self.state.base
-            if base is not None and base.time_us is not None:
-                begin = F.timestamp_micros(F.lit(base.time_us))
-                rows = rows.where((F.col("publish_time") >= begin) & (F.col("publish_date") >= F.to_date(begin)))
-            ids, impossible = ids_of(rows)
-            if impossible:
-                log.warning(
-                    "%s: %s of the log are not delivered, with ids or times that no message has",
-                    self,
-                    counted(impossible, "row"),
-                )
-                self.refused(impossible)
-                rows = rows.where(is_possible())
-            if ids.num_rows > self._settings.batch_rows or self._limit is not None:
-                ids = in_publish_order(ids)
-            whole = message_set(ids)
-            each_once = whole.size == ids.num_rows
-            pick, held = (among, held) if each_once else (only, False)
-            for at in range(0, ids.num_rows, self._settings.batch_rows):
-                if not self._running or self._ends():
-                    return
-                part = ids.slice(at, self._settings.batch_rows)
-                present = whole if part.num_rows == ids.num_rows else message_set(part)
-                with self._lock:
-                    wanted = self._delivery.wanted(present)
-                wanted = self._within_limit(wanted, part)
-                for group in self._groups(wanted):
-                    if group.size == ids.num_rows:
-                        self._hand_out(rows, group, held=held)
-                    else:
-                        self._hand_out(pick(_between(rows, part), group), group, held=held)
+        rows = rows.where(is_message())
+        if self._settings.origins is not None:
+            rows = rows.where(F.col("origin").isin(*sorted(self._settings.origins)))
+        if self._settings.key_range is not None:
+            rows = rows.where(_IN_SHARE.format(*self._settings.key_range))
+        base = self.state.base
+        if base is not None and base.time_us is not None:
+            begin = F.timestamp_micros(F.lit(base.time_us))
+            rows = rows.where((F.col("publish_time") >= begin) & (F.col("publish_date") >= F.to_date(begin)))
+        ids, impossible = ids_of(rows)
+        if impossible:
+            log.warning(
+                "%s: %s of the log are not delivered, with ids or times that no message has",
+                self,
+                counted(impossible, "row"),
+            )
+            self.refused(impossible)
+            rows = rows.where(is_possible())
+        if ids.num_rows > self._settings.batch_rows or self._limit is not None:
+            ids = in_publish_order(ids)
+        whole = message_set(ids)
+        each_once = whole.size == ids.num_rows
+        pick, held = (among, held) if each_once else (only, False)
+        for at in range(0, ids.num_rows, self._settings.batch_rows):
+            if not self._running or self._ends():
+                return
+            part = ids.slice(at, self._settings.batch_rows)
+            present = whole if part.num_rows == ids.num_rows else message_set(part)
+            with self._lock:
+                wanted = self._delivery.wanted(present)
+            wanted = self._within_limit(wanted, part)
+            for group in self._groups(wanted):
+                if group.size == ids.num_rows:
+                    self._hand_out(rows, group, held=held)
+                else:
+                    self._hand_out(pick(_between(rows, part), group), group, held=held)
 
     def _groups(self, wanted: MessageSet) -> list[MessageSet]:
         """What of a batch is handed out together.
@@ -278,7 +291,7 @@ class Dispatcher:
         if live:
             shown = with_redelivery_counts((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
             if held and not counts:
-                answer, live = self._answered(shown.coalesce(1), live, state.epoch)
+                answer, live = self._called(shown.coalesce(1), live, state.epoch)
             else:
                 if live.size <= ONE_PARTITION:
                     # Of scattered messages the files are read in parallel first.
@@ -287,16 +300,16 @@ class Dispatcher:
                 else:
                     messages = shown.orderBy(*PUBLISH_ORDER).persist()
                 try:
-                    answer, live = self._answered(messages, live, state.epoch)
+                    answer, live = self._called(messages, live, state.epoch)
                 finally:
                     messages.unpersist()
         reach(CrashPoint.CONSUME_PROCESSED)
-        self._settle(live, answer.acked, state.epoch, delays=answer.delays, delivered=live.size, redelivered=len(counts))
+        self._settle(live, answer, state.epoch, delivered=live.size, redelivered=len(counts))
         if dead:
             assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
             self._dead_letters.publish(among(rows, dead), state.epoch, {one: self._errors.pop(one, "") for one in dead})
             reach(CrashPoint.CONSUME_DEAD_LETTERED)
-            self._settle(dead, dead, state.epoch, dead_lettered=dead.size)
+            self._settle(dead, Answer(dead), state.epoch, dead_lettered=dead.size)
 
     # -- acknowledging ---------------------------------------------------------------------------------------------------
 
@@ -308,30 +321,30 @@ class Dispatcher:
         existing = self._existing(MessageSet.of(ids))
         with self._lock:
             self._refuse_over()  # it may have ended meanwhile
-            self._settle(MessageSet(), existing, epoch)
+            self._settle(MessageSet(), Answer(existing), epoch)
         return existing.size
 
     def _refuse_over(self) -> None:
         if not self._running:
             raise UsageError(f"{self}: no consumer is running; acknowledge() works only during a run.")
 
-    def _answered(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> tuple[Answer, MessageSet]:
+    def _called(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> tuple[Answer, MessageSet]:
         """Call the user's function. Returns what it says, and of what: where it raised and messages may be given up, what is to be
         settled is settled already."""
-        found = self._tried(messages, live, epoch)
+        found = self._called_once(messages, live, epoch)
         if isinstance(found, Answer):
             return found, live
         self._look_into(messages, live, epoch, found)
         return Answer(), MessageSet()
 
-    def _tried(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> Answer | Exception:
+    def _called_once(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> Answer | Exception:
         """What the user's function says of `messages`, which are `these`; or what it raised, in a run in which messages
         are given up. Any other error is the end of the run, and raised."""
         with (
             nullcontext() if self._attempt is None else self._attempt.of(these, epoch)
         ):  # a fault of the note is not the function's
             try:
-                answer = self._answer(self._listener(messages), messages, these)
+                answer = self._checked(self._listener(messages), messages, these)
             except Exception as error:
                 if self._settings.max_redeliveries is not None and not isinstance(error, GeoError) and not session_is_gone(error):
                     return error
@@ -355,11 +368,11 @@ class Dispatcher:
         left, errors = live, dict.fromkeys(halving.blamed, first_line(error))
         while (part := halving.part) is not None and not self._ends():
             these = MessageSet.of(part)
-            found = self._tried(among(messages, these), these, epoch)
+            found = self._called_once(among(messages, these), these, epoch)
             if isinstance(found, Answer):
                 halving.passed()
                 left = left - these
-                self._settle(these, found.acked, epoch, delays=found.delays, delivered=these.size)
+                self._settle(these, found, epoch, delivered=these.size)
             else:
                 error = found
                 halving.raised()
@@ -372,13 +385,24 @@ class Dispatcher:
             self._delayed = error
             raise error
         self._errors.update({one: errors[one] for one in halving.blamed})
-        self._settle(left, MessageSet(), epoch, MessageSet.of(halving.blamed), delivered=left.size)
+        self._settle(left, Answer(), epoch, MessageSet.of(halving.blamed), delivered=left.size)
 
-    def _answer(self, returned: object, messages: DataFrame, live: MessageSet) -> Answer:
-        """What the function says by what it returned of `messages`, which are `live`. Other messages it may acknowledge, too."""
+    def _checked(self, returned: object, messages: DataFrame, live: MessageSet) -> Answer:
+        """What the function says by what it returned of `messages`, which are `live`. Other messages it may acknowledge, and not
+        delay."""
         answer = answer_of(returned, messages, live, self)
-        other = answer.acked - live
-        return replace(answer, acked=(answer.acked & live) | self._existing(other)) if other else answer
+        if other := answer.acked - live:
+            answer = replace(answer, acked=(answer.acked & live) | self._existing(other))
+        if other := MessageSet.union(answer.delays.values()) - live:
+            log.warning(
+                "%s: the function delays %s that it was not given, which changes nothing: %.200s",
+                self,
+                counted(other.size, "message"),
+                other,
+            )
+            self.refused(other.size)
+            answer = replace(answer, delays={delay_s: messages & live for delay_s, messages in answer.delays.items()})
+        return answer
 
     def _existing(self, ids: MessageSet) -> MessageSet:
         """Those of the messages that are in the log, or are acknowledged already. The others are refused, and those that were
@@ -398,21 +422,21 @@ class Dispatcher:
     def _settle(
         self,
         handed_out: MessageSet,
-        acked: MessageSet,
+        answer: Answer,
         epoch: Epoch,
         blamed: MessageSet | None = None,
-        delays: Mapping[int, MessageSet] = MappingProxyType({}),
         **done: int,
     ) -> None:
         """As `Delivery.settle`. `done`: what to add to the counts of `Consumed`, beside the acknowledged."""
+        acked = answer.acked
         with self._lock:
             news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
-            self._delivery.settle(handed_out, acked, epoch, time.monotonic(), blamed, delays)
+            self._delivery.settle(handed_out, answer, epoch, time.monotonic(), blamed)
             self._count(acknowledged=news, **done)
         if acked:
             for one in [one for one in self._errors if one in acked]:
                 del self._errors[one]
-            self.has_unpublished.set()
+            self._wake()
 
     def _count(self, **more: int) -> None:
         with self._lock:

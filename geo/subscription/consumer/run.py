@@ -1,6 +1,6 @@
-"""One run of a consumer: a streaming query over the local log, one over the acknowledgements, and what is published of them.
+"""One run of a consumer: it owns the subscription, delivers what the log holds, then what the log gets.
 
-What a batch does is in `dispatcher.py`; this file names the queries and tables and runs the steps in order.
+What a batch does is in `dispatcher.py`, what others are told and tell in `ack_exchange.py`; this file runs the steps in order.
 """
 
 from __future__ import annotations
@@ -9,68 +9,55 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, GeoError, UnsafeError, UsageError
-from geo.faults import may_pass, of_spark
-from geo.log.topic_log import PUBLISH_ORDER, is_message, open_log, user_columns
+from geo.faults import FAULTS, may_pass, needs_person, of_spark, session_is_gone
+from geo.log.topic_log import PUBLISH_ORDER, open_log, user_columns
 from geo.log.topics import partitions
-from geo.streams.life import Event, Life
-from geo.streams.query import BatchQuery
-from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.life import Event, Life, backoff_s
+from geo.streams.trigger import interval_s
+from geo.subscription.acks.ack_publisher import consumers_of
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import ACK_COLUMNS, read_known, received
-from geo.subscription.acks.fold import Fold
-from geo.subscription.acks.record import Refusal, key_of
+from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.start_position import base_at
+from geo.subscription.consumer.ack_exchange import Member, join, leave
 from geo.subscription.consumer.dispatcher import Dispatcher, Listener
-from geo.subscription.consumer.flusher import Flusher
 from geo.subscription.consumer.settings import Settings
+from geo.tables.ownership import Ownership, Runner, claim, consumer_runner, refuse_living, release
 from geo.tables.small_batch import hold_on_driver
-from geo.tables.spark_checkpoint import forget
+from geo.tables.tail import Tail, Turn
 from geo.text import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 log = logging.getLogger(__name__)
 
 TRIGGER = "200 ms"
-LOOK_INTERVAL_S = 60.0
-"""How often a run looks whether the log is still the one that it reads: Delta's stream need not notice."""
 
-STANDBY_INTERVAL_S = 2.0
-"""How often a standby asks whether the subscription is free."""
+STANDBY_INTERVAL_S, STANDBY_SHARE = 2.0, 4
+"""How often a standby asks whether the subscription is free; asking takes a fifth of its time at most."""
 
-_IDLE_S = 5.0
-"""Between two looks whether there is a commit that a stream can begin at."""
+LAST_FLUSH_S = 10.0
+"""How long a run that ends tries to publish what it has acknowledged."""
+
+REMOTE_LOOK_S = 1.0
+"""Least time between two looks whether there are messages where a look is a request."""
 
 _POLL_S = 0.05
 _RESTARTS = 5
-"""Of the queries in a row, none of which lived for a minute (geo.streams.life): after that their error is the user's to see."""
-
-
-class _Version(NamedTuple):
-    """Of the log."""
-
-    table_id: str
-    number: int
+"""Looks at the whole log in a row, no two of them a minute apart (geo.streams.life): after that what called for them is the user's
+to see."""
 
 
 class Run:
     """One run of a consumer. `go`:
 
     1. owns the subscription in this cluster, as a standby once nobody else does;
-    2. reads what is known of it, and creates it if that is nothing (then CONSUME_CREATED);
-    3. delivers what the log holds at its newest version V, then streams from V. Per batch it
+    2. reads what is known of it, here and at its peers, and creates it if that is nothing (then CONSUME_CREATED);
+    3. delivers what the log holds at its newest version V, then what comes after V. Per batch it
        a. with `max_redeliveries` notes what the user's function gets (then CONSUME_ATTEMPTED); calls it (then CONSUME_PROCESSED),
-       b. adds what that acknowledged to the set that the flusher publishes within a second (ACKS_BEFORE_FLUSH, ACKS_AFTER_FLUSH),
+       b. adds what that acknowledged to what is published within a second (ACKS_BEFORE_FLUSH, ACKS_AFTER_FLUSH),
        c. publishes dead letters (then CONSUME_DEAD_LETTERED) and acknowledges those.
 
     No position is stored: a start resumes with whatever is not acknowledged, so no checkpoint can be lost, too old, or of another
@@ -89,12 +76,13 @@ class Run:
     ) -> None:
         self._settings, self._tables, self._topic, self._name = settings, settings.tables, settings.topic, settings.name
         self._stopped, self._limit = stopped, limit
-        self._trigger, self._once = parse_trigger(trigger), trigger == AVAILABLE_NOW
+        self._interval_s = interval_s(trigger)
+        """Between two looks whether there are messages; None: only what is there is delivered."""
         self._ends_at = None if for_s is None else time.monotonic() + for_s
-        self.dispatcher = Dispatcher(settings, listener, limit, lambda: self._is_over() or self._reset_seen.is_set())
+        self.dispatcher = Dispatcher(settings, listener, limit, lambda: self._is_over() or self._reset_seen.is_set(), self._wake)
         self._reset_seen = threading.Event()
         """A record has reset the subscription: it begins elsewhere now."""
-        self._flusher = Flusher(settings, self.dispatcher)
+        self._has_begun = False
 
     def __str__(self) -> str:
         return str(self._settings)
@@ -102,87 +90,140 @@ class Run:
     def go(self) -> None:
         """Raises as `Subscription.run`."""
         self._find_log()
-        if not self._own():
+        ownership = self._own()
+        if ownership is None:
             return
-        self._open()
-        tidy = True
+        tidy = told = False
         try:
-            self.dispatcher.begin()
-            self._flusher.flush()  # what the last run died on, before this one can
-            self.dispatcher.has_begun()
-            self._flusher.begin()
-            self._run_on()
-        except BaseException as error:
-            # After a fault of this program nothing is tidied up.
-            tidy = (
-                error is self.dispatcher.failure
-                or isinstance(error, (GeoError, KeyboardInterrupt, SystemExit))
-                or of_spark(error)
-            )
-            raise
-        finally:
-            self.dispatcher.end()
-            self._flusher.end()
+            self._member = Member(self._settings, ownership, self.dispatcher, self._on_reset)
+            self._exchange = join(self._member)
             try:
-                self._flusher.close(tidy=tidy)
+                self._begin()
+                self._run_on()
+                tidy = True
+            except BaseException as error:
+                # After a fault of this program nothing is tidied up.
+                tidy = (
+                    error is self.dispatcher.failure
+                    or isinstance(error, (GeoError, KeyboardInterrupt, SystemExit))
+                    or of_spark(error)
+                )
+                raise
             finally:
+                self.dispatcher.end()
+                told = self._leave(tidy=tidy)
+        finally:
+            try:
                 self.dispatcher.close(clean=tidy)
+            finally:
+                self._give_back(ownership, tidy=tidy, told=told)
         self._raise_failure()
 
-    # -- start -----------------------------------------------------------------------------------------------------------
+    # -- start and end ---------------------------------------------------------------------------------------------------
 
     def _find_log(self) -> None:
         if not self._tables.log(self._topic).exists():
             if parts := partitions(self._tables, self._topic):
-                raise UsageError(f"{self._topic} is partitioned: consume {parts[0]} to {parts[-1].name} one by one.")
+                raise UsageError(f"{self._topic} is partitioned: consume {parts[0]} to {parts[-1].name} with Subscriptions.")
             raise UsageError(
                 f"{self._topic}: has no log in cluster {self._tables.cluster.name}. Publish to it, or let a link bring it; "
                 "`geo topics list` shows what is there."
             )
 
-    def _own(self) -> bool:
-        """Own the subscription in this cluster, as a standby once nobody else does. False: the run was over before."""
-        waits = False
+    def _own(self) -> Ownership | None:
+        """Own the subscription in this cluster, as a standby once nobody else does, and whatever fails meanwhile. None: the run was
+        over before."""
+        runner = consumer_runner(self._tables, self._topic, self._name, self._settings.share)
+        said, failed = "", 0
         while True:
+            begun = time.monotonic()
             try:
-                self._flusher.open()
-            except AlreadyOwnedError as error:
-                if not self._settings.standby:
+                return self._claim(runner)
+            except FAULTS as error:
+                if not self._settings.standby or needs_person(error) or session_is_gone(error):
                     raise
-                if not waits:
-                    log.info("%s: standing by: %s", self, first_line(error))
-                waits = True
-            else:
-                return True
-            left = math.inf if self._ends_at is None else self._ends_at - time.monotonic()
-            if left <= 0 or self._stopped.wait(min(STANDBY_INTERVAL_S, left)):
-                return False
+                failed = 0 if isinstance(error, AlreadyOwnedError) else failed + 1
+                why = first_line(error).partition(" One runner at a time")[0]
+            if why != said:
+                log.log(logging.WARNING if failed else logging.INFO, "%s: standing by: %s", self, why)
+                said = why
+            wait_s = max(STANDBY_INTERVAL_S, STANDBY_SHARE * (time.monotonic() - begun), backoff_s(failed) if failed else 0.0)
+            left_s = math.inf if self._ends_at is None else self._ends_at - time.monotonic()
+            if left_s <= 0 or self._stopped.wait(min(wait_s, left_s)):
+                return None
 
-    def _open(self) -> None:
-        settings = self._settings
+    def _claim(self, runner: Runner) -> Ownership:
+        """Raises AlreadyOwnedError also where others deliver other shares of the keys than these: of two that begin at once each
+        sees the other, or one does."""
+        ownership = claim(self._tables, [[runner]], take_over=self._settings.take_over)[0]
+        same = f" of {self._settings.key_range[1]}" if self._settings.key_range is not None else None
+        others = [row for row in consumers_of(self._tables, self._topic, self._name) if row["runner"] != runner.name]
         try:
-            self._open_log()
-            state = self._read_known(in_spite=settings.ignore_unreadable)
-            if state is None:
-                state = AckState(base=base_at(settings.start, self._log))
-                log.info("%s: there is no record of it yet, it begins at %s", self, settings.start)
-                self._flusher.publish(state)
-            reach(CrashPoint.CONSUME_CREATED)
-            self.dispatcher.received(state)
+            refuse_living(self._tables, [row for row in others if same is None or not row["runner"].endswith(same)])
         except BaseException:
-            self._flusher.close(tidy=False)
+            release([ownership])
             raise
+        return ownership
+
+    def _give_back(self, ownership: Ownership, *, tidy: bool, told: bool) -> None:
+        """Not `told`: whoever comes next cannot know all that was acknowledged, and a failover says so."""
+        if not tidy:
+            ownership.abandon()
+            return
+        ownership.in_flight = not told
+        try:
+            release([ownership])
+        except FAULTS as error:
+            log.warning("%s: could not be given back: %s", self, first_line(error))
+            ownership.abandon()
+
+    def _begin(self) -> None:
+        """Take in what is known of the subscription, create it if that is nothing, and publish what the last run died on before
+        this one can."""
+        settings = self._settings
+        self._open_log()
+        state = self._exchange.known(self._member, in_spite=settings.ignore_unreadable)
+        if state is None:
+            state = AckState(base=base_at(settings.start, self._log))
+            log.info("%s: there is no record of it yet, it begins at %s", self, settings.start)
+            self._member.keep(state)
+        self._exchange.flush()
+        reach(CrashPoint.CONSUME_CREATED)
+        self.dispatcher.received(state)
+        self.dispatcher.begin()
+        self._exchange.flush()
+        self.dispatcher.has_begun()
+        self._has_begun = True
+
+    def _leave(self, *, tidy: bool) -> bool:
+        """Returns whether all that was found out is published."""
+        try:
+            if not tidy or self._member.error is not None:
+                return False
+            deadline, failed = time.monotonic() + LAST_FLUSH_S, 0
+            while True:
+                try:
+                    self._exchange.flush()
+                    return self._member.error is None
+                except Exception as error:
+                    failed += 1
+                    if not may_pass(error) or time.monotonic() + backoff_s(failed) > deadline:
+                        raise
+                    log.warning("%s: the last acknowledgements could not be published, again: %s", self, first_line(error))
+                    time.sleep(backoff_s(failed))
+        finally:
+            leave(self._exchange, self._member)
 
     def _open_log(self) -> None:
-        self._log, columns = open_log(self._tables, self._topic)
-        self._typed = bool(user_columns(columns))
+        self._log, self._columns = open_log(self._tables, self._topic)
 
-    def _read_known(self, *, in_spite: bool) -> AckState | None:
-        """What is known of the subscription by now; None: nothing. The tail goes on from there. Raises UnsafeError as
-        `Known.state_of`."""
-        known = read_known(self._tables, self._topic, self._name)
-        self._acks_version = known.version or 0  # the publisher has made the log; if it is gone by now the tail query says so
-        return known.state_of(self._topic, self._name, in_spite=in_spite)
+    def _wake(self) -> None:
+        self._exchange.wake()
+
+    def _on_reset(self) -> None:
+        if self._has_begun:
+            log.info("%s: was reset (%s)", self, self.dispatcher.state.epoch)
+        self._reset_seen.set()
 
     def _refuse_deleted(self) -> None:
         state = self.dispatcher.state
@@ -194,28 +235,23 @@ class Run:
     # -- running ---------------------------------------------------------------------------------------------------------
 
     def _run_on(self) -> None:
-        life, function, failed_at, again = Life(), Life(), None, False
+        life, function, again = Life(), Life(), False
         while not self._is_over():
-            version = None
             self.dispatcher.take_delayed()
             self._reset_seen.clear()
             try:
                 if again:
                     self._catch_up()
                 again = True
-                with self._tail() as tail:
-                    version = self._version()
-                    self.dispatcher.deliver_until(version.number)
-                    if tail is None or self._is_over():
-                        return
-                    if version == failed_at:
-                        self._await_another(version, tail)
-                    else:
-                        self._stream_from(version, tail)
+                tail = Tail.at_newest(self._log)
+                self.dispatcher.deliver_until(tail.at.version)
+                if self._interval_s is None:
+                    return
+                self._follow(tail, self._interval_s)
             except Exception as error:
                 self._raise_failure()
                 delayed = self.dispatcher.take_delayed()
-                if delayed is not None and self._once:
+                if delayed is not None and self._interval_s is None:
                     self.dispatcher.failure = delayed
                     raise delayed from None
                 if delayed is None and not may_pass(error):
@@ -226,112 +262,58 @@ class Run:
                     wait_s = function.again_at - now
                     log.warning("%s: the function fails on all messages, again in %.0f s: %s", self, wait_s, first_line(delayed))
                 else:
-                    # The log was restored, erased from, made anew: what is not acknowledged is found again.
+                    # The log was restored, rewritten, made anew: what is not acknowledged is found again.
                     life = life.after(Event.FAULT, now=now, reason=first_line(error))
                     wait_s = life.again_at - now
                     if life.tries > _RESTARTS:
                         raise
-                    failed_at = version
-                    log.warning("%s: a query ended, looking at the whole log again: %s", self, first_line(error))
+                    log.warning("%s: looking at the whole log again in %.0f s: %s", self, wait_s, first_line(error))
                 self._stopped.wait(max(0.0, wait_s if self._ends_at is None else min(wait_s, self._ends_at - now)))
 
-    def _stream_from(self, version: _Version, tail: BatchQuery) -> None:
-        """Deliver what comes after `version` until the run is over, the subscription begins elsewhere, or the log is another
-        one."""
-        # A version that exists, though it is delivered already: a number beyond the latest is refused.
-        rows = self._log.read_stream({"startingVersion": str(version.number), "ignoreDeletes": "true"})
-        with self._query(rows, f"geo consume {self}", "messages", self._on_batch, self._trigger) as query:
-            seen = version
-
-            def replaced(now: _Version) -> bool:
-                nonlocal seen
-                before, seen = seen, now
-                if is_other := now.table_id != before.table_id or now.number < before.number:
-                    log.warning("%s: the log was replaced, looking at the whole of it", self)
-                return is_other
-
-            self._redeliver_until(replaced, LOOK_INTERVAL_S, query, tail)
-
-    def _await_another(self, version: _Version, tail: BatchQuery) -> None:
-        """`version` is one that a stream does not begin at, as that of a RESTORE: until another one is the newest there is
-        nothing to stream."""
-        self._redeliver_until(lambda now: now != version, _IDLE_S, tail)
-
-    def _redeliver_until(self, changed: Callable[[_Version], bool], every_s: float, *queries: BatchQuery) -> None:
-        """Until the run is over, the subscription begins elsewhere, the log has `changed`, asked so often, or one of the queries
-        ends: then its error is raised."""
-        looked = time.monotonic()
-        while all(query.is_active for query in queries) and not self._is_over() and not self._reset_seen.is_set():
+    def _follow(self, tail: Tail, interval_s: float) -> None:
+        """Deliver what comes, and again what has waited long enough, until the run is over or the subscription begins elsewhere.
+        Raises as `Tail.next`."""
+        if self._log.log_folder is None:
+            interval_s = max(interval_s, REMOTE_LOOK_S)
+        looked_at = time.monotonic()
+        while not self._is_over() and not self._reset_seen.is_set():
             self.dispatcher.redeliver()
-            time.sleep(_POLL_S)
-            if time.monotonic() - looked > every_s:
-                if changed(self._version()):
-                    return
-                looked = time.monotonic()
-        self._raise_failure()
-        for query in queries:
-            if not query.is_active and (error := query.error) is not None:
-                raise error
+            if time.monotonic() - looked_at >= interval_s:
+                looked_at = time.monotonic()
+                if (turn := tail.next()) is not None:
+                    self._deliver(tail, turn)
+                    tail.take(turn)
+                    continue
+            self._stopped.wait(min(_POLL_S, interval_s))
 
-    def _version(self) -> _Version:
-        return _Version(self._log.table_id(), self._log.latest_version())
+    def _deliver(self, tail: Tail, turn: Turn) -> None:
+        if turn.alters:
+            self._open_log()
+        if not turn.brings:
+            return
+        if user_columns(self._columns):
+            self.dispatcher.deliver(tail.rows(turn))
+            return
+        few = tail.few(turn)
+        if few is not None and few.column_names == self._columns.names:
+            ordered = few.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
+            held: DataFrame | None = self._tables.spark.createDataFrame(ordered, self._columns)
+        else:
+            held = hold_on_driver(rows := tail.rows(turn), PUBLISH_ORDER)
+        self.dispatcher.deliver(rows if held is None else held, held=held is not None)
 
     def _catch_up(self) -> None:
         """Take in the log as it is by now, and all that is known of the subscription."""
         if self._log.exists():  # if not, reading it says so
             self._open_log()
-        if (state := self._read_known(in_spite=True)) is not None:  # a run goes on, as it does when its tail meets such records
+        # A run goes on, as it does when its tail meets records that it cannot read.
+        state = read_known(self._tables, self._topic, self._name).state_of(self._topic, self._name, in_spite=True)
+        if state is not None:
             self.dispatcher.received(state)
-
-    @contextmanager
-    def _query(
-        self, rows: DataFrame, name: str, part: str, each: Callable[[DataFrame, int], None], trigger: Mapping[str, Any]
-    ) -> Iterator[BatchQuery]:
-        """A query from now on, with a checkpoint that nobody reads again."""
-        place = self._tables.checkpoint("consume", self._topic.path, self._name, f"{part}-{time.time_ns():x}")
-        query = BatchQuery(rows, name, each, checkpoint=place, trigger=trigger)
-        try:
-            yield query
-        finally:
-            query.stop()
-            forget(place)
-
-    @contextmanager
-    def _tail(self) -> Iterator[BatchQuery | None]:
-        """Beside all else, take in the records of the subscription as they come, from this cluster and others."""
-        if self._once:
-            yield None
-            return
-        records = self._tables.log(self._topic.acks).read_stream(
-            {"startingVersion": str(self._acks_version), "ignoreDeletes": "true"}
-        )
-        ours = (F.col("key") == key_of(self._topic, self._name)) & is_message()
-        rows = records.where(ours).selectExpr(*ACK_COLUMNS)
-        with self._query(rows, f"geo acknowledgements {self}", "acks", self._on_records, parse_trigger(TRIGGER)) as query:
-            yield query
-
-    def _on_records(self, rows: DataFrame, batch_id: int) -> None:
-        records = [received(row) for row in rows.toArrow().to_pylist()]
-        key = key_of(self._topic, self._name)
-        fold = Fold({key: self.dispatcher.state})
-        fold.add(records)
-        if fold.refused:
-            reasons = ", ".join(f"{count} {why.value}" for why, count in fold.refused.items())
-            # After a reset what was acknowledged before it keeps coming for a while.
-            usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
-            log.log(logging.INFO if usual else logging.WARNING, "%s: records refused: %s", self, reasons)
-            self.dispatcher.refused(fold.refused.total())
-        if self.dispatcher.received(fold.states[key]):
-            log.info("%s: was reset (%s)", self, self.dispatcher.state.epoch)
-            self._reset_seen.set()
-
-    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        held = None if self._typed else hold_on_driver(rows, PUBLISH_ORDER)
-        self.dispatcher.deliver(rows if held is None else held, held=held is not None)
 
     def _raise_failure(self) -> None:
         """What ends the run, in whichever thread it was met."""
-        for failure in (self.dispatcher.failure, self._flusher.error):
+        for failure in (self.dispatcher.failure, self._member.error):
             if failure is not None:
                 raise failure
 

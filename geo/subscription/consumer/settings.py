@@ -16,6 +16,10 @@ MOST_REDELIVERIES = MAX_REDELIVERIES - 1
 """Largest `max_redeliveries`; the count itself goes one higher."""
 
 
+MOST_SHARES = 1_000
+"""Of one subscription in one cluster."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Which subscription a consumer reads and how it redelivers: see `geo.subscription.consumer.subscription.Subscription`."""
@@ -32,6 +36,7 @@ class Settings:
     take_over: bool
     standby: bool
     ignore_unreadable: bool
+    key_range: tuple[int, int] | None
 
     def __post_init__(self) -> None:
         if self.topic.is_system:
@@ -48,10 +53,19 @@ class Settings:
                 raise UsageError(f"{self}: {option} is {value}; expected {least} or more.")
         if self.standby and self.take_over:
             raise UsageError(f"{self}: a standby waits for the consumer that runs here, take_over replaces it; choose one.")
+        if self.key_range is not None and not 0 <= self.key_range[0] < self.key_range[1] <= MOST_SHARES:
+            raise UsageError(
+                f"{self}: key_range is {self.key_range}; expected (i, n) with i from 0 to n - 1, and n at most {MOST_SHARES}."
+            )
         if self.max_redeliveries is not None:
             if self.max_redeliveries > MOST_REDELIVERIES:
                 raise UsageError(f"{self}: max_redeliveries is {self.max_redeliveries}; expected at most {MOST_REDELIVERIES}.")
             dead_letter_topic(self.topic, self.name)  # its name may be too long
 
+    @property
+    def share(self) -> str:
+        """Which of the keys are its own, in the names of what is only its own; "" for all of them."""
+        return "" if self.key_range is None else "keys {} of {}".format(*self.key_range)
+
     def __str__(self) -> str:
-        return f"subscription {self.name} of {self.topic} in {self.tables.cluster.name}"
+        return f"subscription {self.name} of {self.topic} in {self.tables.cluster.name}{self.share and f', {self.share}'}"

@@ -45,6 +45,8 @@ class Subscription:
     `origins`: only messages that were first written in these clusters are delivered; the others stay for the consumers that are
     for them, as where each region works on its own. A consumer that is to be ready when another one of this cluster ends is a
     `standby`: it waits until that one has stopped, was killed, or is silent for the cluster's `owner_timeout`, and goes on.
+    With `key_range=(i, n)` it is one of n consumers in this cluster, each of which gets the keys of its share (Pulsar's
+    Key_Shared): every message of a key goes to the same one, in order. All of them must name the same n.
     Raises UsageError for an option that means nothing and a topic of delta-geo's own, InvalidNameError.
     """
 
@@ -64,6 +66,7 @@ class Subscription:
         take_over: bool = False,
         standby: bool = False,
         ignore_unreadable: bool = False,
+        key_range: tuple[int, int] | None = None,
     ) -> None:
         require_delta(spark)
         self._settings = Settings(
@@ -79,6 +82,7 @@ class Subscription:
             take_over=take_over,
             standby=standby,
             ignore_unreadable=ignore_unreadable,
+            key_range=key_range,
         )
         self._run: Run | None = None
         """The one under way, or the last one."""

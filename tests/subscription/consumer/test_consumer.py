@@ -23,13 +23,13 @@ from geo.log.admission import MAX_HEADER_BYTES
 from geo.log.publish import publish
 from geo.log.topics import create_partitions, registered_topics
 from geo.names import Topic
-from geo.subscription.acks.ack_publisher import AckPublisher, consumer_name, running_consumer
+from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.changes import reset
-from geo.subscription.consumer import run as run_module
 from geo.subscription.consumer.dead_letters import dead_letter_topic
 from geo.subscription.consumer.dispatcher import Consumed
+from geo.tables import tail
 from geo.tables.ownership import producer_runner
 from tests.running import running
 from tests.subscription.consuming import (
@@ -303,8 +303,8 @@ def test_after_a_record_that_may_or_may_not_be_there_nothing_more_is_published_a
     def fails_later(messages: DataFrame) -> DataFrame:
         if len(given.batches) == 2:
             deadline = time.monotonic() + LIMIT_S
-            while any(thread.name == f"geo-acks-{NAME}" for thread in threading.enumerate()):
-                assert time.monotonic() < deadline, "the flusher goes on"
+            while any(thread.name == f"geo-acks-{TOPIC.namespace}-flush" for thread in threading.enumerate()):
+                assert time.monotonic() < deadline, "the flush goes on"
                 time.sleep(0.01)
             raise ValueError("mine")
         return messages
@@ -315,9 +315,9 @@ def test_after_a_record_that_may_or_may_not_be_there_nothing_more_is_published_a
     with pytest.raises(ValueError, match="mine"):
         consume(backlog, "eu", given, batch_rows=7)
     crash.arm(None)
-    assert running_consumer(backlog.tables("eu"), TOPIC, NAME) is not None, "it did not end well"
+    assert consumer_in(backlog.tables("eu"), TOPIC, NAME) is ConsumerState.KILLED, "it could not tell all"
     assert consume(backlog, "eu").ids == EU[7:]
-    records = backlog.log("eu", TOPIC.acks).read().where(F.col("producer") == consumer_name(TOPIC, NAME))
+    records = backlog.log("eu", TOPIC.acks).read().where(F.col("producer") == "acks-1")
     entries = [row["entry_id"] for row in records.orderBy("entry_id").collect()]
     assert entries == list(range(len(entries))), "no entry was given twice"
 
@@ -439,7 +439,7 @@ def test_what_a_batch_acknowledged_stays_so_when_its_dead_letters_cannot_be_publ
     with pytest.raises(SchemaError, match="is not a topic-log of delta-geo"):
         consume(backlog, "eu", name="worn", max_redeliveries=0)
     assert known(backlog, "eu", "worn").acked == MessageSet.of(EU) - MessageSet.of(EU[7:8])
-    assert running_consumer(backlog.tables("eu"), TOPIC, "worn") is None, "it ended well"
+    assert consumer_in(backlog.tables("eu"), TOPIC, "worn") is ConsumerState.STOPPED, "it ended well"
 
 
 # -- a log that changes under a running consumer -------------------------------------------------------------------------------
@@ -482,7 +482,7 @@ def test_acknowledgements_that_could_not_be_published_are_published_again(
 ) -> None:
     """The fence cannot be found, as where its storage is away for a moment: the append is refused, and the run goes on."""
     tables = backlog.tables("eu")
-    runner = producer_runner(tables, TOPIC.acks, consumer_name(TOPIC, NAME))
+    runner = producer_runner(tables, TOPIC.acks, "acks-1")
     with consuming(backlog, "eu") as consumer:
         consumer.until_given(*EU)
         consumer.until(lambda: not MessageSet.of(EU) - known(backlog, "eu").acked)
@@ -510,13 +510,16 @@ def test_the_function_says_when_a_message_comes_again_and_a_null_is_done(backlog
     assert MessageSet.of(EU) - known(backlog, "eu").acked == MessageSet.of([EU[4]])
 
 
-@pytest.mark.parametrize(
-    ("delay", "said"), [("5", "redeliver_after as int"), ("INTERVAL '-1' SECOND", "a negative redeliver_after")]
-)
-def test_a_delay_that_is_none_is_refused_and_nothing_is_acknowledged(backlog: World, delay: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        consume(backlog, "eu", lambda messages: messages.withColumn("redeliver_after", F.expr(delay)))
+def test_a_delay_that_is_none_is_refused_and_nothing_is_acknowledged(backlog: World) -> None:
+    with pytest.raises(UsageError, match="Redeliver_After as int"):
+        consume(backlog, "eu", lambda messages: messages.withColumn("Redeliver_After", F.lit(5)))
     assert not known(backlog, "eu").acked
+
+
+def test_a_delay_of_a_message_that_was_not_given_changes_nothing_and_is_counted(backlog: World) -> None:
+    other = "SELECT 'us' AS origin, 1L AS ledger_id, 5L AS entry_id, INTERVAL '1' HOUR AS redeliver_after"
+    given = consume(backlog, "eu", lambda messages: messages.sparkSession.sql(other))
+    assert given.consumed == Consumed(delivered=20, refused=1)
 
 
 def test_a_standby_waits_for_the_consumer_that_runs_and_goes_on_with_what_that_has_left(
@@ -543,10 +546,7 @@ def test_a_standby_ends_when_it_is_stopped_or_its_time_is_over_and_has_done_noth
     assert second.subscription.done == late == Consumed()
 
 
-def test_a_consumer_waits_behind_a_commit_at_which_a_stream_cannot_begin(backlog: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the newest one, it would be met again at each restart, until its error is the user's."""
-    monkeypatch.setattr(run_module, "_RESTARTS", 1)
-    monkeypatch.setattr(run_module, "_IDLE_S", 0.2)
+def test_a_consumer_goes_on_after_a_commit_that_changed_rows_when_it_began(backlog: World) -> None:
     backlog.log("eu").delta().update("entry_id = 3", {"key": "'corrected'"})
     with consuming(backlog, "eu", NONE, redelivery_delay_s=0.2) as consumer:
         consumer.until(lambda: len(consumer.given.counts.get(EU[0], [])) > 20)
@@ -558,8 +558,8 @@ def test_a_consumer_waits_behind_a_commit_at_which_a_stream_cannot_begin(backlog
 def test_a_consumer_notices_that_its_log_was_replaced_by_an_older_copy(
     backlog: World, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delta's stream need not: it waits for the version that it has read up to."""
-    monkeypatch.setattr(run_module, "LOOK_INTERVAL_S", 0.2)
+    """The copy has no commit after the one that was read last."""
+    monkeypatch.setattr(tail, "LOOK_INTERVAL_S", 0.2)
     log, aside = Path(backlog.log("eu").name), tmp_path_factory.mktemp("aside")
     shutil.copytree(log, aside / "copy")
     for first in range(20, 30, 2):
@@ -689,7 +689,7 @@ def test_a_topic_that_is_not_there_or_is_partitioned_or_ours_is_refused_and_noth
         consume(world, "eu")
     assert registered() == []
     create_partitions(world.tables("eu"), TOPIC, 2)
-    with pytest.raises(UsageError, match=r"clicks is partitioned: consume .*clicks-partition-0 to clicks-partition-1 one by one"):
+    with pytest.raises(UsageError, match=r"clicks is partitioned: consume .*clicks-partition-0 to clicks-partition-1 with Subscriptions"):
         consume(world, "eu")
     with pytest.raises(UsageError, match="names that start with __ are for what delta-geo itself writes"):
         publish(world.rows(0, 1), TOPIC.acks, config=world.config, cluster="eu", order_by="number")

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from geo.ids import LedgerId, MessageId
 from geo.subscription.acks.ack_state import AckState, Base, merged
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.consumer.delivery import Delivery
+from geo.subscription.consumer.delivery import Answer, Delivery
 from tests.subscription.acks.test_ack_state import ids
 
 DELAY_S = 10
@@ -19,6 +19,7 @@ ALL = MessageSet(
     {LedgerId("eu", 1): ((0, 12),), LedgerId("eu", 2): ((0, 12),), LedgerId("us", 1): ((0, 12),), LedgerId("us", 2): ((0, 12),)}
 )
 some = st.sets(ids)
+delays = st.dictionaries(st.integers(0, 30), some, max_size=3)
 
 
 class Consumer(RuleBasedStateMachine):
@@ -41,36 +42,45 @@ class Consumer(RuleBasedStateMachine):
         self.real.hand_out(found)
         self.outdated -= set(found)
         done = (done & set(found)) | set(dead)
-        told = {delay_s: MessageSet.of(later) for delay_s, later in delays.items()}
-        self.real.settle(found, MessageSet.of(done), self.real.state.epoch, self.now, delays=told)
+        left = set(found) - done
+        told = dict[int, set[MessageId]]()
+        for delay_s, later in delays.items():
+            told[delay_s] = later & left
+            left = left - later
+        self.real.settle(
+            found,
+            Answer(MessageSet.of(done), {delay_s: MessageSet.of(one) for delay_s, one in told.items()}),
+            self.real.state.epoch,
+            self.now,
+        )
         self.acked |= done
         for one in set(found) - done:
             self.vain[one] = self.vain.get(one, 0) + 1
-            self.back_at[one] = self.now + next((delay_s for delay_s, later in delays.items() if one in later), DELAY_S)
+            self.back_at[one] = self.now + next((delay_s for delay_s, later in told.items() if one in later), DELAY_S)
         for one in done:
             self.back_at.pop(one, None)
 
-    @rule(present=some, done=some, later=some, delay_s=st.integers(0, 30))
-    def batch(self, present: set[MessageId], done: set[MessageId], later: set[MessageId], delay_s: int) -> None:
+    @rule(present=some, done=some, delays=delays)
+    def batch(self, present: set[MessageId], done: set[MessageId], delays: Mapping[int, set[MessageId]]) -> None:
         wanted = self.real.wanted(MessageSet.of(present))
         assert set(wanted) == present - self.acked - self.back_at.keys() - self.floors
-        self._hand_out(wanted, done, {delay_s: later})
+        self._hand_out(wanted, done, delays)
 
-    @rule(seconds=st.integers(1, 15), done=some)
-    def time_passes(self, seconds: int, done: set[MessageId]) -> None:
+    @rule(seconds=st.integers(1, 15), done=some, delays=delays)
+    def time_passes(self, seconds: int, done: set[MessageId], delays: Mapping[int, set[MessageId]]) -> None:
         self.now += seconds
         ripe = {one for one, time in self.back_at.items() if time <= self.now}
         found = self.real.due(self.now)
         assert set(found) == ripe
         for one in ripe:
             del self.back_at[one]
-        self._hand_out(found, done, {})
+        self._hand_out(found, done, delays)
 
-    @rule(elsewhere=some)
-    def acknowledged_elsewhere(self, elsewhere: set[MessageId]) -> None:
+    @rule(elsewhere=some, is_here=st.booleans())
+    def acknowledged_elsewhere(self, elsewhere: set[MessageId], is_here: bool) -> None:
         record = AckState(self.real.state.epoch, acked=MessageSet.of(elsewhere))
         self.published.append(record)
-        assert not self.real.received(record)
+        assert not self.real.received(record, elsewhere=not is_here)
         self.acked |= elsewhere
         for one in elsewhere:
             self.back_at.pop(one, None)
@@ -78,13 +88,14 @@ class Consumer(RuleBasedStateMachine):
     @rule(seconds=st.integers(0, 15))
     def acknowledged_later(self, seconds: int) -> None:
         waiting = set(self.back_at)
-        self.real.settle(MessageSet(), MessageSet.of(waiting), self.real.state.epoch, self.now)
+        self.real.settle(MessageSet(), Answer(MessageSet.of(waiting)), self.real.state.epoch, self.now)
         self.acked |= waiting
         self.back_at.clear()
 
-    @rule(floor=st.integers(0, 12), late=some, seconds=st.integers(0, 15))
-    def reset_elsewhere(self, floor: int, late: set[MessageId], seconds: int) -> None:
-        """While a batch is out, and others wait to be handed out again."""
+    @rule(floor=st.integers(0, 12), late=some, seconds=st.integers(0, 15), is_here=st.booleans())
+    def reset_elsewhere(self, floor: int, late: set[MessageId], seconds: int, is_here: bool) -> None:
+        """While a batch is out, and others wait to be handed out again. A record that is not here yet is not published by
+        anybody else, so where the subscription begins is told by this consumer."""
         self.now += seconds
         ripe = set(self.real.due(self.now))
         for one in ripe:
@@ -93,13 +104,14 @@ class Consumer(RuleBasedStateMachine):
         self.real.hand_out(MessageSet.of(late))
         old = self.real.state.epoch
         begun = self.real.state.reset("us", Base({LedgerId("eu", 1): floor}))
-        self.published.append(begun)
-        assert self.real.received(begun)
+        if is_here:
+            self.published.append(begun)
+        assert self.real.received(begun, elsewhere=not is_here)
         self.outdated |= late | ripe | self.back_at.keys()
         for known in (self.acked, self.vain, self.back_at):
             known.clear()
         self.floors = {MessageId("eu", 1, entry) for entry in range(floor)}
-        self.real.settle(MessageSet.of(late), MessageSet.of(late), old, self.now)  # a batch that was out meanwhile
+        self.real.settle(MessageSet.of(late), Answer(MessageSet.of(late)), old, self.now)  # a batch that was out meanwhile
 
     @rule()
     def flush(self) -> None:
@@ -139,7 +151,7 @@ def test_a_message_is_given_up_once_it_was_delivered_in_vain_more_often_than_it_
     for delivery in range(4):
         given_up.append(bool(consumer.given_up(found)))
         consumer.hand_out(found)
-        consumer.settle(found, MessageSet(), consumer.state.epoch, now=delivery * DELAY_S)
+        consumer.settle(found, Answer(), consumer.state.epoch, now=delivery * DELAY_S)
         found = consumer.due(now=(delivery + 1) * DELAY_S)
         assert found == ONE
     assert given_up == [False, False, False, True]
@@ -150,7 +162,7 @@ def test_what_was_handed_out_before_a_reset_is_not_acknowledged_after_it() -> No
     before = consumer.state.epoch
     consumer.hand_out(consumer.wanted(ONE))
     consumer.received(consumer.state.reset("eu", Base()))
-    consumer.settle(ONE, ONE, before, now=0)
+    consumer.settle(ONE, Answer(ONE), before, now=0)
     assert not consumer.state.acked
     assert consumer.take_unpublished() is None
     assert consumer.wanted(ONE) == ONE

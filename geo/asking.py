@@ -13,9 +13,9 @@ from geo.errors import RetryableError
 T = TypeVar("T")
 
 
-def answers(asked: Mapping[str, Callable[[], T]], limit_s: float) -> dict[str, Future[T]]:
-    """Ask all of them at once; every Future returned is done. One that has not answered within the limit, in seconds, has a
-    RetryableError; its thread is left to itself."""
+def ask_all(asked: Mapping[str, Callable[[], T]], limit_s: float) -> dict[str, Future[T]]:
+    """Ask all of them at once; every Future returned is done, and has what its question returned or raised. One that has not
+    answered within the limit, in seconds, has a RetryableError; its thread is left to itself."""
     found: dict[str, Future[T]] = {}
     threads = []
     for name, ask in asked.items():
@@ -28,7 +28,7 @@ def answers(asked: Mapping[str, Callable[[], T]], limit_s: float) -> dict[str, F
         thread.join(max(0.0, deadline - time.monotonic()))
         if not found[name].done():
             late: Future[T] = Future()  # another one: the first may still be filled
-            late.set_exception(RetryableError(f"{name} has not answered for {limit_s:.0f} s"))
+            late.set_exception(RetryableError(f"{name} has not answered for {limit_s:g} s"))
             found[name] = late
     return found
 

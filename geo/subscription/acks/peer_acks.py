@@ -1,0 +1,110 @@
+"""What the peers of a cluster know of subscriptions before their links have brought it (design section 6).
+
+A peer's `__acks` log is read through the inbound link's own rule, above its cursor, and only while that link carries
+acknowledgements and is neither PAUSED nor FAILED. The link brings the records for keeps; a look here folds nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from geo.asking import ask_all
+from geo.config.model import Config, Link
+from geo.log.topics import replication_clusters
+from geo.names import Topic
+from geo.now import now_us
+from geo.replication.link_state import LinkState
+from geo.replication.link_table import read_links
+from geo.replication.rule import Rule
+from geo.replication.rule_rows import crossing
+from geo.streams.life import State
+from geo.subscription.acks.ack_tail import AckTail, read_records
+from geo.subscription.acks.fold import Received
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.history import parted
+from geo.tables.tail import Tail
+from geo.text import first_line
+from schemas import TOPIC_LOG
+
+log = logging.getLogger(__name__)
+
+PEERS_S = 10.0
+"""How long a start waits for its peers, all at once. What one of them knows that is away comes with its link."""
+
+
+class PeerAcks:
+    """The `__acks` log of a namespace in the source of one inbound link."""
+
+    def __init__(self, tables: ClusterTables, config: Config, link: Link, acks: Topic) -> None:
+        self._tables, self.link, self._acks = tables, link, acks
+        self._rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(acks).message_ttl_s)
+        self._there = connect(tables.spark, config.cluster(link.source))
+
+    def __str__(self) -> str:
+        return f"{self._acks} in {self.link.source}"
+
+    def known(self, keys: Collection[str]) -> list[Received]:
+        """Its records of subscriptions with these keys that the link may not have brought yet; none if it may not be read now, or
+        has no such log. Raises RetryableError where the log is not what the link has read."""
+        tail, found = self.begin(keys)
+        while tail is not None and (more := tail.next(lambda: keys)) is not None:
+            found += more
+        return found
+
+    def begin(self, keys: Collection[str]) -> tuple[AckTail | None, list[Received]]:
+        """What comes after where its link stands, or, where the link does not say where that is, after the newest commit, and the
+        records up to there. None if it may not be read now, or has no such log."""
+        state = self._state()
+        if _is_held_up(state):
+            return None, []
+        log_table = self._there.log(self._acks)
+        seen = log_table.look()
+        if seen is None or log_table.find(TOPIC_LOG) is None:
+            return None, []
+        crosses = partial(self._crossing, None if state is None else state.floors)
+        cursor = None if state is None else state.cursor
+        if cursor is not None and parted(cursor, seen.table_id, seen.version, log_table.commit_at(cursor.version)) is None:
+            return AckTail(Tail(log_table, cursor), crosses), []
+        tail = Tail.at_newest(log_table)
+        return AckTail(tail, crosses), read_records(log_table, tail.at.version, keys, crosses)
+
+    def may_be_read(self) -> bool:
+        return not _is_held_up(self._state())
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a look at its log is no request."""
+        return self._there.log(self._acks).log_folder is not None
+
+    def _state(self) -> LinkState | None:
+        return read_links(self._tables).get((self.link.source, str(self._acks)))
+
+    def _crossing(self, floors: Mapping[str, int] | None, rows: pa.Table) -> pa.Table:
+        return crossing(self._rule, floors, rows, now_us())[0]
+
+
+def _is_held_up(state: LinkState | None) -> bool:
+    return state is not None and state.state in (State.PAUSED, State.FAILED)
+
+
+def peers_of(tables: ClusterTables, config: Config, acks: Topic) -> list[PeerAcks]:
+    """The sources of the links that bring acknowledgements of a namespace into a cluster."""
+    local = {tables.cluster.name: replication_clusters(tables, acks)}
+    links = config.links_of(acks, local)
+    return [PeerAcks(tables, config, link, acks) for link in links if link.target == tables.cluster.name]
+
+
+def known_by_peers(peers: Sequence[PeerAcks], key: str) -> list[Received]:
+    """What those of them tell of a subscription that answer in time; of the others it is logged."""
+    found: list[Received] = []
+    asked = {peer.link.source: partial(peer.known, [key]) for peer in peers}
+    for name, answer in ask_all(asked, PEERS_S).items():
+        try:
+            found += answer.result()
+        except Exception as error:  # whatever it is: nothing that a peer has holds up a start here
+            log.warning("%s: what %s knows of it comes with the link: %s", key, name, first_line(error))
+    return found

@@ -1,0 +1,357 @@
+"""What the consumers of one namespace in this process tell of subscriptions, and hear: one publisher, one flush, and one tail of
+each `__acks` log, however many they are (design section 6)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+
+from geo.errors import AlreadyOwnedError, FencedError
+from geo.faults import may_pass
+from geo.log.topic_log import open_log
+from geo.names import Topic
+from geo.streams.life import backoff_s
+from geo.subscription.acks.ack_publisher import AckPublisher
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.ack_tail import AckTail
+from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.fold import Fold, Received
+from geo.subscription.acks.peer_acks import PeerAcks, known_by_peers, peers_of
+from geo.subscription.acks.record import Refusal, key_of
+from geo.subscription.consumer.dispatcher import Dispatcher
+from geo.subscription.consumer.settings import Settings
+from geo.tables.ownership import Ownership
+from geo.tables.tail import Tail
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
+
+FLUSH_INTERVAL_S = 1.0
+"""Least time between two records of one consumer. What was acknowledged after the last one is repeated if the process is
+killed."""
+
+FLUSH_SHARE = 4
+"""Flushes take at most a quarter of the time."""
+
+COUNTS_INTERVAL_S = 5.0
+"""Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
+
+LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 0.1, 1.0
+"""Between two looks whether there are records, on a local disk and where a look is a request."""
+
+OWNER_INTERVAL_S = 10.0
+"""How often a consumer that has nothing to tell looks whether another one has taken its subscription over."""
+
+PEER_INTERVAL_S = 5.0
+"""How often it is asked whether a peer may be read."""
+
+_RETRIES = 5
+"""After so many in a row, 1 s doubling, half a minute in all, the next failure to publish or to read ends the consumers."""
+
+
+class Member:
+    """One consumer's part: what it has found out and not told, what it hears. It owns its subscription as long as `ownership`
+    does. `on_reset` is called when a record has begun the subscription elsewhere."""
+
+    def __init__(self, settings: Settings, ownership: Ownership, dispatcher: Dispatcher, on_reset: Callable[[], None]) -> None:
+        self.settings, self.ownership, self.dispatcher, self._on_reset = settings, ownership, dispatcher, on_reset
+        self.key = key_of(settings.topic, settings.name)
+        self.kept: AckState | None = None
+        """What is not known to be published: told again it changes nothing."""
+        self.error: BaseException | None = None
+        """What it cannot go on after."""
+        self._looked_at = time.monotonic()
+
+    def keep(self, state: AckState) -> None:
+        """To be published with the next flush."""
+        self.kept = state if self.kept is None else self.kept | state
+
+    def collect(self) -> None:
+        """Keep what the consumer has found out; nothing once another one has taken the subscription over."""
+        if (unpublished := self.dispatcher.take_unpublished()) is not None:
+            self.keep(unpublished)
+        now = time.monotonic()
+        if self.kept is not None or now - self._looked_at >= OWNER_INTERVAL_S:
+            self._looked_at = now
+            try:
+                self.ownership.refuse_if_replaced()
+            except FencedError as error:
+                self.error, self.kept = self.error or error, None
+
+    def hear(self, records: list[Received], *, elsewhere: bool) -> None:
+        """Take in records of the subscription; `elsewhere`: they are not in this cluster yet."""
+        fold = Fold({self.key: self.dispatcher.state})
+        fold.add(records)
+        if fold.refused:
+            reasons = ", ".join(f"{number} {why.value}" for why, number in fold.refused.items())
+            # After a reset what was acknowledged before it keeps coming for a while.
+            usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
+            log.log(logging.INFO if usual else logging.WARNING, "%s: records refused: %s", self.settings, reasons)
+            if not elsewhere:  # it counts once the link has brought it
+                self.dispatcher.refused(fold.refused.total())
+        self.take_in(fold.states[self.key], elsewhere=elsewhere)
+
+    def take_in(self, state: AckState, *, elsewhere: bool = False) -> None:
+        if self.dispatcher.received(state, elsewhere=elsewhere):
+            self._on_reset()
+
+
+class AckExchange:
+    """From the first member that joins to the last that leaves. A record that could not be published is kept, and told again by a
+    new publisher, which has found out what landed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._tables, self._config, self._topic = settings.tables, settings.config, settings.topic
+        self._members: list[Member] = []
+        self._lock = threading.Lock()
+        """Guards `_members`."""
+        self._flushing = threading.RLock()
+        """One flush at a time, whichever thread it comes from; guards the publisher."""
+        self._peers = peers_of(self._tables, self._config, self._topic.acks)
+        self._publisher: AckPublisher | None = None
+        """None after an error: what it was to publish may or may not be in the log."""
+        self._news, self._stop = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
+        """But those that read peers, which may never answer."""
+        self.error: BaseException | None = None
+        """What ended its flush: nobody can join any more."""
+
+    def __str__(self) -> str:
+        return f"{self._topic.acks} in {self._tables.cluster.name}"
+
+    # -- members ---------------------------------------------------------------------------------------------------------
+
+    def add(self, member: Member) -> None:
+        with self._lock:
+            self._members.append(member)
+
+    def remove(self, member: Member) -> bool:
+        """Returns whether nobody is left."""
+        with self._lock:
+            self._members.remove(member)
+            return not self._members
+
+    def begin(self) -> None:
+        """Open what its members need, once; the first of them does it. Raises what opening a publisher does."""
+        with self._flushing:
+            if self.error is not None:
+                raise self.error
+            if self._threads:
+                return
+            self._publisher = self._publisher or self._open()
+            own = AckTail(Tail.at_newest(open_log(self._tables, self._topic.acks)[0]))
+            self._threads = [self._thread("flush", self._flush_on), self._thread("tail", self._follow_own, own)]
+            peers = [self._thread(peer.link.source, self._follow_peer, peer) for peer in self._peers]
+            for thread in (*self._threads, *peers):
+                thread.start()
+
+    def _thread(self, name: str, loop: Callable[..., None], *given: object) -> threading.Thread:
+        return threading.Thread(target=loop, args=given, name=f"geo-acks-{self._topic.namespace}-{name}", daemon=True)
+
+    def end(self) -> None:
+        """Nobody is left."""
+        self._stop.set()
+        self._news.set()
+        for thread in self._threads:
+            thread.join()
+        with self._flushing:
+            publisher, self._publisher = self._publisher, None
+            if publisher is not None:
+                publisher.close(clean=self.error is None)
+
+    def known(self, member: Member, *, in_spite: bool) -> AckState | None:
+        """What this cluster and its peers know of the member's subscription by now; None: nothing. What only peers know of where
+        it begins is to be told here before anything that was acknowledged since. Raises UnsafeError as `Known.state_of`."""
+        topic, name = member.settings.topic, member.settings.name
+        known = read_known(self._tables, topic, name)
+        here = known.states.get(member.key)
+        known.fold.add(known_by_peers(self._peers, member.key))
+        state = known.state_of(topic, name, in_spite=in_spite)
+        if state is not None and (here is None or not state.begins_as(here)):
+            member.keep(state.beginning)
+        return state
+
+    # -- telling ---------------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """A member has something to tell."""
+        self._news.set()
+
+    def flush(self) -> None:
+        """Publish what members have found out, and what was kept, in one commit. A member whose subscription was taken over has
+        its error, and publishes nothing more."""
+        with self._flushing:
+            members = self._now()
+            for member in members:
+                member.collect()
+            telling = [(member, member.kept) for member in members if member.kept is not None]
+            if not telling:
+                return
+            states = [(one.settings.topic, one.settings.name, state) for one, state in telling]
+            try:
+                self._publish(states)
+            except FencedError:  # this process was silent, so another one is this producer now; nothing was written
+                self._publish(states)
+            for member, _ in telling:
+                member.kept = None
+
+    def _publish(self, states: list[tuple[Topic, str, AckState]]) -> None:
+        publisher = self._publisher or self._open()
+        self._publisher = None
+        try:
+            publisher.publish(states)
+        except BaseException:
+            publisher.close(clean=False)
+            raise
+        self._publisher = publisher
+
+    def _open(self) -> AckPublisher:
+        """As the first producer that nobody is."""
+        for number in count(1):
+            with suppress(AlreadyOwnedError):
+                return AckPublisher(self._tables, self._config, self._topic, f"acks-{number}")
+        raise AssertionError("numbers end nowhere")
+
+    def _flush_on(self) -> None:
+        """Publish at once when the last time is long ago. Counts of redeliveries go along, or each COUNTS_INTERVAL_S."""
+        failed = 0
+        while not self._stop.is_set():
+            if not failed:
+                self._news.wait(COUNTS_INTERVAL_S)
+            self._news.clear()
+            begun = time.monotonic()
+            try:
+                self.flush()
+            except BaseException as error:
+                failed += 1
+                if not may_pass(error) or failed > _RETRIES:
+                    log.error(
+                        "%s: acknowledgements could not be published, their messages come again: %s", self, first_line(error)
+                    )
+                    self._fail(error)
+                    return
+                wait_s = backoff_s(failed)
+                log.warning("%s: acknowledgements could not be published, again in %.0f s: %s", self, wait_s, first_line(error))
+            else:
+                failed, took = 0, time.monotonic() - begun
+                wait_s = max(FLUSH_INTERVAL_S, FLUSH_SHARE * took) - took
+            self._stop.wait(wait_s)
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = error
+        for member in self._now():
+            member.error = member.error or error
+
+    # -- hearing ---------------------------------------------------------------------------------------------------------
+
+    def _hear(self, records: list[Received], *, elsewhere: bool) -> None:
+        of_key: dict[str, list[Received]] = {}
+        for record in records:
+            of_key.setdefault(record.key or "", []).append(record)
+        for member in self._now():
+            if member.key in of_key:
+                member.hear(of_key[member.key], elsewhere=elsewhere)
+
+    def _now(self) -> list[Member]:
+        with self._lock:
+            return list(self._members)
+
+    def _keys(self) -> set[str]:
+        return {member.key for member in self._now()}
+
+    def _follow_own(self, tail: AckTail) -> None:
+        """After a fault, or when the log is not what it was, all that is known is taken in."""
+        found, failed = tail, 0
+        log_table = self._tables.log(self._topic.acks)
+        interval_s = LOOK_INTERVAL_S if log_table.log_folder is not None else REMOTE_LOOK_INTERVAL_S
+        while not self._stop.is_set():
+            wait_s = interval_s
+            try:
+                if failed:
+                    found = AckTail(Tail.at_newest(log_table))
+                    self._catch_up()
+                    failed = 0
+                while (records := found.next(self._keys)) is not None and not self._stop.is_set():
+                    self._hear(records, elsewhere=False)
+            except Exception as error:
+                failed += 1
+                if not may_pass(error) or failed > _RETRIES:
+                    log.error("%s: acknowledgements cannot be read: %s", self, first_line(error))
+                    self._fail(error)
+                    return
+                wait_s = backoff_s(failed)
+                log.warning("%s: acknowledgements cannot be read, again in %.0f s: %s", self, wait_s, first_line(error))
+            self._stop.wait(wait_s)
+
+    def _catch_up(self) -> None:
+        known = read_known(self._tables, self._topic)
+        for member in self._now():
+            if (state := known.states.get(member.key)) is not None:
+                member.take_in(state)
+
+    def _follow_peer(self, peer: PeerAcks) -> None:
+        """Nothing that a peer has, or lacks, ends anything here: what it tells comes with its link."""
+        tail: AckTail | None = None
+        failed = 0
+        interval_s = LOOK_INTERVAL_S if peer.is_local else REMOTE_LOOK_INTERVAL_S
+        asked_at = -math.inf
+        while not self._stop.is_set():
+            wait_s = interval_s
+            try:
+                if time.monotonic() - asked_at >= PEER_INTERVAL_S:
+                    asked_at = time.monotonic()
+                    if not peer.may_be_read():
+                        tail = None
+                    elif tail is None:
+                        tail, records = peer.begin(self._keys())
+                        self._hear(records, elsewhere=True)
+                while tail is not None and (more := tail.next(self._keys)) is not None and not self._stop.is_set():
+                    self._hear(more, elsewhere=True)
+                failed = 0
+            except Exception as error:
+                tail, failed = None, failed + 1
+                wait_s = backoff_s(failed)
+                log.log(
+                    logging.WARNING if failed == 1 else logging.INFO,
+                    "%s: cannot be read, what it tells comes with the link; again in %.0f s: %s",
+                    peer, wait_s, first_line(error),
+                )  # fmt: skip
+            self._stop.wait(wait_s)
+
+
+_exchanges: dict[tuple[str, str], AckExchange] = {}
+"""Those of this process, by the place of a cluster's tables and the `__acks` topic."""
+
+_lock = threading.Lock()
+
+
+def join(member: Member) -> AckExchange:
+    """The exchange of the member's namespace, begun. Raises what opening a publisher does; then the member is not in it."""
+    place = (member.settings.tables.place, str(member.settings.topic.acks))
+    with _lock:
+        exchange = _exchanges.get(place)
+        if exchange is None or exchange.error is not None:
+            exchange = _exchanges[place] = AckExchange(member.settings)
+        exchange.add(member)
+    try:
+        exchange.begin()
+    except BaseException:
+        leave(exchange, member)
+        raise
+    return exchange
+
+
+def leave(exchange: AckExchange, member: Member) -> None:
+    """The member is not in it any more; with the last one it ends."""
+    with _lock:
+        is_empty = exchange.remove(member)
+        if is_empty:
+            for place in [place for place, one in _exchanges.items() if one is exchange]:
+                del _exchanges[place]
+    if is_empty:
+        exchange.end()

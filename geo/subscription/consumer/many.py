@@ -1,0 +1,267 @@
+"""A subscription of many topics at once: those that a glob names, or the partitions of a topic, and new ones as they come.
+
+Each topic is a piece of work with a consumer of its own (`subscription.py`); those of one namespace share what they publish and
+hear (`ack_exchange.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from geo.config.model import Config
+from geo.errors import UsageError
+from geo.log.housekeeping import open_for_writing
+from geo.log.topics import partitions, registered_topics
+from geo.names import Topic, check_topic_glob, is_glob, topic_glob_matches
+from geo.streams.life import Life, State
+from geo.streams.query_work import QueryWork, leave
+from geo.streams.supervisor import Supervisor
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.work import Failed, Found
+from geo.subscription.consumer.dispatcher import Consumed, Listener
+from geo.subscription.consumer.run import TRIGGER
+from geo.subscription.consumer.subscription import Subscription
+from geo.tables.cluster import ClusterTables, connect
+
+log = logging.getLogger(__name__)
+
+TOPIC_NAME = "topic_name"
+"""STRING, a column of what the function of many topics gets, unless the topic has one of its own of that name."""
+
+
+class Subscriptions:
+    """The consumer of one subscription of many topics in one cluster (Pulsar's MultiTopicsConsumer).
+
+    `topics` is a glob (`persistent://shop/web/*`) or a partitioned topic. Topics and partitions that come later are found within
+    ten seconds, and begin at their earliest message. The function is called by one topic at a time, with messages of that topic,
+    which a column `topic_name` names; order holds within a topic, as with one. A topic whose consumer fails is tried again,
+    or waits for a person, and the others go on; one that another process consumes is taken up once that one has ended. `options`
+    are those of `Subscription` but `standby`. Raises UsageError.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topics: str,
+        name: str,
+        *,
+        config: Config,
+        cluster: str,
+        take_over: bool = False,
+        **options: Any,
+    ) -> None:
+        self._tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
+        self._topics, self._name = topics, name
+        self._take_over = take_over
+        if is_glob(topics):
+            check_topic_glob(topics)
+        elif not partitions(self._tables, Topic.parse(topics)):
+            raise UsageError(f"{topics} is neither a glob nor a partitioned topic in {cluster}: consume it as a Subscription.")
+        self._make = partial(Subscription, spark, name=name, config=config, cluster=cluster, **options)
+        self._supervisor: Supervisor[_TopicWork] | None = None
+        self._group: _Topics | None = None
+        self._stopped = threading.Event()
+        self.unfinished: Mapping[str, str] = {}
+        """By topic what kept the last run from consuming it to its end."""
+
+    @property
+    def done(self) -> Consumed:
+        """What the run has done so far, or the last one did."""
+        return Consumed() if self._group is None else self._group.done
+
+    def stop(self) -> None:
+        """As `Subscription.stop`."""
+        self._stopped.set()
+        if self._supervisor is not None:
+            self._supervisor.stop()
+
+    def run(self, listener: Listener, *, trigger: str = TRIGGER, for_s: float | None = None) -> Consumed:
+        """As `Subscription.run`, for all topics; `unfinished` says afterwards what of them is not. Raises what `listener` does,
+        unless it is an error of this package or of Spark, which is one topic's."""
+        parse_trigger(trigger)
+        self._stopped.clear()
+        begin = partial(_begun, self._make, _one_at_a_time(listener), trigger)
+        self._group = _Topics(self._tables, self._topics, self._name, begin, trigger, take_over=self._take_over)
+        self._supervisor = Supervisor([self._group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
+        if self._stopped.is_set():
+            return self.done
+        timer = None if for_s is None else threading.Timer(for_s, self.stop)
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            ended = self._supervisor.run()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        self.unfinished = {
+            str(group if work is None else work): f"{life.state.value}: {life.reason}"
+            for group, work, life in ended
+            if life.state in (State.FAILED, State.DELAYED)
+        }
+        return self.done
+
+
+class _Running:
+    """A run in a thread, which is asked as a query is."""
+
+    def __init__(self, subscription: Subscription, listener: Listener, trigger: str) -> None:
+        self.subscription, self._outcome = subscription, Future[Consumed]()
+
+        def run() -> None:
+            try:
+                self._outcome.set_result(subscription.run(listener, trigger=trigger))
+            except BaseException as error:
+                self._outcome.set_exception(error)
+
+        threading.Thread(target=run, name=f"geo-consume-{subscription}", daemon=True).start()
+
+    @property
+    def is_active(self) -> bool:
+        return not self._outcome.done()
+
+    @property
+    def error(self) -> BaseException | None:
+        return None if self.is_active else self._outcome.exception()
+
+    @property
+    def ended_well(self) -> bool:
+        return not self.is_active and self.error is None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        return bool(wait([self._outcome], timeout_s).done)
+
+    def stop(self) -> None:
+        self.subscription.stop()
+        self.wait()
+
+
+class _Consumer:
+    """A consumer that was begun. It owns and gives back what it needs by itself."""
+
+    def __init__(self, running: _Running) -> None:
+        self.running = running
+
+    def close(self, *, clean: bool) -> None:
+        self.running.stop()
+
+    def abandon(self) -> None:
+        self.running.subscription.stop()
+
+    def refuse_if_replaced(self) -> None:
+        """A run that was replaced has said so."""
+
+
+class _TopicWork(QueryWork[_Consumer]):
+    def __init__(self, topic: Topic, begin: Callable[[bool], _Consumer], *, once: bool, take_over: bool) -> None:
+        super().__init__(begin, once=once, take_over=take_over)
+        self.topic, self._before = topic, Consumed()
+
+    def __str__(self) -> str:
+        return str(self.topic)
+
+    @property
+    def done(self) -> Consumed:
+        return self._before if self.opened is None else self._before + self.opened.running.subscription.done
+
+    @property
+    def how_far(self) -> Hashable:
+        return self.done.acknowledged or None
+
+    def take_off(self) -> _Consumer | None:
+        self._before = self.done
+        return super().take_off()
+
+
+class _Topics:
+    """The topics of one cluster that a glob or a partitioned topic stands for."""
+
+    def __init__(
+        self,
+        tables: ClusterTables,
+        topics: str,
+        name: str,
+        begin: Callable[[Topic, bool, bool], _Consumer],
+        trigger: str,
+        *,
+        take_over: bool,
+    ) -> None:
+        self._tables, self._topics, self._name, self._begin = tables, topics, name, begin
+        self._once, self._take_over = trigger == AVAILABLE_NOW, take_over
+        self._works: list[_TopicWork] = []
+        self._asked = False
+
+    def __str__(self) -> str:
+        return f"subscription {self._name} of {self._topics} in {self._tables.cluster.name}"
+
+    @property
+    def done(self) -> Consumed:
+        return sum((work.done for work in list(self._works)), Consumed())
+
+    def discover(self, known: Mapping[Hashable, tuple[_TopicWork, State]]) -> Found[_TopicWork]:
+        fresh = []
+        for topic in self._there():
+            if topic in known or not self._tables.log(topic).exists():
+                continue
+            begin = partial(self._begin, topic, self._asked)
+            fresh.append((topic, _TopicWork(topic, begin, once=self._once, take_over=self._take_over)))
+        if not self._asked and not fresh:
+            log.warning("%s: there is no such topic yet", self)
+        self._asked = True
+        self._works += [work for _, work in fresh]
+        return Found(fresh)
+
+    def _there(self) -> list[Topic]:
+        if not is_glob(self._topics):
+            return partitions(self._tables, Topic.parse(self._topics))
+        found = [one.topic for one in registered_topics(self._tables)]
+        letters = f"-{self._name}-DLQ"
+        return [t for t in found if not t.is_system and not t.name.endswith(letters) and topic_glob_matches(self._topics, t)]
+
+    def claim(self, works: Sequence[_TopicWork]) -> Failed[_TopicWork]:
+        return []  # each owns itself when it is begun
+
+    def record_states(self, works: Sequence[tuple[_TopicWork, State]]) -> Failed[_TopicWork]:
+        return []  # what was acknowledged is published by itself
+
+    def release(self, works: Sequence[_TopicWork]) -> Failed[_TopicWork]:
+        return leave(works)
+
+
+def _begun(
+    make: Callable[..., Subscription], listener: Listener, trigger: str, topic: Topic, came_later: bool, take_over: bool
+) -> _Consumer:
+    begins = {"start": "earliest"} if came_later else {}
+    subscription = make(topic=topic, take_over=take_over, **begins)
+
+    def named(messages: DataFrame) -> DataFrame | None:
+        if TOPIC_NAME in messages.columns:
+            return listener(messages)
+        given = messages.withColumn(TOPIC_NAME, F.lit(str(topic)))
+        returned = listener(given)
+        return messages if returned is given else returned
+
+    return _Consumer(_Running(subscription, named, trigger))
+
+
+def _one_at_a_time(listener: Listener) -> Listener:
+    turn = threading.Lock()
+
+    def called(messages: DataFrame) -> DataFrame | None:
+        with turn:
+            return listener(messages)
+
+    return called
+
+
+def _log_fault(group: object, work: _TopicWork | None, life: Life) -> None:
+    if life.reason is not None:
+        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)

@@ -1,0 +1,197 @@
+"""From an acknowledgement in one region to its effect in the other: both in one process, or a process a region as users run them.
+
+`python -m tests.benchmarks.regions FOLDER CLUSTER BATCHES` is one region; what it noted is its last line.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from geo.log.publisher import Publisher
+from geo.names import Topic
+from geo.replication.replicator import Replicator
+from geo.session import session
+from geo.streams.supervisor import DISCOVERY_INTERVAL_S
+from geo.subscription.consumer import Subscription
+from geo.tables.arrow_rows import rows_frame
+from tests.world import World
+
+TOPIC = Topic.parse("persistent://bench/acks/topic")
+PACES_S = (5.0, 2.0, 0.5)
+"""Between two commits of the producer."""
+
+_LINKS = [("us", "eu"), ("eu", "us")]
+_ROWS = 10
+_IN_FLIGHT = 5
+"""Batches that may still be of the pace before."""
+_SETTLED_S = DISCOVERY_INTERVAL_S + 50
+"""By then the links have found all topics, and what runs all the time is compiled."""
+_LIMIT_S = 900.0
+_LOOK_S = 0.005
+
+
+@dataclass(slots=True)
+class Noted:
+    """By time: each greatest entry that was acknowledged in us, by pace, and that eu would not deliver any more."""
+
+    told: dict[float, list[tuple[float, int]]] = field(default_factory=dict)
+    known: list[tuple[float, int]] = field(default_factory=list)
+
+
+def effects(spark: SparkSession, folder: Path, batches: int, *, processes: bool) -> dict[float, list[float]]:
+    """By pace, the seconds from the return of the function that acknowledged a batch in us until eu would not deliver it."""
+    folder.mkdir()
+    world = World(spark, folder, links=_LINKS)
+    Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(spark)).close()
+    stop = folder / "stop"
+    if processes:
+        started = {
+            name: subprocess.Popen(
+                [sys.executable, "-m", "tests.benchmarks.regions", str(folder), name, str(batches)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in ("eu", "us")
+        }
+        said = {name: process.communicate()[0].splitlines()[-1] for name, process in started.items()}
+        told = {float(pace): [tuple(one) for one in found] for pace, found in json.loads(said["us"]).items()}
+        known = [tuple(one) for one in json.loads(said["eu"])]
+    else:
+        noted = Noted()
+        regions = [threading.Thread(target=run, args=(world, noted, stop, batches)) for run in (_acknowledging, _knowing)]
+        for region in regions:
+            region.start()
+        for region in regions:
+            region.join()
+        told, known = noted.told, noted.known
+    entries = [entry for _, entry in known]
+    return {pace: [known[bisect.bisect_left(entries, last)][0] - when for when, last in found] for pace, found in told.items()}
+
+
+def _columns(spark: SparkSession) -> StructType:
+    return rows_frame(spark, {"key": "STRING", "payload": "BINARY"}, []).schema
+
+
+def _acknowledging(world: World, noted: Noted, stop: Path, batches: int) -> None:
+    """us: publishes at each pace, and acknowledges all."""
+    told: list[tuple[float, int]] = []
+
+    def acknowledge(messages: DataFrame) -> DataFrame:
+        entries = messages.select("entry_id").toArrow()["entry_id"].to_pylist()
+        told.append((time.time(), max(entries)))
+        return messages
+
+    publisher = Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(world.spark))
+    rows = [{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)]
+    try:
+        with ExitStack() as running:
+            running.callback(publisher.close)
+            running.enter_context(_linked(world, "us"))
+            consumer = Subscription(world.spark, TOPIC, "bench", config=world.config, cluster="us")
+            consumer.start(acknowledge)
+            running.callback(consumer.await_termination, _LIMIT_S)
+            running.callback(consumer.stop)
+            with _paced(lambda: publisher.publish_rows(rows)) as pace:
+                settled = time.monotonic() + _SETTLED_S
+                _until(lambda: time.monotonic() >= settled, consumer)
+                for pace.seconds in PACES_S:
+                    first = len(told) + _IN_FLIGHT
+                    _until(partial(_has, told, first + batches), consumer)
+                    noted.told[pace.seconds] = told[first : first + batches]
+            settled = time.monotonic() + 20
+            _until(lambda: time.monotonic() >= settled, consumer)
+    finally:
+        stop.touch()
+
+
+def _knowing(world: World, noted: Noted, stop: Path, batches: int) -> None:
+    """eu: its consumer acknowledges nothing, and says what it would not deliver any more."""
+    with _linked(world, "eu"):
+        consumer = Subscription(world.spark, TOPIC, "bench", config=world.config, cluster="eu", redelivery_delay_s=86_400)
+        while not world.log("eu", TOPIC).exists():
+            time.sleep(0.1)
+        consumer.start(lambda messages: None)
+        last = -1
+        while not stop.exists():
+            assert not consumer.await_termination(0), "the consumer ended by itself"
+            for found in consumer.state.acked.ledgers.values():
+                if found[0][1] > last:
+                    last = found[0][1]
+                    noted.known.append((time.time(), last))
+            time.sleep(_LOOK_S)
+        consumer.stop()
+        consumer.await_termination(_LIMIT_S)
+
+
+def _until(condition: Callable[[], bool], consumer: Subscription) -> None:
+    deadline = time.monotonic() + _LIMIT_S
+    while not condition():
+        assert not consumer.await_termination(0), "the consumer ended by itself"
+        assert time.monotonic() < deadline, "did not happen"
+        time.sleep(0.2)
+
+
+@contextmanager
+def _linked(world: World, target: str) -> Iterator[None]:
+    links = Replicator(world.spark, world.config, target, trigger="200 ms")
+    runner = threading.Thread(target=links.run)
+    runner.start()
+    try:
+        yield
+    finally:
+        links.stop()
+        runner.join(_LIMIT_S)
+
+
+def _has(found: Sequence[object], count: int) -> bool:
+    return len(found) >= count
+
+
+@dataclass(slots=True)
+class _Pace:
+    seconds: float = 0.5
+
+
+@contextmanager
+def _paced(do: Callable[[], None]) -> Iterator[_Pace]:
+    """Do it again and again, in a thread of its own."""
+    stopped, pace = threading.Event(), _Pace()
+
+    def run() -> None:
+        while not stopped.is_set():
+            began = time.monotonic()
+            do()
+            stopped.wait(max(0.0, pace.seconds - (time.monotonic() - began)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield pace
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def main() -> None:
+    folder, cluster, batches = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    world, noted = World(session(f"region {cluster}", master="local[2]"), folder, links=_LINKS), Noted()
+    (_acknowledging if cluster == "us" else _knowing)(world, noted, folder / "stop", batches)
+    world.spark.stop()
+    print(json.dumps(noted.told if cluster == "us" else noted.known), flush=True)
+
+
+if __name__ == "__main__":
+    main()
