@@ -689,7 +689,9 @@ def test_a_topic_that_is_not_there_or_is_partitioned_or_ours_is_refused_and_noth
         consume(world, "eu")
     assert registered() == []
     create_partitions(world.tables("eu"), TOPIC, 2)
-    with pytest.raises(UsageError, match=r"clicks is partitioned: consume .*clicks-partition-0 to clicks-partition-1 with Subscriptions"):
+    with pytest.raises(
+        UsageError, match=r"clicks is partitioned: consume .*clicks-partition-0 to clicks-partition-1 with Subscriptions"
+    ):
         consume(world, "eu")
     with pytest.raises(UsageError, match="names that start with __ are for what delta-geo itself writes"):
         publish(world.rows(0, 1), TOPIC.acks, config=world.config, cluster="eu", order_by="number")

@@ -1,0 +1,167 @@
+"""What the consumers of a process share, and what they hear of their peers before a link brings it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+
+from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
+from geo.replication.link_state import LinkState
+from geo.replication.link_table import append_links, read_links
+from geo.streams.life import State
+from geo.subscription.acks.ack_publisher import AckPublisher
+from geo.subscription.acks.ack_state import AckState, Base
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.changes import delete, reset
+from tests.subscription.consuming import LIMIT_S, NAME, NONE, Given, consume, consuming, ids, known, subscription
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+BOTH = {*ids("eu", 0, 20), *ids("us", 0, 20)}
+"""What both clusters hold in `linked`."""
+
+ACKS = "persistent://shop/web/__acks"
+
+
+# -- peers -----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_peer_knows_counts_before_its_link_has_brought_it_and_is_told_here_as_far_as_it_is_a_beginning(
+    linked: World,
+) -> None:
+    consume(linked, "eu", "entry_id < 15", start="earliest")
+    assert {one.entry_id for one in consume(linked, "us", NONE, start="latest").ids} == {15, 16, 17, 18, 19}
+    assert known(linked, "us").beginning == AckState(base=Base()), "eu began it at the earliest message, so us does"
+    assert not known(linked, "us").acked, "that is for the link to bring"
+
+
+def test_a_running_consumer_hears_what_its_peer_acknowledges_and_what_it_resets(linked: World) -> None:
+    with consuming(linked, "us", NONE) as us:
+        us.until_given(*BOTH)
+        consume(linked, "eu", "origin = 'eu'")
+        us.until(lambda: us.subscription.state.acked == MessageSet.of(ids("eu", 0, 20)))
+        reset(linked.spark, linked.config, "eu", TOPIC, NAME, "earliest")
+        us.until(lambda: us.subscription.state.epoch.counter == 1)
+        us.given.done = "true"
+        us.until(lambda: known(linked, "us").acked == MessageSet.of(BOTH))
+    assert known(linked, "us").beginning == us.subscription.state.beginning, "and tells the new epoch here with it"
+
+
+@pytest.mark.parametrize("state", [State.PAUSED, State.FAILED])
+def test_a_peer_whose_link_is_held_up_is_not_read(linked: World, state: State) -> None:
+    linked.replicate("us", topics=ACKS)
+    consume(linked, "eu")
+    append_links(linked.tables("us"), [_held_up(linked, state)])
+    assert set(consume(linked, "us", NONE).ids) == BOTH
+
+
+def _held_up(world: World, state: State) -> LinkState:
+    now = read_links(world.tables("us")).get(("eu", ACKS))
+    if now is None:
+        messages = read_links(world.tables("us"))["eu", str(TOPIC)]
+        now = replace(messages, topic=ACKS, cursor=None, target=None)
+    return replace(now, state=state, reason="a test", sequence=now.sequence + 1)
+
+
+def test_a_link_that_carries_messages_alone_tells_of_no_acknowledgements(linked: World) -> None:
+    linked.rewrite(("eu", "us"), [("us", "eu"), {"source": "eu", "target": "us", "carry": "messages"}])
+    consume(linked, "eu")
+    assert set(consume(linked, "us", NONE).ids) == BOTH
+
+
+def test_what_was_not_addressed_to_this_cluster_is_not_taken_from_a_peer(linked: World) -> None:
+    """The rule of the link holds for a look as for what it brings."""
+    consume(linked, "eu")
+    log = linked.log("eu", TOPIC.acks)
+    log.delta().update(F.col("key").isNotNull(), {"replicate_to": F.array(F.lit("de"))})
+    assert set(consume(linked, "us", NONE).ids) == BOTH
+
+
+def test_a_peer_whose_log_is_damaged_or_full_of_nonsense_holds_up_nobody(linked: World, caplog: pytest.LogCaptureFixture) -> None:
+    consume(linked, "eu")
+    log = linked.log("eu", TOPIC.acks)
+    nonsense = log.read().limit(1)
+    for name, value in (
+        ("publish_time", "TIMESTAMP '1066-10-14 00:00:00'"),
+        ("payload", "CAST('x' AS BINARY)"),
+        ("key", "'no key'"),
+    ):
+        log.append(nonsense.withColumn(name, F.expr(value)))
+    with consuming(linked, "us", NONE) as us:
+        us.until(lambda: us.subscription.state.acked == MessageSet.of(BOTH))
+        assert log.log_folder is not None
+        (log.log_folder / f"{log.latest_version() + 1:020}.json").write_text("{ no commit\n")
+        us.until(lambda: "what it tells comes with the link" in caplog.text)
+        linked.write("us", 20, 25)
+        us.until_given(*ids("us", 20, 25))
+    assert not us.given.counts.keys() & BOTH
+
+
+def test_a_subscription_that_was_deleted_at_a_peer_is_not_begun_here(linked: World) -> None:
+    consume(linked, "eu")
+    delete(linked.spark, linked.config, "eu", TOPIC, NAME)
+    with pytest.raises(UnsafeError, match="was deleted"):
+        consume(linked, "us")
+    assert known(linked, "us").deleted, "told here, too"
+
+
+# -- one process -----------------------------------------------------------------------------------------------------------
+
+
+def test_consumers_of_a_process_publish_as_one_producer_and_another_process_as_another(linked: World) -> None:
+    other = AckPublisher(linked.tables("eu"), linked.config, TOPIC, "acks-1")  # whoever it is lives
+    with consuming(linked, "eu") as one, consuming(linked, "eu", name="other") as two:
+        for each in (one, two):
+            each.until_given(*BOTH)
+        one.until(lambda: known(linked, "eu").acked == known(linked, "eu", "other").acked == MessageSet.of(BOTH))
+    other.close()
+    producers = {row["producer"] for row in linked.log("eu", TOPIC.acks).read().select("producer").collect()}
+    assert producers == {"acks-2"}
+    consume(linked, "eu", name="third")
+    producers = {row["producer"] for row in linked.log("eu", TOPIC.acks).read().select("producer").collect()}
+    assert producers == {"acks-1", "acks-2"}
+
+
+def test_a_consumer_that_another_one_replaced_ends_though_it_has_nothing_to_tell(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geo.subscription.consumer.ack_exchange.OWNER_INTERVAL_S", 0.0)
+    monkeypatch.setattr("geo.subscription.consumer.ack_exchange.COUNTS_INTERVAL_S", 0.2)
+    first = subscription(linked, "eu")
+    given = Given()
+    first.start(given)
+    with consuming(linked, "eu", name="other") as other:
+        other.until(lambda: set(given.ids) == BOTH)
+        with consuming(linked, "eu", take_over=True), pytest.raises(FencedError, match="another runner took over"):
+            assert first.await_termination(LIMIT_S), "it goes on"
+
+
+# -- shares of the keys ----------------------------------------------------------------------------------------------------
+
+
+def test_each_message_comes_to_the_one_consumer_of_its_share_and_all_of_a_key_to_the_same(linked: World) -> None:
+    with consuming(linked, "eu", key_range=(0, 2)) as first, consuming(linked, "eu", key_range=(1, 2)) as second:
+        first.until(lambda: {*first.given.ids, *second.given.ids} == BOTH)
+        linked.write("eu", 20, 30)
+        first.until(lambda: {*first.given.ids, *second.given.ids} == {*BOTH, *ids("eu", 20, 30)})
+        first.until(lambda: first.subscription.state.acked == second.subscription.state.acked)
+        with pytest.raises(AlreadyOwnedError, match="keys 0 of 2: already run by"):
+            consume(linked, "eu")
+        with pytest.raises(AlreadyOwnedError, match="of 2: already run by"):
+            consume(linked, "eu", key_range=(2, 3))
+        with pytest.raises(AlreadyOwnedError):
+            consume(linked, "eu", key_range=(1, 2))
+    assert len(first.given.ids) + len(second.given.ids) == 50, "each once"
+    assert not set(first.given.keys) & set(second.given.keys)
+    assert first.given.ids
+    assert second.given.ids
+    assert consume(linked, "eu").ids == []
+
+
+def test_a_share_that_is_none_is_refused(linked: World) -> None:
+    for key_range in ((2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(UsageError, match="key_range is"):
+            subscription(linked, "eu", key_range=key_range)
