@@ -22,6 +22,7 @@ REPAIR_POINTS = [CrashPoint.ERASE_UPDATED, CrashPoint.REBUILD_APPENDED]
 """Met in tests/replication/test_repair.py."""
 CONSUME_POINTS = [point for point in CrashPoint if point.value.startswith(("consume-", "acks-"))]
 """Met in tests/subscription/consumer/test_consumer.py."""
+SINK_POINTS = [point for point in CrashPoint if point.value.startswith("sink-")]
 FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
 """Met in tests/subscription/acks/test_fold_query.py."""
 
@@ -31,7 +32,7 @@ APPEND_POINTS = [point for point in CrashPoint if point.value.startswith("append
 
 
 def test_every_point_is_exercised() -> None:
-    named = [*APPEND_POINTS, *PUBLISH_POINTS, *LINK_POINTS, *REPAIR_POINTS, *CONSUME_POINTS, *FOLD_POINTS]
+    named = [*APPEND_POINTS, *PUBLISH_POINTS, *LINK_POINTS, *REPAIR_POINTS, *CONSUME_POINTS, *SINK_POINTS, *FOLD_POINTS]
     assert set(named) == set(CrashPoint)
 
 

@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -43,6 +44,7 @@ from geo.subscription.consumer.dispatcher import Listener
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
+from geo.subscription.failover import Subscribed
 from geo.subscription.status import subscriptions_in
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, printable
@@ -115,13 +117,13 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     _add_named(p)
     add_engine(p)
     p = of.add("reset", "let a subscription begin again somewhere, in every cluster", reset)
-    _add_named(p, cluster="by whose log the place is found")
+    _add_named(p, cluster="by whose log the place is found", many=True)
     where = "TIME as 2026-11-21T12:00:00Z, MESSAGE_ID as eu:7:42"
     p.add_argument("--to", required=True, type=start_position, metavar="earliest|latest|TIME|MESSAGE_ID", help=where)
     add_dry_run(p, "say what it would repeat or skip, write nothing")
     p.add_argument("--yes", action="store_true", help="do it")
     p = of.add("delete", "delete a subscription in every cluster", delete)
-    _add_named(p, cluster="where the record is written; links bring it to the others")
+    _add_named(p, cluster="where the record is written; links bring it to the others", many=True)
     p.add_argument("--yes", action="store_true", help="do it")
     p = of.add("fold", "fold acknowledgements into system/cursors, and publish compact records", fold)
     p.add_argument("--cluster", required=True, help="the cluster whose acknowledgements are folded")
@@ -130,7 +132,7 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
 
 def add_failover(verbs: Verbs, does: str) -> None:
     p = verbs.add("failover", does, failover)
-    _add_named(p)
+    _add_named(p, many=True)
     p.add_argument("--from", required=True, dest="source", metavar="A", help="where it was consumed")
     p.add_argument("--to", required=True, dest="target", metavar="B", help="where it will be")
     of_source = p.add_mutually_exclusive_group()
@@ -149,11 +151,12 @@ def add_failover(verbs: Verbs, does: str) -> None:
     add_dry_run(p, "say what will be repeated, write nothing")
 
 
-def _add_named(p: argparse.ArgumentParser, *, cluster: str | None = None) -> None:
+def _add_named(p: argparse.ArgumentParser, *, cluster: str | None = None, many: bool = False) -> None:
     if cluster is not None:
         p.add_argument("--cluster", required=True, help=cluster)
-    p.add_argument("--topic", required=True, help=TOPIC_FORM)
-    p.add_argument("--subscription", required=True, metavar="S", help="the named consumer group")
+    all_that = "; with * or ? all that match" if many else ""
+    p.add_argument("--topic", required=True, help=f"{TOPIC_FORM}{all_that}")
+    p.add_argument("--subscription", required=True, metavar="S", help=f"the named consumer group{all_that}")
 
 
 def _add_start(p: argparse.ArgumentParser, does: str) -> None:
@@ -271,30 +274,52 @@ def create(args: argparse.Namespace, output: Output) -> int:
 
 
 def reset(args: argparse.Namespace, output: Output) -> int:
-    config, topic = _named(args)
-    given = (config, args.cluster, topic, args.subscription, args.to)
-    spark = start_spark("geo subscriptions")
-    done = changes.reset(spark, *given, dry_run=args.dry_run or not args.yes)
-    output.data({**asdict(done), "dry_run": args.dry_run or not args.yes})
-    what = f"subscription {args.subscription} of {topic} at {args.to}, as {args.cluster} holds it"
-    effect = f"{done.repeated:,} acknowledged messages are delivered again, {done.skipped:,} waiting ones are skipped"
-    output.text(f"{what}: {effect}")
+    config, wanted = _wanted(args)
+    spark, told = start_spark("geo subscriptions"), []
+    for topic, name in wanted:
+        done = changes.reset(spark, config, args.cluster, topic, name, args.to, dry_run=args.dry_run or not args.yes)
+        told.append({**asdict(done), "dry_run": args.dry_run or not args.yes})
+        what = f"subscription {name} of {topic} at {args.to}, as {args.cluster} holds it"
+        effect = f"{done.repeated:,} acknowledged messages are delivered again, {done.skipped:,} waiting ones are skipped"
+        output.text(f"{what}: {effect}")
+    output.data(told if _is_many(args) else told[0])
     if not args.dry_run and not args.yes:
         raise UnsafeError("nothing was changed: this moves the subscription in every cluster. Run it again with --yes.")
     return 0
 
 
 def delete(args: argparse.Namespace, output: Output) -> int:
-    config, topic = _named(args)
+    config, wanted = _wanted(args)
     if not args.yes:
+        named = ", ".join(f"{name} of {topic}" for topic, name in wanted)
         raise UnsafeError(
-            f"this deletes subscription {args.subscription} of {topic} in every cluster, with all it acknowledged. "
-            "Run it again with --yes."
+            f"this deletes subscription {named} in every cluster, with all it acknowledged. Run it again with --yes."
         )
-    changes.delete(start_spark("geo subscriptions"), config, args.cluster, topic, args.subscription)
-    output.data({"topic": str(topic), "subscription": args.subscription, "cluster": args.cluster, "deleted": True})
-    output.text(f"subscription {args.subscription} of {topic} is deleted; links tell the other clusters")
+    spark, told = start_spark("geo subscriptions"), []
+    for topic, name in wanted:
+        changes.delete(spark, config, args.cluster, topic, name)
+        told.append({"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True})
+        output.text(f"subscription {name} of {topic} is deleted; links tell the other clusters")
+    output.data(told if _is_many(args) else told[0])
     return 0
+
+
+def _is_many(args: argparse.Namespace) -> bool:
+    return is_glob(args.topic) or is_glob(args.subscription)
+
+
+def _wanted(args: argparse.Namespace) -> tuple[Config, list[Subscribed]]:
+    """The configuration, and the subscription that is named, or those that the cluster knows and that match both globs."""
+    if not _is_many(args):
+        config, topic = _named(args)
+        return config, [(topic, args.subscription)]
+    config = load(args.config)
+    tables = connect(start_spark("geo subscriptions"), config.cluster(args.cluster))
+    known = [one for one in subscriptions_in(tables, check_topic_glob(args.topic)) if not one.deleted]
+    wanted = [(Topic.parse(one.topic), one.subscription) for one in known if fnmatchcase(one.subscription, args.subscription)]
+    if not wanted:
+        raise UsageError(f"{args.cluster} knows no subscription {args.subscription} of {args.topic}.")
+    return config, wanted
 
 
 def status(args: argparse.Namespace, output: Output) -> int:
@@ -321,13 +346,30 @@ def status(args: argparse.Namespace, output: Output) -> int:
 
 
 def failover(args: argparse.Namespace, output: Output) -> int:
-    config, topic = _named(args)
+    options = {"dry_run": args.dry_run, "wait_s": args.wait, "source_gone": args.source_gone}
+    if not _is_many(args):
+        config, topic = _named(args)
+        config.cluster(args.source), config.cluster(args.target)
+        named = (topic, args.subscription, args.source, args.target)
+        done = moving.failover(start_spark("geo failover"), config, *named, **options)
+        output.data(asdict(done))
+        _say_moved(done, output)
+        return 0
+    config = load(args.config)
     config.cluster(args.source), config.cluster(args.target)
-    done = moving.failover(
-        start_spark("geo failover"), config, topic, args.subscription, args.source, args.target,
-        dry_run=args.dry_run, wait_s=args.wait, source_gone=args.source_gone,
-    )  # fmt: skip
-    output.data(asdict(done))
+    matching = (args.topic, args.subscription, args.source, args.target)
+    all_done, refused = moving.failover_all(start_spark("geo failover"), config, *matching, **options)
+    told = [{"topic": str(topic), "subscription": name, "refused": str(why)} for (topic, name), why in refused.items()]
+    output.data([*map(asdict, all_done), *told])
+    for done in all_done:
+        output.text(f"{done.subscription} of {done.topic}:")
+        _say_moved(done, output)
+    for (topic, name), why in refused.items():
+        output.text(f"{name} of {topic} is not moved: {why}")
+    return max((why.exit_code for why in refused.values()), default=0)
+
+
+def _say_moved(done: moving.Failover, output: Output) -> None:
     last = f"of {done.last_acknowledged:%Y-%m-%d %H:%M:%S} UTC" if done.last_acknowledged else "not known"
     of_source = {
         "stopped": f"no consumer runs in {done.source}, all it acknowledged is known",
@@ -345,9 +387,8 @@ def failover(args: argparse.Namespace, output: Output) -> int:
     )
     if done.at_most_repeated > done.repeated:
         output.text(f"at most {done.at_most_repeated:,} are repeated: what {done.source} processed and could not tell any more")
-    moved = f"{args.subscription} of {topic} moved from {done.source} to {done.target}"
+    moved = f"{done.subscription} of {done.topic} moved from {done.source} to {done.target}"
     output.text(f"recorded: {moved}; start its consumer in {done.target}" if done.recorded else "nothing was written")
-    return 0
 
 
 def fold(args: argparse.Namespace, output: Output) -> int:

@@ -4,6 +4,7 @@ clusters and which wins over what was acknowledged before it, wherever and whene
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -13,7 +14,7 @@ from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
 from geo.names import Topic, check_subscription
-from geo.subscription.acks.ack_publisher import publish_once
+from geo.subscription.acks.ack_publisher import Told, publish_once
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
@@ -37,13 +38,13 @@ def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subs
     tables = _tables(spark, config, cluster, subscription)
     base = base_at(start, open_log(tables, topic)[0])
 
-    def begun() -> AckState:
+    def begun() -> list[Told]:
         state = read_known(tables, topic, subscription).state_of(topic, subscription, in_spite=True)
         if state is not None and not state.deleted:
             raise UsageError(f"subscription {subscription} of {topic} is there already. `geo subscriptions reset` moves it.")
-        return AckState(base=base) if state is None else state.reset(cluster, base)
+        return [(topic, subscription, AckState(base=base) if state is None else state.reset(cluster, base))]
 
-    return publish_once(tables, config, topic, subscription, begun)
+    return publish_once(tables, config, topic, begun)[0][2]
 
 
 def reset(
@@ -66,9 +67,7 @@ def reset(
     base = base_at(to, log)
     begun = state.reset(cluster, base)
     if not dry_run:
-        begun = publish_once(
-            tables, config, topic, subscription, lambda: _present(tables, topic, subscription).reset(cluster, base)
-        )
+        begun = _publish(tables, config, topic, subscription, lambda state: state.reset(cluster, base))
     (present, before), (_, after) = split_at(state.base, log), split_at(base, log)
     done = state.acked | before
     return Changed(
@@ -81,7 +80,16 @@ def delete(spark: SparkSession, config: Config, cluster: str, topic: Topic, subs
     """Delete a subscription in every cluster, for good: neither acknowledgements still on their way nor a reset by somebody who
     did not know of it bring it back."""
     tables = _tables(spark, config, cluster, subscription)
-    return publish_once(tables, config, topic, subscription, lambda: _present(tables, topic, subscription).delete(cluster))
+    return _publish(tables, config, topic, subscription, lambda state: state.delete(cluster))
+
+
+def _publish(
+    tables: ClusterTables, config: Config, topic: Topic, subscription: str, change: Callable[[AckState], AckState]
+) -> AckState:
+    def changed() -> list[Told]:
+        return [(topic, subscription, change(_present(tables, topic, subscription)))]
+
+    return publish_once(tables, config, topic, changed)[0][2]
 
 
 def _tables(spark: SparkSession, config: Config, cluster: str, subscription: str) -> ClusterTables:

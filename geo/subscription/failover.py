@@ -7,10 +7,11 @@ in the target. It works when the source is gone; then the target goes on with wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
@@ -18,17 +19,17 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Config
-from geo.errors import UsageError
+from geo.errors import GeoError, UnsafeError, UsageError
 from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
-from geo.log.topic_log import open_log
-from geo.names import Topic, check_subscription
-from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, consumer_in, publish_once
-from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import read_known
+from geo.names import Topic, check_subscription, check_topic_glob
+from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, Told, consumer_in, publish_once
+from geo.subscription.acks.ack_state import AckState, merged
+from geo.subscription.acks.acks_topic import Known, read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import split_at
+from geo.subscription.status import subscriptions_in
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import first_line
 from geo.times import utc
@@ -42,6 +43,10 @@ ANSWER_S = 30.0
 _POLL_S = 0.5
 
 T = TypeVar("T")
+
+
+Subscribed = tuple[Topic, str]
+"""A topic and the name of a subscription of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,63 +94,160 @@ def failover(
     of the move, asks all clusters for its ledgers, a minute at most.) Raises UsageError if neither cluster knows
     the subscription, UnsafeError if records of it cannot be read.
     """
-    check_subscription(subscription)
-    if source == target:
-        raise UsageError(f"--from and --to are both {source}.")
-    config.cluster(source)
-    here = connect(spark, config.cluster(target))
-    open_for_writing(here, config)
+    one = topic, check_subscription(subscription)
+    done, refused = _Move(spark, config, source, target, wait_s, dry_run=dry_run, source_gone=source_gone).of([one])
+    if refused:
+        raise refused[one]
+    return done[0]
 
-    def ask(question: Callable[[ClusterTables], T], more_s: float = 0.0) -> T:
-        """Raises what it does, RetryableError if the source does not answer within ANSWER_S and `more_s`."""
-        asked = ask_all({source: lambda: question(connect(spark, config.cluster(source)))}, ANSWER_S + more_s)
-        return asked[source].result()
 
-    consumer, known, unreadable = None, None, "not asked: --source-gone" if source_gone else None
-    if not source_gone:
+def failover_all(
+    spark: SparkSession,
+    config: Config,
+    topics: str,
+    subscriptions: str,
+    source: str,
+    target: str,
+    *,
+    dry_run: bool = False,
+    wait_s: float = WAIT_S,
+    source_gone: bool = False,
+) -> tuple[list[Failover], dict[Subscribed, GeoError]]:
+    """As `failover`, of all subscriptions that match both globs and that one of the clusters knows, in one commit a namespace. Returns
+    what was moved, and why others were not."""
+    move = _Move(spark, config, source, target, wait_s, dry_run=dry_run, source_gone=source_gone)
+    return move.of(move.matching(check_topic_glob(topics), subscriptions))
+
+
+class _Move:
+    """Subscriptions of which the consumers move from one cluster to another."""
+
+    def __init__(
+        self, spark: SparkSession, config: Config, source: str, target: str, wait_s: float, *, dry_run: bool, source_gone: bool
+    ) -> None:
+        if source == target:
+            raise UsageError(f"--from and --to are both {source}.")
+        config.cluster(source)
+        self._spark, self._config, self._source, self._target = spark, config, source, target
+        self._wait_s, self._dry_run = wait_s, dry_run
+        self._here = open_for_writing(connect(spark, config.cluster(target)), config)
+        self._unreadable = "not asked: --source-gone" if source_gone else None
+        """Why the source is not read."""
+
+    def matching(self, topics: str, subscriptions: str) -> list[Subscribed]:
+        """The subscriptions that one of the clusters knows. Raises UsageError if there are none."""
+        listed = subscriptions_in(self._here, topics)
+        if self._unreadable is None:
+            try:
+                listed += self._ask(lambda there: subscriptions_in(there, topics))
+            except FAULTS as error:
+                self._unreadable = first_line(error)
+        found = {(Topic.parse(one.topic), one.subscription) for one in listed if not one.deleted}
+        if not (matching := sorted(one for one in found if fnmatchcase(one[1], subscriptions))):
+            raise UsageError(f"neither {self._source} nor {self._target} knows a subscription {subscriptions} of {topics}.")
+        return matching
+
+    def of(self, wanted: Sequence[Subscribed]) -> tuple[list[Failover], dict[Subscribed, GeoError]]:
+        """Move these. Returns what was moved, and why others were not."""
+        consumers, theirs = self._look_at_source(wanted)
+        ours = _known(self._here, wanted)
+        states: dict[Subscribed, AckState] = {}
+        refused: dict[Subscribed, GeoError] = {}
+        for one in wanted:
+            try:
+                state = _united(*(known[one].state_of(*one) for known in (ours, theirs) if one in known))
+            except UnsafeError as error:
+                refused[one] = error
+                continue
+            if state is None or state.deleted:
+                refused[one] = UsageError(f"neither {self._source} nor {self._target} knows a subscription {one[1]} of {one[0]}.")
+                continue
+            states[one] = state
+        told = {one: self._report(one, consumers, ours, theirs, state) for one, state in states.items()}
+        if not self._dry_run:
+            of_namespace: dict[Topic, list[Told]] = {}
+            for (topic, name), state in states.items():
+                of_namespace.setdefault(topic.acks, []).append((topic, name, state))
+            for namespace, moved in of_namespace.items():
+                publish_once(self._here, self._config, namespace, moved.copy, {MOVED: f"{self._source}->{self._target}"})
+        return list(told.values()), refused
+
+    def _ask(self, question: Callable[[ClusterTables], T], more_s: float = 0.0) -> T:
+        """Of the source. Raises what it does, RetryableError if the source does not answer within ANSWER_S and `more_s`."""
+        source = self._config.cluster(self._source)
+        asked = ask_all({self._source: lambda: question(connect(self._spark, source))}, ANSWER_S + more_s)
+        return asked[self._source].result()
+
+    def _look_at_source(self, wanted: Sequence[Subscribed]) -> tuple[dict[Subscribed, ConsumerState], dict[Subscribed, Known]]:
+        """How the consumers there are, once those that run have ended or the wait is over, and what is known there; nothing where
+        it cannot be read."""
+        if self._unreadable is not None:
+            return {}, {}
+        wait_s = 0.0 if self._dry_run else self._wait_s
         try:
-            consumer = ask(lambda there: _consumer(there, topic, subscription))
-            if consumer is ConsumerState.RUNNING and not dry_run:
-                consumer = ask(lambda there: _after_its_end(there, topic, subscription, wait_s), wait_s)
-            known = ask(lambda there: read_known(there, topic, subscription))
+            self._ask(lambda there: _refuse_nothing(there, wanted))
+            consumers = self._ask(lambda there: _consumers(there, wanted, wait_s), wait_s)
+            return consumers, self._ask(lambda there: _known(there, wanted))
         except FAULTS as error:
-            consumer, unreadable = None, first_line(error)
-    theirs = None if known is None else known.state_of(topic, subscription)
-    ours = read_known(here, topic, subscription).state_of(topic, subscription)
-    state = ours | theirs if ours and theirs else ours or theirs
-    if state is None or state.deleted:
-        raise UsageError(f"neither {source} nor {target} knows a subscription {subscription} of {topic}.")
-    present, before = split_at(state.base, open_log(here, topic)[0])
-    left = present - state.acked - before
-    again = left & state.in_vain()
-    sure = consumer is ConsumerState.STOPPED
-    key, last = key_of(topic, subscription), None
-    if known is None:
-        last = _last_record(here, source, key, topic)
-    else:
-        with suppress(*FAULTS):
-            last = ask(lambda there: _last_record(there, source, key, topic))
-    if not dry_run:
-        publish_once(here, config, topic, subscription, lambda: state, {MOVED: f"{source}->{target}"})
-    return Failover(
-        str(topic), subscription, source, target, unreadable, consumer.value if consumer is not None else "unknown",
-        ((theirs or AckState()).acked - (ours or AckState()).acked).size, state.acked.size, left.size,
-        again.size, _shown(again), again.size if sure else left.size, last, not dry_run,
-    )  # fmt: skip
+            self._unreadable = first_line(error)
+            return {}, {}
+
+    def _report(
+        self,
+        one: Subscribed,
+        consumers: Mapping[Subscribed, ConsumerState],
+        ours: Mapping[Subscribed, Known],
+        theirs: Mapping[Subscribed, Known],
+        state: AckState,
+    ) -> Failover:
+        topic, subscription = one
+        key = key_of(topic, subscription)
+        here, there = (known[one].states.get(key, AckState()) if one in known else AckState() for known in (ours, theirs))
+        log = self._here.log(topic)
+        present, before = split_at(state.base, log) if log.exists() else (MessageSet(), MessageSet())
+        left = present - state.acked - before
+        again = left & state.in_vain()
+        consumer, last = consumers.get(one), None
+        if consumer is None:
+            last = _last_record(self._here, self._source, key, topic)
+        else:
+            with suppress(*FAULTS):
+                last = self._ask(lambda there: _last_record(there, self._source, key, topic))
+        sure = consumer is ConsumerState.STOPPED
+        return Failover(
+            str(topic), subscription, self._source, self._target, self._unreadable, "unknown" if consumer is None else consumer.value,
+            (there.acked - here.acked).size, state.acked.size, left.size,
+            again.size, _shown(again), again.size if sure else left.size, last, not self._dry_run,
+        )  # fmt: skip
 
 
-def _consumer(there: ClusterTables, topic: Topic, subscription: str) -> ConsumerState:
-    """As `consumer_in`. Raises UsageError if nothing of the topic is there."""
-    if not there.log(topic.acks).exists() and not there.log(topic).exists():
+def _united(*states: AckState | None) -> AckState | None:
+    there = [state for state in states if state is not None]
+    return merged(there) if there else None
+
+
+def _refuse_nothing(there: ClusterTables, wanted: Sequence[Subscribed]) -> None:
+    """Raises UsageError if nothing of the topics is there."""
+    if not any(there.log(topic.acks).exists() or there.log(topic).exists() for topic, _ in wanted):
         raise UsageError("it has neither the topic nor its acknowledgements")
-    return consumer_in(there, topic, subscription)
 
 
-def _after_its_end(there: ClusterTables, topic: Topic, subscription: str, wait_s: float) -> ConsumerState:
+def _consumers(there: ClusterTables, wanted: Sequence[Subscribed], wait_s: float) -> dict[Subscribed, ConsumerState]:
+    """How the consumers are, once none of them runs or the wait is over."""
     deadline = time.monotonic() + wait_s
-    while (found := consumer_in(there, topic, subscription)) is ConsumerState.RUNNING and time.monotonic() < deadline:
+    while True:
+        found = {one: consumer_in(there, *one) for one in wanted}
+        if ConsumerState.RUNNING not in found.values() or time.monotonic() >= deadline:
+            return found
         time.sleep(_POLL_S)
-    return found
+
+
+def _known(tables: ClusterTables, wanted: Sequence[Subscribed]) -> dict[Subscribed, Known]:
+    """What a cluster knows of them; of several in a namespace it is read once."""
+    if len(wanted) == 1:
+        return {wanted[0]: read_known(tables, *wanted[0])}
+    namespaces = {acks: read_known(tables, acks) for acks in {topic.acks for topic, _ in wanted}}
+    return {one: namespaces[one[0].acks] for one in wanted}
 
 
 def _last_record(tables: ClusterTables, source: str, key: str, topic: Topic) -> datetime | None:

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [throughput|latency|age|start|starts|day|publish|kafka|acks|subscription] [--quick]`: a link beside the plain Delta-to-Delta
+"""`python -m tests.benchmarks [throughput|latency|age|start|starts|day|publish|kafka|acks|subscription|long|many] [--quick]`: a link beside the plain Delta-to-Delta
 stream a user would write, a Kafka topic into another region beside MirrorMaker 2, and subscriptions beside what is wanted.
 
 Two that are compared are run in turn in one process on the same data; the ratios are printed, the seconds are this machine's.
@@ -25,7 +25,7 @@ from tests.benchmarks.regions import effects
 from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench
 
-_WHICH = ("throughput", "latency", "age", "start", "starts", "day", "publish", "kafka", "acks", "subscription")
+_WHICH = ("throughput", "latency", "age", "start", "starts", "day", "publish", "kafka", "acks", "subscription", "long", "many")
 
 _BATCHES = 25
 """Measured at each age; the first five are not counted."""
@@ -162,6 +162,28 @@ def subscription(bench: SubscriptionBench, holes: int, records: int) -> None:
     )
 
 
+def long_lived(bench: SubscriptionBench, messages: int, ledgers: int, holes: int) -> None:
+    """From the start of a consumer to its first batch, after months."""
+    found, jvm_mb, own_mb = bench.long_lived("long", messages, ledgers, holes)
+    print(
+        f"start of a consumer, {messages:,} messages in {ledgers} ledgers, begun at a time, a hundredth expired, {found.delivered:,} "
+        f"not acknowledged: first batch after {found.first_s:.1f} s (wanted: 10); heap {jvm_mb:+,.0f} MB, this process {own_mb:+,.0f} MB "
+        "(wanted: under 200)",
+        flush=True,
+    )
+
+
+def many(bench: SubscriptionBench, topics: int, active: int, seconds: float) -> None:
+    """Many subscriptions of a namespace in one process."""
+    found = bench.many(topics, active, seconds, pace_s=5.0)
+    print(
+        f"{topics} topics in one process, {active} of them active, ten messages each 5 s: all begun after {found.started_s:.0f} s; "
+        f"{_percentiles('flush', found.flushes_s, 'batches')} (wanted: p95 5 s); idle {found.idle_cores:.2f} cores (wanted: 0.25), "
+        f"active {found.busy_cores:.2f}",
+        flush=True,
+    )
+
+
 def _at(seconds: list[float], percentile: int) -> float:
     return statistics.quantiles(seconds, n=100)[percentile - 1]
 
@@ -190,6 +212,12 @@ def main() -> None:
                 continue
             if which == "acks":
                 acks(spark, Path(folder) / which, 30 // part)
+                continue
+            if which == "long":
+                long_lived(SubscriptionBench(spark, Path(folder) / which), 10_000_000 // part, 500 // part, 10_000 // part)
+                continue
+            if which == "many":
+                many(SubscriptionBench(spark, Path(folder) / which), 100 // part, 20 // part, 60.0 / part)
                 continue
             if which == "subscription":
                 subscription(SubscriptionBench(spark, Path(folder) / which), 10_000 // part, 1_000 // part)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, pairwise
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from geo.ids import LedgerId
+from geo.ids import LedgerId, MessageId
 from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.now import now_us
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState, Base
+from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.record import encode
-from geo.subscription.consumer import Subscription
-from tests.benchmarks.bench import Bench
+from geo.subscription.acks.record import decode, encode
+from geo.subscription.consumer import Subscription, Subscriptions
+from tests.benchmarks.bench import Bench, commits
 
 NAME = "bench"
 HOLE_EVERY = 101
@@ -29,6 +35,7 @@ _NEVER_S = 86_400.0
 _COMMITS = 10
 _PAYLOAD = 100
 _RECORDS_A_CALL = 100
+_SETTLES_S = 20.0
 
 
 @dataclass(slots=True)
@@ -44,6 +51,20 @@ class Started:
     state_bytes_after: int = 0
     batches: int = 0
     entries: list[int] = field(default_factory=list)
+    delivered: int = 0
+    memory_mb: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(slots=True)
+class Many:
+    """What consuming many topics in one process took."""
+
+    started_s: float = 0.0
+    """Until each had its subscription."""
+    idle_cores: float = 0.0
+    busy_cores: float = 0.0
+    flushes_s: list[float] = field(default_factory=list)
+    """From the return of the function to the record in the log."""
 
 
 class SubscriptionBench(Bench):
@@ -78,7 +99,7 @@ class SubscriptionBench(Bench):
             publisher.publish((topic, NAME, state) for state in part)
         publisher.close()
 
-    def start(self, name: str) -> Started:
+    def start(self, name: str, measure: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)) -> Started:
         """A consumer that delivers what is there and acknowledges nothing."""
         found, began = Started(), time.monotonic()
         consumer = self._subscription(self.topic(name), "eu")
@@ -86,14 +107,121 @@ class SubscriptionBench(Bench):
         def look(messages: DataFrame) -> None:
             if not found.batches:
                 found.first_s = time.monotonic() - began
+                found.memory_mb = measure()
                 found.state_bytes = len(encode(consumer.state, limited=False))
             found.batches += 1
+            found.delivered += messages.count()
             found.entries += messages.select("entry_id").toArrow()["entry_id"].to_pylist()
 
         consumer.run(look, trigger=AVAILABLE_NOW)
         found.all_s = time.monotonic() - began
         found.state_bytes_after = len(encode(consumer.state, limited=False))
         return found
+
+    def long_lived(self, name: str, messages: int, ledgers: int, holes: int) -> tuple[Started, float, float]:
+        """A topic of eu as months leave it: many ledgers, of each the first hundredth expired, all acknowledged but some messages, in a
+        subscription that begins at a time. Returns what its start found, and how many MB the heap of the JVM and this process grew
+        until the function was called first."""
+        topic, tables, length = self.topic(name), self.world.tables("eu"), messages // ledgers
+        expired, gap = length // 100, (length - length // 100) * ledgers // holes
+        create_topic(tables, topic)
+        began_us = now_us() - 3_600_000_000
+        payload = F.substring(F.sha2(F.col("entry_id").cast("string"), 512), 1, _PAYLOAD).cast("binary")
+        for part in range(_COMMITS):
+            first, last = part * ledgers // _COMMITS, (part + 1) * ledgers // _COMMITS
+            rows = self.rows(first * length, (last - first) * length).withColumns(
+                {
+                    "origin": F.lit("eu"),
+                    "ledger_id": F.expr(f"entry_id div {length} + 1"),
+                    "entry_id": F.expr(f"entry_id % {length}"),
+                    "payload": payload,
+                }
+            )
+            tables.log(topic).append(rows.where(f"entry_id >= {expired}"))
+        acked = {}
+        wanted = 0
+        for ledger in range(1, ledgers + 1):
+            at = list(range(expired + gap - 1, length, gap))
+            wanted += len(at)
+            edges = [expired - 1, *at, length]
+            acked[LedgerId("eu", ledger)] = tuple((a + 1, b - 1) for a, b in pairwise(edges) if a + 1 <= b - 1)
+        publisher = AckPublisher(tables, self.world.config, topic, "acks-1")
+        publisher.publish([(topic, NAME, AckState(base=Base(time_us=began_us), acked=MessageSet(acked)))])
+        publisher.close()
+        self.start(name)  # what is compiled once is compiled
+        before = self._memory_mb()
+        found = self.start(name, lambda: self._memory_mb())
+        assert found.delivered == wanted, f"{found.delivered:,} were delivered of {wanted:,}"
+        return found, found.memory_mb[0] - before[0], found.memory_mb[1] - before[1]
+
+    def _memory_mb(self) -> tuple[float, float]:
+        """Of the JVM's heap what is in use after a collection, and of this process what is resident."""
+        jvm: Any = self.spark.sparkContext._jvm  # a measurement, not the product
+        jvm = jvm.java.lang
+        jvm.System.gc()
+        runtime = jvm.Runtime.getRuntime()
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return (runtime.totalMemory() - runtime.freeMemory()) / 1e6, resident / 1e6
+
+    # -- many in one process --------------------------------------------------------------------------------------------
+
+    def many(self, topics: int, active: int, seconds: float, pace_s: float) -> Many:
+        """One consumer of so many topics of a namespace, in some of which ten messages are published each `pace_s` seconds."""
+        tables, found = self.world.tables("eu"), Many()
+        names = [Topic.parse(f"persistent://bench/many/topic-{number}") for number in range(topics)]
+        for topic in names:
+            create_topic(tables, topic)
+        told: list[tuple[float, str, int]] = []
+
+        def acknowledge(messages: DataFrame) -> DataFrame:
+            row = messages.selectExpr("first(topic_name)", "max(entry_id)").collect()[0]
+            told.append((time.time(), row[0], row[1]))
+            return messages
+
+        consumer = Subscriptions(self.spark, "persistent://bench/many/*", NAME, config=self.world.config, cluster="eu")
+        runner = threading.Thread(target=consumer.run, args=(acknowledge,))
+        began = time.monotonic()
+        runner.start()
+        acks = self.world.log("eu", names[0].acks)
+        while len(read_known(tables, names[0]).states if acks.exists() else ()) < topics:
+            time.sleep(0.5)
+        found.started_s = time.monotonic() - began
+        time.sleep(_SETTLES_S)
+        used, began = self._cpu_s(), time.monotonic()
+        time.sleep(seconds)
+        found.idle_cores = (self._cpu_s() - used) / (time.monotonic() - began)
+        entries = dict.fromkeys(names[:active], 0)
+        deadline, used, began = time.monotonic() + seconds, self._cpu_s(), time.monotonic()
+        for topic in cycle(entries):
+            if time.monotonic() > deadline:
+                break
+            self.world.write("eu", entries[topic], entries[topic] + 10, topic=topic)
+            entries[topic] += 10
+            time.sleep(pace_s / active)
+        found.busy_cores = (self._cpu_s() - used) / (time.monotonic() - began)
+        while consumer.done.acknowledged < sum(entries.values()):
+            time.sleep(0.2)
+        consumer.stop()
+        runner.join()
+        landed = [
+            (at, key, decode(bytes(payload)))
+            for (at, keys), (_, payloads) in zip(
+                commits(Path(acks.name), column="key"), commits(Path(acks.name), column="payload"), strict=True
+            )
+            for key, payload in zip(keys, payloads, strict=True)
+        ]
+        for when, name, last in told:
+            one = MessageId("eu", 1, last)
+            found.flushes_s.append(min(at for at, key, state in landed if key == f"{name}/{NAME}" and one in state.acked) - when)
+        return found
+
+    def _cpu_s(self) -> float:
+        """Of this process and its JVM."""
+        ticks = 0
+        for pid in (os.getpid(), self.world.tables("eu").me.jvm_pid):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _parts(states: Sequence[AckState], most: int) -> Iterator[Sequence[AckState]]:

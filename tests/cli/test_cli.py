@@ -21,6 +21,9 @@ def _said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
     return code, json.loads(capsys.readouterr().out)
 
 
+_CONSUME = ["consume", "--config", "geo.yaml", "--cluster", "eu", "--topic", "persistent://a/b/c", "--subscription", "s"]
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
@@ -62,6 +65,12 @@ def _said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
             "mars",
         ),
         (["reconcile", "--config", "geo.yaml", "--source", "eu", "--target", "mars", "--topic", "*"], "mars"),
+        ([*_CONSUME, "--key-range", "2/2"], "I/N, of N shares the one numbered I, from 0"),
+        ([*_CONSUME, "--standby", "--take-over"], "not allowed with argument"),
+        (
+            ["failover", *_CONSUME[1:3], *_CONSUME[5:], "--from", "eu", "--to", "us", "--source-gone", "--wait", "3"],
+            "not allowed with",
+        ),
     ],
 )
 def test_a_wrong_argument_ends_with_2_before_spark_starts(

@@ -24,7 +24,7 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
-from geo.subscription.failover import Failover, failover
+from geo.subscription.failover import Failover, failover, failover_all
 from geo.subscription.status import list_subscriptions, status
 from tests.running import running
 from tests.world import SHAPES, TOPIC, Link, World
@@ -175,6 +175,34 @@ def test_a_source_that_does_not_answer_counts_as_gone_and_one_that_is_gone_is_no
     for done in (silent, gone):
         assert (done.recorded, done.consumer, done.acknowledged, done.to_deliver) == (True, "unknown", 40, 0)
         assert done.last_acknowledged is not None
+
+
+def test_all_that_match_move_at_once_and_one_that_is_refused_holds_up_no_other(linked: World) -> None:
+    other = Topic.parse("persistent://shop/web/orders")
+    linked.write("eu", 0, 5, topic=other)
+    for topic, name in ((TOPIC, "bills"), (TOPIC, "stock"), (other, "bills"), (TOPIC, "unreadable")):
+        named = Subscription(linked.spark, topic, name, config=linked.config, cluster="eu")
+        named.run(lambda messages: messages.where("entry_id < 3"), trigger="available-now")
+    tables = linked.tables("eu")
+    newer = AckPublisher(tables, linked.config, TOPIC, "newer")
+    newer.publish([(TOPIC, "unreadable", AckState())])
+    newer.close()
+    tables.log(TOPIC.acks).delta().update("producer = 'newer'", {"payload": "X'0F00'"})
+    done, refused = failover_all(linked.spark, linked.config, "persistent://shop/web/*", "*", "eu", "us")
+    moved = {(one.topic, one.subscription): (one.consumer, one.acknowledged, one.to_deliver) for one in done}
+    assert moved == {
+        (str(TOPIC), "bills"): ("stopped", 6, 34),
+        (str(TOPIC), "stock"): ("stopped", 6, 34),
+        (str(other), "bills"): ("stopped", 3, 0),
+    }
+    assert list(refused) == [(TOPIC, "unreadable")]
+    assert isinstance(refused[TOPIC, "unreadable"], UnsafeError)
+    known = read_known(linked.tables("us"), TOPIC).states
+    assert known.keys() == {f"{TOPIC}/bills", f"{TOPIC}/stock", f"{other}/bills"}
+    only, _ = failover_all(linked.spark, linked.config, "persistent://shop/web/*", "st?ck", "eu", "us", source_gone=True)
+    assert [one.subscription for one in only] == ["stock"]
+    with pytest.raises(UsageError, match=r"neither eu nor us knows a subscription x\* of"):
+        failover_all(linked.spark, linked.config, "persistent://shop/*/*", "x*", "eu", "us")
 
 
 def test_a_failover_of_what_nobody_knows_is_refused(linked: World) -> None:

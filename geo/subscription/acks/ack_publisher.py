@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
 from pyspark.sql import Row
@@ -32,6 +32,10 @@ ENDS_INTERVAL_S = 60.0
 since."""
 
 
+Told = tuple[Topic, str, AckState]
+"""What is told of a subscription of a topic."""
+
+
 class ConsumerState(str, Enum):
     """What is known of the consumer of a subscription in one cluster."""
 
@@ -54,7 +58,7 @@ class AckPublisher:
         columns = [StructField("key", StringType()), StructField("payload", BinaryType())]
         self._publisher.open(StructType(columns), take_over=take_over)
 
-    def publish(self, states: Iterable[tuple[Topic, str, AckState]], properties: Mapping[str, str] | None = None) -> None:
+    def publish(self, states: Iterable[Told], properties: Mapping[str, str] | None = None) -> None:
         """Publish what states of (topic, subscription) tell, in one commit."""
         rows = [
             {"key": key_of(topic, subscription), "payload": encode(part), "properties": properties}
@@ -82,31 +86,31 @@ class AckPublisher:
 def publish_once(
     tables: ClusterTables,
     config: Config,
-    topic: Topic,
-    subscription: str,
-    decide: Callable[[], AckState],
+    namespace: Topic,
+    decide: Callable[[], Sequence[Told]],
     properties: Mapping[str, str] | None = None,
-) -> AckState:
-    """Publish what an operator decides, and return it.
+) -> Sequence[Told]:
+    """Publish what an operator decides of subscriptions of the namespace of a topic, in one commit, and return it.
 
     `decide` is called twice: at first, so that what it refuses leaves nothing behind, and again once no other operator can
     decide: two at once, from the same knowledge, would make one epoch of two resets. An operator who is at it, or was killed, is
     taken over; what he has published counts. Raises what `decide` does, and UnsafeError if no cluster would take the epoch.
     """
     decide()
-    publisher = AckPublisher(tables, config, topic, ADMIN, take_over=True)
+    publisher = AckPublisher(tables, config, namespace, ADMIN, take_over=True)
     try:
-        state = decide()
-        if not epoch_is_possible(state.epoch, now_us()):
-            raise UnsafeError(
-                f"subscription {subscription} of {topic} has been reset to an epoch that no cluster takes yet. Try again in a day."
-            )
-        publisher.publish([(topic, subscription, state)], properties)
+        told = decide()
+        for topic, subscription, state in told:
+            if not epoch_is_possible(state.epoch, now_us()):
+                raise UnsafeError(
+                    f"subscription {subscription} of {topic} has been reset to an epoch that no cluster takes yet. Try again in a day."
+                )
+        publisher.publish(told, properties)
     except BaseException:
         publisher.close(clean=False)
         raise
     publisher.close()
-    return state
+    return told
 
 
 def consumer_in(tables: ClusterTables, topic: Topic, subscription: str) -> ConsumerState:

@@ -55,13 +55,14 @@ class Known:
         return self.fold.states
 
     def state_of(self, topic: Topic, subscription: str, *, in_spite: bool = False) -> AckState | None:
-        """What is known of the subscription, of which alone this was read; None: there is no record of it.
+        """What is known of the subscription; None: there is no record of it.
 
         Raises UnsafeError where some of its records are of a newer program, or none can be read: beginning it anew would skip or
         repeat what they tell. `in_spite`: whoever asks wants that. Other records that cannot be read beside those that can are
         logged.
         """
-        state, refused = self.states.get(key_of(topic, subscription)), self.fold.refused
+        key = key_of(topic, subscription)
+        state, refused = self.states.get(key), self.fold.refused_of(key)
         reasons = ", ".join(f"{count} {why.value}" for why, count in sorted(refused.items()) if why is not Refusal.OLDER_EPOCH)
         if not reasons:
             return state

@@ -38,7 +38,16 @@ class Fold:
 
     states: dict[str, AckState] = field(default_factory=dict)
     """By the records' key."""
-    refused: Counter[Refusal] = field(default_factory=Counter)
+    _refused: Counter[tuple[str, Refusal]] = field(default_factory=Counter)
+    """By the records' key, as it was."""
+
+    @property
+    def refused(self) -> Counter[Refusal]:
+        return sum((Counter({reason: count}) for (_, reason), count in self._refused.items()), Counter())
+
+    def refused_of(self, key: str) -> Counter[Refusal]:
+        """Of the records of one subscription."""
+        return Counter({reason: count for (of, reason), count in self._refused.items() if of == key})
 
     def add(self, records: Iterable[Received]) -> set[str]:
         """Take records in. Returns the keys of the subscriptions whose state they changed."""
@@ -47,18 +56,18 @@ class Fold:
             try:
                 state = self._checked(record)
             except RefusedRecordError as error:
-                self.refused[error.reason] += 1
+                self._refused[record.key or "", error.reason] += 1
             else:
                 found.setdefault(record.key or "", []).append(state)
         changed = set()
         for key, states in found.items():
             before = self.states.get(key)
             after = merged([before, *states] if before else states)
-            self.refused[Refusal.OLDER_EPOCH] += sum(before is not None and one.rank < before.rank for one in states)
+            if before is not None and (older := sum(one.rank < before.rank for one in states)):
+                self._refused[key, Refusal.OLDER_EPOCH] += older
             if after != before:
                 self.states[key] = after
                 changed.add(key)
-        self.refused += Counter()  # without zeros
         return changed
 
     def _checked(self, record: Received) -> AckState:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import pyarrow as pa
 
@@ -40,9 +40,13 @@ class PeerAcks:
     """The `__acks` log of a namespace in the source of one inbound link."""
 
     def __init__(self, tables: ClusterTables, config: Config, link: Link, acks: Topic) -> None:
-        self._tables, self.link, self._acks = tables, link, acks
+        self._tables, self._config, self.link, self._acks = tables, config, link, acks
         self._rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(acks).message_ttl_s)
-        self._there = connect(tables.spark, config.cluster(link.source))
+
+    @cached_property
+    def _there(self) -> ClusterTables:
+        """Connected when it is first read: whatever that takes, as a secret that is not there, is this peer's matter."""
+        return connect(self._tables.spark, self._config.cluster(self.link.source))
 
     def __str__(self) -> str:
         return f"{self._acks} in {self.link.source}"

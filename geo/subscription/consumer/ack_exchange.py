@@ -65,6 +65,8 @@ class Member:
         """What is not known to be published: told again it changes nothing."""
         self.error: BaseException | None = None
         """What it cannot go on after."""
+        self.news = threading.Event()
+        """To be set when the consumer has found out something that is not to wait."""
         self._looked_at = time.monotonic()
 
     def keep(self, state: AckState) -> None:
@@ -112,7 +114,7 @@ class AckExchange:
         """Guards `_members`."""
         self._flushing = threading.RLock()
         """One flush at a time, whichever thread it comes from; guards the publisher."""
-        self._peers = peers_of(self._tables, self._config, self._topic.acks)
+        self._peers: list[PeerAcks] = []
         self._publisher: AckPublisher | None = None
         """None after an error: what it was to publish may or may not be in the log."""
         self._news, self._stop = threading.Event(), threading.Event()
@@ -127,6 +129,7 @@ class AckExchange:
     # -- members ---------------------------------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
+        member.news = self._news
         with self._lock:
             self._members.append(member)
 
@@ -144,6 +147,7 @@ class AckExchange:
             if self._threads:
                 return
             self._publisher = self._publisher or self._open()
+            self._peers = peers_of(self._tables, self._config, self._topic.acks)
             own = AckTail(Tail.at_newest(open_log(self._tables, self._topic.acks)[0]))
             self._threads = [self._thread("flush", self._flush_on), self._thread("tail", self._follow_own, own)]
             peers = [self._thread(peer.link.source, self._follow_peer, peer) for peer in self._peers]
@@ -177,10 +181,6 @@ class AckExchange:
         return state
 
     # -- telling ---------------------------------------------------------------------------------------------------------
-
-    def wake(self) -> None:
-        """A member has something to tell."""
-        self._news.set()
 
     def flush(self) -> None:
         """Publish what members have found out, and what was kept, in one commit. A member whose subscription was taken over has
@@ -298,11 +298,10 @@ class AckExchange:
         """Nothing that a peer has, or lacks, ends anything here: what it tells comes with its link."""
         tail: AckTail | None = None
         failed = 0
-        interval_s = LOOK_INTERVAL_S if peer.is_local else REMOTE_LOOK_INTERVAL_S
         asked_at = -math.inf
         while not self._stop.is_set():
-            wait_s = interval_s
             try:
+                wait_s = LOOK_INTERVAL_S if peer.is_local else REMOTE_LOOK_INTERVAL_S
                 if time.monotonic() - asked_at >= PEER_INTERVAL_S:
                     asked_at = time.monotonic()
                     if not peer.may_be_read():

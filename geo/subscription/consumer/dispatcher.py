@@ -41,11 +41,13 @@ from geo.subscription.acks.message_set_frames import (
     only,
     with_redelivery_counts,
 )
+from geo.subscription.acks.record import key_of
 from geo.subscription.consumer.answer import answer_of
 from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.dead_letters import DeadLetters
 from geo.subscription.consumer.delivery import Answer, Delivery
 from geo.subscription.consumer.halving import Halving
+from geo.subscription.consumer.in_hand import InHand, handing_out
 from geo.subscription.consumer.settings import Settings
 from geo.text import counted, first_line
 from geo.times import LAST_US, from_us
@@ -102,7 +104,7 @@ class Dispatcher:
         wake: Callable[[], None],
     ) -> None:
         self._settings, self._listener, self._limit, self._ends, self._wake = settings, listener, limit, ends, wake
-        self._log = settings.tables.log(settings.topic)
+        self._log, self._key = settings.tables.log(settings.topic), key_of(settings.topic, settings.name)
         self._delivery = Delivery(AckState(), settings.redelivery_delay_s, settings.max_redeliveries)
         self._dead_letters = None if settings.max_redeliveries is None else DeadLetters(
             settings.tables, settings.config, settings.topic, settings.name, settings.max_redeliveries,
@@ -340,11 +342,14 @@ class Dispatcher:
     def _called_once(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> Answer | Exception:
         """What the user's function says of `messages`, which are `these`; or what it raised, in a run in which messages
         are given up. Any other error is the end of the run, and raised."""
+        batch = InHand(self._key, messages, epoch, these, self.state.acked)
         with (
             nullcontext() if self._attempt is None else self._attempt.of(these, epoch)
         ):  # a fault of the note is not the function's
             try:
-                answer = self._checked(self._listener(messages), messages, these)
+                with handing_out(batch):
+                    returned = self._listener(messages)
+                answer = self._checked(returned, messages, these)
             except Exception as error:
                 if self._settings.max_redeliveries is not None and not isinstance(error, GeoError) and not session_is_gone(error):
                     return error

@@ -218,7 +218,7 @@ class Run:
         self._log, self._columns = open_log(self._tables, self._topic)
 
     def _wake(self) -> None:
-        self._exchange.wake()
+        self._member.news.set()
 
     def _on_reset(self) -> None:
         if self._has_begun:

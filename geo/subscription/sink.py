@@ -1,0 +1,116 @@
+"""A Delta table into which a consumer brings each message once: rows, and which messages they are of, in one commit.
+
+The argument: the newest commit of the subscription in the sink says which messages the sink has. `append_once` reads it, leaves
+those out, and commits the others under the next number of a Delta transaction of the subscription. Delta commits a number once:
+if somebody committed meanwhile (another region, a stale consumer), nothing of this lands, and it begins again. So a death
+at any point, a redelivery, and a consumer in another region that lacks the last acknowledgements repeat nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+
+from geo.crash import CrashPoint, reach
+from geo.errors import RetryableError
+from geo.log.topic_log import ID
+from geo.now import now_us
+from geo.subscription.acks.ack_state import Epoch
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.message_set_frames import among, message_set
+from geo.subscription.consumer.in_hand import in_hand
+from geo.subscription.sink_record import SINK_KEY, SinkRecord, newest_of
+from geo.tables.commits import Commit
+from geo.tables.driver import Driver
+from geo.tables.files import local_path
+from geo.tables.table import Table
+from geo.text import counted
+
+log = logging.getLogger(__name__)
+
+_TRIES = 10
+"""Commits of the same subscription that may come between."""
+
+_PAGE = 1_000
+"""Commits that are looked at at once for the newest of the subscription."""
+
+_DAY_US = 86_400 * 1_000_000
+_FIRST_NUMBERS = 2**32
+"""A day. A subscription of which the sink has no commit begins at the number of the day: all who begin it at once have the same, and
+it is above any number whose commit the sink's log does not keep any more."""
+
+
+def append_once(messages: DataFrame, table: str, rows: Callable[[DataFrame], DataFrame] = lambda messages: messages) -> DataFrame:
+    """Append what `rows` makes of the messages to a Delta table, each message once, whatever happens; call it in the function of a
+    consumer, with the messages that it was given or some of them, and return what it returns: they are done.
+
+    `table` is a path or a catalog name; it is made by the first batch. `rows` gets those of the messages that the sink does not have,
+    and returns the rows to append, of any columns; a message may become none or many. Once per epoch: after a reset messages
+    come into the sink again. What the sink has is in the userMetadata of its commits, up to 256 kB of ranges of ids; a ledger that is too
+    old for it counts as not there, which matters only in a region that lacks its acknowledgements. The log of the sink must keep its
+    commits (delta.logRetentionDuration, 30 days) longer than such a region lacks them.
+
+    Raises UsageError outside of a consumer's function, UnsafeError if the sink was restored to a version that is not told,
+    RetryableError if others commit for the same subscription all the time.
+    """
+    batch = in_hand()
+    given = batch.messages if messages is batch.rows else message_set(messages.select(*ID).toArrow()) & batch.messages
+    sink = _Sink(messages.sparkSession, table, batch.subscription)
+    for _ in range(_TRIES):
+        last = sink.last()
+        if last.epoch.counter > batch.epoch.counter:
+            raise RetryableError(f"{table}: {batch.subscription} was reset, another consumer has begun anew.")
+        there = given & last.messages if last.epoch == batch.epoch else MessageSet()
+        fresh = given - there
+        if there:
+            log.info("%s: %s of %s are there already", table, counted(there.size, "message"), batch.subscription)
+        if not fresh:
+            return messages
+        made = rows(among(messages, fresh) if there else messages)
+        if sink.append(made, last.after(batch.epoch, fresh, batch.acked, secrets.token_hex(8))):
+            return messages
+    raise RetryableError(f"{table}: other consumers of {batch.subscription} committed at the same moments {_TRIES} times.")
+
+
+class _Sink:
+    """The sink as one call sees it."""
+
+    def __init__(self, spark: SparkSession, name: str, subscription: str) -> None:
+        by_path = "/" in name
+        local = local_path(name) if by_path else None
+        lock = None if local is None else local.parent / f".{local.name}.geo-lock"
+        self._table, self._subscription = Table(Driver.of(spark), name, by_path=by_path, lock=lock), subscription
+
+    def last(self) -> SinkRecord:
+        """What it has of the subscription, and the number of the subscription's newest commit."""
+        found = newest_of(self._commits(), self._subscription)
+        first = now_us() // _DAY_US * _FIRST_NUMBERS
+        return found or SinkRecord(self._subscription, Epoch(), MessageSet(), first, "")
+
+    def append(self, rows: DataFrame, record: SinkRecord) -> bool:
+        """Whether it landed, or there was nothing to append. False: another commit of the subscription came first."""
+        reach(CrashPoint.SINK_BEFORE_APPEND)
+        transaction = (f"{SINK_KEY} {self._subscription}", record.number)
+        self._table.append(rows, record.encode(), transaction)  # what a number was used for already does nothing
+        reach(CrashPoint.SINK_AFTER_APPEND)
+        for commit in self._commits():
+            found = SinkRecord.decode(commit.user_metadata)
+            if found is not None and found.subscription == self._subscription and found.number <= record.number:
+                if found.number == record.number:
+                    return found.token == record.token
+                break
+        if rows.isEmpty():
+            return True
+        raise RetryableError(f"{self._table}: a commit of {self._subscription} is not to be found. Was the log cut meanwhile?")
+
+    def _commits(self) -> Iterator[Commit]:
+        """Newest first."""
+        seen = self._table.look()
+        last = -1 if seen is None else seen.version
+        while last >= 0:
+            first = max(0, last - _PAGE + 1)
+            yield from reversed(list(self._table.commits(first, last, only=(SINK_KEY,))))
+            last = first - 1

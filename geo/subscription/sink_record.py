@@ -1,0 +1,101 @@
+"""What a commit of a sink says of the subscription whose messages it brought. Pure: no Spark, clock or I/O."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from geo.errors import UnsafeError
+from geo.subscription.acks.ack_state import AckState, Epoch
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.record import decode, encode
+from geo.tables.commits import Commit, Kind, read_record
+
+SINK_KEY = "geo.sink"
+SINK_VERSION = 1
+
+MOST_BYTES = 256 * 1024
+"""Of the messages in a record. A subscription that is consumed in order needs some 15 bytes a ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """With this commit the sink has rows of all of `messages`, which were delivered in `epoch`; those of earlier commits are among
+    them. `number` counts the commits of the subscription, `token` is this one's alone."""
+
+    subscription: str
+    epoch: Epoch
+    messages: MessageSet
+    number: int
+    token: str
+
+    def encode(self) -> str:
+        state = encode(AckState(self.epoch, acked=self.messages), limited=False)
+        return json.dumps(
+            {
+                SINK_KEY: SINK_VERSION,
+                "subscription": self.subscription,
+                "messages": base64.b64encode(state).decode(),
+                "number": self.number,
+                "token": self.token,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def decode(cls, user_metadata: str | None) -> SinkRecord | None:
+        """None for another commit. Raises SchemaError for a record of a newer program."""
+
+        def make(fields: Mapping[str, Any]) -> SinkRecord:
+            state = decode(base64.b64decode(fields["messages"]), limited=False)
+            return cls(fields["subscription"], state.epoch, state.acked, fields["number"], fields["token"])
+
+        return read_record(user_metadata, SINK_KEY, SINK_VERSION, make)
+
+    def after(self, epoch: Epoch, messages: MessageSet, acked: MessageSet, token: str) -> SinkRecord:
+        """The record of the commit that brings `messages` next."""
+        before = self.messages if self.epoch == epoch else MessageSet()
+        return SinkRecord(self.subscription, epoch, _bounded(before | messages, acked), self.number + 1, token)
+
+
+def newest_of(commits: Iterable[Commit], subscription: str) -> SinkRecord | None:
+    """What the newest of the commits, which come newest first, say of a subscription; None if none says anything. The messages
+    are those of which the sink has rows: after a RESTORE, those of the version that was restored. Raises UnsafeError where a
+    RESTORE does not tell that version."""
+    number, counts_up_to = None, None
+    for commit in commits:
+        counts = counts_up_to is None or commit.version <= counts_up_to
+        if counts and commit.kind is Kind.RESTORE:
+            told = commit.parameters.get("version", "")
+            if not told.isdigit():
+                raise UnsafeError(
+                    f"version {commit.version} of the sink is a RESTORE {commit.who} to a time. Which messages it has is not told: restore it "
+                    "once more, TO VERSION AS OF a version."
+                )
+            counts_up_to = int(told)
+        record = SinkRecord.decode(commit.user_metadata)
+        if record is None or record.subscription != subscription:
+            continue
+        number = record.number if number is None else number
+        if counts:
+            return replace(record, number=number)
+    return None if number is None else SinkRecord(subscription, Epoch(), MessageSet(), number, "")
+
+
+def _bounded(messages: MessageSet, acked: MessageSet) -> MessageSet:
+    """Without the oldest ledgers of which all is acknowledged, if a record of all would be too large."""
+    size = len(encode(AckState(acked=messages), limited=False))
+    if size <= MOST_BYTES:
+        return messages
+    kept = dict(messages.ledgers)
+    for ledger in sorted(kept, key=lambda one: one.ledger_id):
+        alone = MessageSet({ledger: kept[ledger]})
+        if not alone - acked:
+            size -= len(encode(AckState(acked=alone), limited=False))
+            del kept[ledger]
+        if size <= MOST_BYTES:
+            break
+    return MessageSet(kept)
