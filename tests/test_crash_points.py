@@ -23,6 +23,7 @@ REPAIR_POINTS = [CrashPoint.ERASE_UPDATED, CrashPoint.REBUILD_APPENDED]
 CONSUME_POINTS = [point for point in CrashPoint if point.value.startswith(("consume-", "acks-"))]
 """Met in tests/subscription/consumer/test_consumer.py."""
 SINK_POINTS = [point for point in CrashPoint if point.value.startswith("sink-")]
+"""Met in tests/subscription/test_sink.py."""
 FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
 """Met in tests/subscription/acks/test_fold_query.py."""
 

@@ -3,6 +3,8 @@ its beginning.
 
 The form is that of cram: a command is indented and follows `$`, with `>` on the lines it goes on with; below it stands what it
 prints, as a terminal shows it, and an exit code other than 0 in brackets. `…` stands for anything within a line.
+
+With GEO_REWRITE_SCENARIOS=1 what is printed is written into the file instead of compared; read the difference before it is committed.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ import pytest
 from geo.cli.main import main
 from tests.world import World
 
+_REWRITES = os.environ.get("GEO_REWRITE_SCENARIOS") == "1"
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
@@ -55,6 +58,23 @@ def differs(expected: list[str], printed: list[str]) -> bool:
     return re.fullmatch(pattern, "\n".join(printed)) is None
 
 
+_CHANGES = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[\d.:+Z]*|\b\d\d:\d\d:\d\d\b|\b\d{9,}\b|[0-9a-f]{8}-[0-9a-f-]{27}")
+"""What is another one each time: times, ids of ledgers and tables."""
+
+
+def rewritten(text: str, printed: Mapping[int, list[str]]) -> str:
+    """The scenario with what its commands printed, by their lines. A line that is as expected stays as it is written."""
+    lines = text.splitlines()
+    for step in reversed(steps(text)):
+        now = []
+        for line in printed[step.line]:
+            as_written = next((one for one in step.expected if not differs([one], [line])), None)
+            now.append(f"  {_CHANGES.sub('…', line) if as_written is None else as_written}")
+        first = step.line + step.command.count("\n")
+        lines[first : first + len(step.expected)] = now
+    return "\n".join(lines) + "\n"
+
+
 def _run(command: str) -> tuple[int, str]:
     """Exit code, and what was printed to stdout and stderr, in its order. A verb runs in this process."""
     if not command.startswith("geo "):
@@ -79,10 +99,13 @@ def _signals() -> Iterator[None]:
 def test_the_scenario_goes_as_written(path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world.folder)
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    all_printed = {}
     for step in steps(path.read_text()):
         code, text = _run(step.command)
-        printed = text.splitlines() + ([f"[{code}]"] if code else [])
-        assert not differs(step.expected, printed), f"{path.name}:{step.line}: {step.command}\n" + "\n".join(printed)
+        printed = all_printed[step.line] = text.splitlines() + ([f"[{code}]"] if code else [])
+        assert _REWRITES or not differs(step.expected, printed), f"{path.name}:{step.line}: {step.command}\n" + "\n".join(printed)
+    if _REWRITES:
+        path.write_text(rewritten(path.read_text(), all_printed))
 
 
 def test_scenarios_are_there_and_what_is_printed_must_be_as_written() -> None:
@@ -94,3 +117,9 @@ def test_scenarios_are_there_and_what_is_printed_must_be_as_written() -> None:
     assert differs(step.expected, ["TOPIC  CLUSTER", "x  us", "[1]"])
     assert differs(step.expected, ["TOPIC  CLUSTER", "x  eu", "[1]", "more"])
     assert differs([], ["anything"])
+
+
+def test_a_scenario_is_rewritten_with_what_is_printed_and_keeps_what_is_as_written() -> None:
+    text = "Prose.\n\n  $ geo a \\\n  > b\n  x…y\n  old\nMore.\n  $ geo c\n"
+    now = rewritten(text, {3: ["x1y", "at 2026-11-25 01:02:03.5 eu:123456789012:0"], 8: ["[3]"]})
+    assert now == "Prose.\n\n  $ geo a \\\n  > b\n  x…y\n  at … eu:…:0\nMore.\n  $ geo c\n  [3]\n"

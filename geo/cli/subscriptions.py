@@ -6,9 +6,8 @@ import argparse
 import base64
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from fnmatch import fnmatchcase
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -31,7 +30,7 @@ from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
 from geo.config import Config, load
-from geo.errors import UnsafeError, UsageError
+from geo.errors import GeoError, UnsafeError, UsageError
 from geo.log.topics import partitions
 from geo.names import Topic, check_subscription, check_topic_glob, is_glob
 from geo.streams.trigger import parse_trigger
@@ -44,8 +43,7 @@ from geo.subscription.consumer.dispatcher import Listener
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
-from geo.subscription.failover import Subscribed
-from geo.subscription.status import subscriptions_in
+from geo.subscription.status import Subscribed, matching, subscriptions_in
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, printable
 
@@ -173,10 +171,10 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     acknowledged = _which(args.ack)
     many = is_glob(args.topic)
     check_topic_glob(args.topic) if many else Topic.parse(args.topic)
+    _refuse_of_one_topic(args, many=many)
     spark = start_spark("geo consume")
     many = many or bool(partitions(connect(spark, config.cluster(args.cluster)), Topic.parse(args.topic)))
-    if many and (args.limit is not None or args.standby):
-        raise UsageError(f"--limit and --standby are of one topic, {args.topic} is many: each is consumed once nobody else does.")
+    _refuse_of_one_topic(args, many=many)
     options: dict[str, Any] = {
         "config": config,
         "cluster": args.cluster,
@@ -210,8 +208,17 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     )
     log.info("subscription %s of %s in %s: %s", args.subscription, args.topic, args.cluster, counts)
     for topic, why in unfinished.items():
+        output.line({"topic": topic, "unfinished": why})
         output.text(f"{topic}: not consumed to its end: {why}")
     return 1 if unfinished else 0
+
+
+def _refuse_of_one_topic(args: argparse.Namespace, *, many: bool) -> None:
+    if many and (args.limit is not None or args.standby):
+        raise UsageError(
+            f"--limit and --standby work for one topic, and {args.topic} stands for several. Leave them out: a topic that another process "
+            "consumes is taken up once that one has ended."
+        )
 
 
 def _which(ack: str) -> Listener:
@@ -275,17 +282,19 @@ def create(args: argparse.Namespace, output: Output) -> int:
 
 def reset(args: argparse.Namespace, output: Output) -> int:
     config, wanted = _wanted(args)
-    spark, told = start_spark("geo subscriptions"), []
-    for topic, name in wanted:
-        done = changes.reset(spark, config, args.cluster, topic, name, args.to, dry_run=args.dry_run or not args.yes)
-        told.append({**asdict(done), "dry_run": args.dry_run or not args.yes})
+    spark, dry_run = start_spark("geo subscriptions"), args.dry_run or not args.yes
+
+    def moved(topic: Topic, name: str) -> dict[str, Any]:
+        done = changes.reset(spark, config, args.cluster, topic, name, args.to, dry_run=dry_run)
         what = f"subscription {name} of {topic} at {args.to}, as {args.cluster} holds it"
         effect = f"{done.repeated:,} acknowledged messages are delivered again, {done.skipped:,} waiting ones are skipped"
         output.text(f"{what}: {effect}")
-    output.data(told if _is_many(args) else told[0])
+        return {**asdict(done), "dry_run": dry_run}
+
+    code = _each(args, output, wanted, moved)
     if not args.dry_run and not args.yes:
         raise UnsafeError("nothing was changed: this moves the subscription in every cluster. Run it again with --yes.")
-    return 0
+    return code
 
 
 def delete(args: argparse.Namespace, output: Output) -> int:
@@ -295,13 +304,31 @@ def delete(args: argparse.Namespace, output: Output) -> int:
         raise UnsafeError(
             f"this deletes subscription {named} in every cluster, with all it acknowledged. Run it again with --yes."
         )
-    spark, told = start_spark("geo subscriptions"), []
-    for topic, name in wanted:
+    spark = start_spark("geo subscriptions")
+
+    def deleted(topic: Topic, name: str) -> dict[str, Any]:
         changes.delete(spark, config, args.cluster, topic, name)
-        told.append({"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True})
         output.text(f"subscription {name} of {topic} is deleted; links tell the other clusters")
-    output.data(told if _is_many(args) else told[0])
-    return 0
+        return {"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True}
+
+    return _each(args, output, wanted, deleted)
+
+
+def _each(args: argparse.Namespace, output: Output, wanted: list[Subscribed], do: Callable[[Topic, str], dict[str, Any]]) -> int:
+    """Do it for each; of several one that is refused holds up no other. Returns the exit code."""
+    if not _is_many(args):
+        output.data(do(*wanted[0]))
+        return 0
+    told, code = [], 0
+    for topic, name in wanted:
+        try:
+            told.append(do(topic, name))
+        except GeoError as error:
+            told.append({"topic": str(topic), "subscription": name, "refused": str(error)})
+            output.text(f"subscription {name} of {topic}: {error}")
+            code = max(code, error.exit_code)
+    output.data(told)
+    return code
 
 
 def _is_many(args: argparse.Namespace) -> bool:
@@ -315,8 +342,7 @@ def _wanted(args: argparse.Namespace) -> tuple[Config, list[Subscribed]]:
         return config, [(topic, args.subscription)]
     config = load(args.config)
     tables = connect(start_spark("geo subscriptions"), config.cluster(args.cluster))
-    known = [one for one in subscriptions_in(tables, check_topic_glob(args.topic)) if not one.deleted]
-    wanted = [(Topic.parse(one.topic), one.subscription) for one in known if fnmatchcase(one.subscription, args.subscription)]
+    wanted = matching(subscriptions_in(tables, check_topic_glob(args.topic)), args.subscription)
     if not wanted:
         raise UsageError(f"{args.cluster} knows no subscription {args.subscription} of {args.topic}.")
     return config, wanted

@@ -17,9 +17,7 @@ from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.history import CommitName
 from geo.tables.ownership import Ownership, claim, release
-
-REMOTE_LOOK_S = 1.0
-"""How often the source of an idle topic is asked for news where that is a request; on a local disk it is asked at each tick."""
+from geo.tables.tail import REMOTE_LOOK_S
 
 LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 60.0, 600.0
 """How often a topic gets a full look beside those by name, and beside its query: Delta's stream need not notice that an older

@@ -39,7 +39,7 @@ from geo.streams.life import State
 from geo.streams.query import BatchQuery
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import ERASED, EXPIRED, Commit, Kind
-from geo.tables.history import CommitName
+from geo.tables.history import CommitName, turn_of
 from geo.tables.ownership import Ownership, Runner, origin_runner
 from geo.tables.spark_checkpoint import forget, planned_end
 from geo.text import counted
@@ -300,13 +300,7 @@ class TopicLink:
         """The commits of the next turn, looked at."""
         assert self.cursor is not None
         first = self.cursor.version + 1
-        taken: list[Commit] = []
-        size = 0
-        for commit in self._source_log.commits(first, min(newest, first + TURN_COMMITS - 1)):
-            if taken and (size + commit.bytes > TURN_BYTES or commit.version != taken[-1].version + 1):
-                break
-            taken.append(commit)
-            size += commit.bytes
+        taken = turn_of(self._source_log.commits(first, min(newest, first + TURN_COMMITS - 1)), TURN_BYTES)
         self._look(taken, taken[-1].version if taken else first)
         return taken
 

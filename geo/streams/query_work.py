@@ -1,4 +1,4 @@
-"""A streaming query, or a loop over batches, that is begun again after a fault, as a piece of work."""
+"""A streaming query, a loop over batches, or a consumer that is begun again after a fault, as a piece of work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WAIT_S = 0.2
 
 
 class Running(Protocol):
-    """As BatchQuery and BatchLoop have it."""
+    """What a work follows: a query, a loop, or a consumer's run. It has begun when it is made."""
 
     @property
     def is_active(self) -> bool: ...

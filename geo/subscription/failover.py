@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
@@ -23,13 +22,13 @@ from geo.errors import GeoError, UnsafeError, UsageError
 from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_subscription, check_topic_glob
-from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, Told, consumer_in, publish_once
+from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, Told, consumers_in, publish_once
 from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.acks_topic import Known, read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import split_at
-from geo.subscription.status import subscriptions_in
+from geo.subscription.status import Subscribed, matching, subscriptions_in
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import first_line
 from geo.times import utc
@@ -43,10 +42,6 @@ ANSWER_S = 30.0
 _POLL_S = 0.5
 
 T = TypeVar("T")
-
-
-Subscribed = tuple[Topic, str]
-"""A topic and the name of a subscription of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +126,7 @@ class _Move:
         self._spark, self._config, self._source, self._target = spark, config, source, target
         self._wait_s, self._dry_run = wait_s, dry_run
         self._here = open_for_writing(connect(spark, config.cluster(target)), config)
-        self._unreadable = "not asked: --source-gone" if source_gone else None
+        self._unreadable = "not looked at: it is said to be gone" if source_gone else None
         """Why the source is not read."""
 
     def matching(self, topics: str, subscriptions: str) -> list[Subscribed]:
@@ -142,15 +137,16 @@ class _Move:
                 listed += self._ask(lambda there: subscriptions_in(there, topics))
             except FAULTS as error:
                 self._unreadable = first_line(error)
-        found = {(Topic.parse(one.topic), one.subscription) for one in listed if not one.deleted}
-        if not (matching := sorted(one for one in found if fnmatchcase(one[1], subscriptions))):
+        if not (found := matching(listed, subscriptions)):
             raise UsageError(f"neither {self._source} nor {self._target} knows a subscription {subscriptions} of {topics}.")
-        return matching
+        return found
 
     def of(self, wanted: Sequence[Subscribed]) -> tuple[list[Failover], dict[Subscribed, GeoError]]:
         """Move these. Returns what was moved, and why others were not."""
-        consumers, theirs = self._look_at_source(wanted)
+        consumers, theirs, last = self._look_at_source(wanted)
         ours = _known(self._here, wanted)
+        if not consumers:
+            last = _last_records(self._here, self._source, wanted)
         states: dict[Subscribed, AckState] = {}
         refused: dict[Subscribed, GeoError] = {}
         for one in wanted:
@@ -163,7 +159,7 @@ class _Move:
                 refused[one] = UsageError(f"neither {self._source} nor {self._target} knows a subscription {one[1]} of {one[0]}.")
                 continue
             states[one] = state
-        told = {one: self._report(one, consumers, ours, theirs, state) for one, state in states.items()}
+        told = {one: self._report(one, consumers.get(one), ours, theirs, state, last.get(one)) for one, state in states.items()}
         if not self._dry_run:
             of_namespace: dict[Topic, list[Told]] = {}
             for (topic, name), state in states.items():
@@ -178,27 +174,34 @@ class _Move:
         asked = ask_all({self._source: lambda: question(connect(self._spark, source))}, ANSWER_S + more_s)
         return asked[self._source].result()
 
-    def _look_at_source(self, wanted: Sequence[Subscribed]) -> tuple[dict[Subscribed, ConsumerState], dict[Subscribed, Known]]:
-        """How the consumers there are, once those that run have ended or the wait is over, and what is known there; nothing where
-        it cannot be read."""
+    def _look_at_source(
+        self, wanted: Sequence[Subscribed]
+    ) -> tuple[dict[Subscribed, ConsumerState], dict[Subscribed, Known], dict[Subscribed, datetime]]:
+        """How the consumers there are, once those that run have ended or the wait is over, what is known there, and when it wrote
+        its newest records; nothing where it cannot be read."""
         if self._unreadable is not None:
-            return {}, {}
+            return {}, {}, {}
         wait_s = 0.0 if self._dry_run else self._wait_s
         try:
             self._ask(lambda there: _refuse_nothing(there, wanted))
             consumers = self._ask(lambda there: _consumers(there, wanted, wait_s), wait_s)
-            return consumers, self._ask(lambda there: _known(there, wanted))
+            known = self._ask(lambda there: _known(there, wanted))
         except FAULTS as error:
             self._unreadable = first_line(error)
-            return {}, {}
+            return {}, {}, {}
+        last: dict[Subscribed, datetime] = {}
+        with suppress(*FAULTS):  # a line of the report; what counts is known
+            last = self._ask(lambda there: _last_records(there, self._source, wanted))
+        return consumers, known, last
 
     def _report(
         self,
         one: Subscribed,
-        consumers: Mapping[Subscribed, ConsumerState],
+        consumer: ConsumerState | None,
         ours: Mapping[Subscribed, Known],
         theirs: Mapping[Subscribed, Known],
         state: AckState,
+        last: datetime | None,
     ) -> Failover:
         topic, subscription = one
         key = key_of(topic, subscription)
@@ -207,12 +210,6 @@ class _Move:
         present, before = split_at(state.base, log) if log.exists() else (MessageSet(), MessageSet())
         left = present - state.acked - before
         again = left & state.in_vain()
-        consumer, last = consumers.get(one), None
-        if consumer is None:
-            last = _last_record(self._here, self._source, key, topic)
-        else:
-            with suppress(*FAULTS):
-                last = self._ask(lambda there: _last_record(there, self._source, key, topic))
         sure = consumer is ConsumerState.STOPPED
         return Failover(
             str(topic), subscription, self._source, self._target, self._unreadable, "unknown" if consumer is None else consumer.value,
@@ -236,7 +233,7 @@ def _consumers(there: ClusterTables, wanted: Sequence[Subscribed], wait_s: float
     """How the consumers are, once none of them runs or the wait is over."""
     deadline = time.monotonic() + wait_s
     while True:
-        found = {one: consumer_in(there, *one) for one in wanted}
+        found = consumers_in(there, wanted)
         if ConsumerState.RUNNING not in found.values() or time.monotonic() >= deadline:
             return found
         time.sleep(_POLL_S)
@@ -250,13 +247,17 @@ def _known(tables: ClusterTables, wanted: Sequence[Subscribed]) -> dict[Subscrib
     return {one: namespaces[one[0].acks] for one in wanted}
 
 
-def _last_record(tables: ClusterTables, source: str, key: str, topic: Topic) -> datetime | None:
-    log = tables.log(topic.acks)
-    if not log.exists():
-        return None
-    theirs = (F.col("key") == key) & (F.col("origin") == source)
-    found = log.read().where(theirs).agg(F.max("publish_time").alias("last")).collect()[0]["last"]
-    return None if found is None else utc(found)
+def _last_records(tables: ClusterTables, source: str, wanted: Sequence[Subscribed]) -> dict[Subscribed, datetime]:
+    """When `source` wrote its newest record of each of them, as far as a cluster has them."""
+    found: dict[Subscribed, datetime] = {}
+    for acks in {topic.acks for topic, _ in wanted}:
+        log, keys = tables.log(acks), {key_of(*one): one for one in wanted if one[0].acks == acks}
+        if not log.exists():
+            continue
+        theirs = log.read().where(F.col("key").isin(*keys) & (F.col("origin") == source))
+        for row in theirs.groupBy("key").agg(F.max("publish_time").alias("last")).collect():
+            found[keys[row["key"]]] = utc(row["last"])
+    return found
 
 
 def _shown(messages: MessageSet) -> str:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+from random import uniform
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -31,38 +34,43 @@ from geo.text import counted
 
 log = logging.getLogger(__name__)
 
-_TRIES = 10
-"""Commits of the same subscription that may come between."""
+_TRIES_S, _PAUSE_S = 30.0, 0.5
+"""How long others of the same subscription may come between, and the longest pause after one did."""
 
-_PAGE = 1_000
-"""Commits that are looked at at once for the newest of the subscription."""
+_PAGES = (8, 64, 512)
+"""Commits that are looked at at once for the newest of the subscription, at first, next, and from then on."""
 
 _DAY_US = 86_400 * 1_000_000
-_FIRST_NUMBERS = 2**32
-"""A day. A subscription of which the sink has no commit begins at the number of the day: all who begin it at once have the same, and
-it is above any number whose commit the sink's log does not keep any more."""
+_NUMBERS_OF_A_DAY = 2**32
+"""Where the sink's log does not begin at its beginning any more, a subscription without a commit in it begins at the number of the
+day, which is above all that the log may have lost."""
 
 
 def append_once(messages: DataFrame, table: str, rows: Callable[[DataFrame], DataFrame] = lambda messages: messages) -> DataFrame:
-    """Append what `rows` makes of the messages to a Delta table, each message once, whatever happens; call it in the function of a
-    consumer, with the messages that it was given or some of them, and return what it returns: they are done.
+    """Append what `rows` makes of the messages to a Delta table so that each message is in it once per epoch, after kills,
+    redeliveries and a move to another region. Call it in the function of a consumer, with the messages that it was given or some
+    of them, and return what it returns: they are done.
 
-    `table` is a path or a catalog name; it is made by the first batch. `rows` gets those of the messages that the sink does not have,
-    and returns the rows to append, of any columns; a message may become none or many. Once per epoch: after a reset messages
-    come into the sink again. What the sink has is in the userMetadata of its commits, up to 256 kB of ranges of ids; a ledger that is too
-    old for it counts as not there, which matters only in a region that lacks its acknowledgements. The log of the sink must keep its
-    commits (delta.logRetentionDuration, 30 days) longer than such a region lacks them.
+    `table` is a path or a catalog name; the first batch makes it. `rows` gets those of the messages that the sink does not
+    have, and returns the rows to append, of any columns; a message may become none or many.
+    Limits: what the sink has is told by the userMetadata of its commits, up to 256 kB of ranges of ids. An older ledger than that
+    counts as not there, which matters only in a region that lacks its acknowledgements; and the log of the sink must keep
+    its commits (delta.logRetentionDuration, 30 days) longer than such a region lacks them.
 
     Raises UsageError outside of a consumer's function, UnsafeError if the sink was restored to a version that is not told,
-    RetryableError if others commit for the same subscription all the time.
+    RetryableError if others commit for the same subscription all the time, and for a batch of before a reset.
     """
     batch = in_hand()
     given = batch.messages if messages is batch.rows else message_set(messages.select(*ID).toArrow()) & batch.messages
     sink = _Sink(messages.sparkSession, table, batch.subscription)
-    for _ in range(_TRIES):
+    deadline = time.monotonic() + _TRIES_S
+    while time.monotonic() < deadline:
         last = sink.last()
-        if last.epoch.counter > batch.epoch.counter:
-            raise RetryableError(f"{table}: {batch.subscription} was reset, another consumer has begun anew.")
+        if last.is_later_than(batch.epoch):
+            raise RetryableError(
+                f"{table}: has messages of {batch.subscription} that were delivered in epoch {last.epoch}, this batch was in {batch.epoch}: "
+                "the subscription was reset. Nothing was appended. Run the consumer again, it begins where the reset says."
+            )
         there = given & last.messages if last.epoch == batch.epoch else MessageSet()
         fresh = given - there
         if there:
@@ -72,7 +80,8 @@ def append_once(messages: DataFrame, table: str, rows: Callable[[DataFrame], Dat
         made = rows(among(messages, fresh) if there else messages)
         if sink.append(made, last.after(batch.epoch, fresh, batch.acked, secrets.token_hex(8))):
             return messages
-    raise RetryableError(f"{table}: other consumers of {batch.subscription} committed at the same moments {_TRIES} times.")
+        time.sleep(uniform(0.0, _PAUSE_S))  # noqa: S311  # so that many do not meet again
+    raise RetryableError(f"{table}: other consumers of {batch.subscription} committed at the same moments for {_TRIES_S:.0f} s.")
 
 
 class _Sink:
@@ -83,12 +92,17 @@ class _Sink:
         local = local_path(name) if by_path else None
         lock = None if local is None else local.parent / f".{local.name}.geo-lock"
         self._table, self._subscription = Table(Driver.of(spark), name, by_path=by_path, lock=lock), subscription
+        self._was_used = False
+        """A number was used already of which the log has no commit: the table is a copy of another one."""
 
     def last(self) -> SinkRecord:
         """What it has of the subscription, and the number of the subscription's newest commit."""
         found = newest_of(self._commits(), self._subscription)
-        first = now_us() // _DAY_US * _FIRST_NUMBERS
-        return found or SinkRecord(self._subscription, Epoch(), MessageSet(), first, "")
+        if found is not None:
+            return found
+        is_whole = not self._table.exists() or (self._table.has_commit(0) and not self._was_used)
+        number = 0 if is_whole else now_us() // _DAY_US * _NUMBERS_OF_A_DAY
+        return SinkRecord(self._subscription, Epoch(), MessageSet(), number, "")
 
     def append(self, rows: DataFrame, record: SinkRecord) -> bool:
         """Whether it landed, or there was nothing to append. False: another commit of the subscription came first."""
@@ -104,13 +118,16 @@ class _Sink:
                 break
         if rows.isEmpty():
             return True
-        raise RetryableError(f"{self._table}: a commit of {self._subscription} is not to be found. Was the log cut meanwhile?")
+        self._was_used = True
+        return False
 
     def _commits(self) -> Iterator[Commit]:
         """Newest first."""
         seen = self._table.look()
         last = -1 if seen is None else seen.version
-        while last >= 0:
-            first = max(0, last - _PAGE + 1)
+        for page in chain(_PAGES, repeat(_PAGES[-1])):
+            if last < 0:
+                return
+            first = max(0, last - page + 1)
             yield from reversed(list(self._table.commits(first, last, only=(SINK_KEY,))))
             last = first - 1

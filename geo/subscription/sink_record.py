@@ -23,8 +23,8 @@ MOST_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
-    """With this commit the sink has rows of all of `messages`, which were delivered in `epoch`; those of earlier commits are among
-    them. `number` counts the commits of the subscription, `token` is this one's alone."""
+    """With this commit the sink has rows of all of `messages`, which were delivered in `epoch`; those of earlier commits are
+    among them. `number` counts the commits of the subscription, `token` is this one's alone."""
 
     subscription: str
     epoch: Epoch
@@ -54,6 +54,10 @@ class SinkRecord:
             return cls(fields["subscription"], state.epoch, state.acked, fields["number"], fields["token"])
 
         return read_record(user_metadata, SINK_KEY, SINK_VERSION, make)
+
+    def is_later_than(self, epoch: Epoch) -> bool:
+        """Whether its messages were delivered in a later epoch."""
+        return AckState(self.epoch).rank > AckState(epoch).rank
 
     def after(self, epoch: Epoch, messages: MessageSet, acked: MessageSet, token: str) -> SinkRecord:
         """The record of the commit that brings `messages` next."""

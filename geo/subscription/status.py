@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +33,9 @@ from geo.tables.native import scan
 from geo.tables.ownership import owned_now, subscription_prefix
 from geo.text import first_line
 from geo.times import utc
+
+Subscribed = tuple[Topic, str]
+"""A topic and the name of a subscription of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,12 @@ def list_subscriptions(spark: SparkSession, config: Config, topics: str = ALL_TO
     """Every subscription that any cluster knows of."""
     found = [one for cluster in config.clusters.values() for one in subscriptions_in(connect(spark, cluster), topics)]
     return sorted(found, key=lambda one: (one.topic, one.subscription, one.cluster))
+
+
+def matching(listed: Iterable[Listed], subscriptions: str) -> list[Subscribed]:
+    """Those of listed subscriptions whose names match a glob, each once, and that are not deleted."""
+    found = {(Topic.parse(one.topic), one.subscription) for one in listed if not one.deleted}
+    return sorted(one for one in found if fnmatchcase(one[1], subscriptions))
 
 
 def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[Listed]:

@@ -65,6 +65,18 @@ def parted(remembered: CommitName, table_id: str, newest: int, there: Commit | N
     return None
 
 
+def turn_of(commits: Iterable[Commit], most_bytes: int) -> list[Commit]:
+    """The first of the commits, which are in order, up to a gap, and of at most so many bytes: one at least."""
+    taken: list[Commit] = []
+    size = 0
+    for commit in commits:
+        if taken and (commit.version != taken[-1].version + 1 or size + commit.bytes > most_bytes):
+            break
+        taken.append(commit)
+        size += commit.bytes
+    return taken
+
+
 def with_gaps(commits: Iterable[Commit], first: int, newest: int) -> Iterator[Commit | Gone]:
     """The commits, which are those of the versions `first` to `newest` that are there, oldest first, with a Gone where some are
     missing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +12,22 @@ from pyspark.sql import DataFrame
 
 from geo.errors import RetryableError
 from geo.tables.commits import Commit, Kind
-from geo.tables.history import CommitName, Gone, parted, with_gaps
+from geo.tables.history import CommitName, Gone, parted, turn_of
 from geo.tables.table import Table
 
-LOOK_INTERVAL_S = 60.0
-"""How often the commit that was read last is looked at again while no other one comes: an older copy may have been put back."""
+FULL_LOOK_S, REMOTE_FULL_LOOK_S = 60.0, 600.0
+"""How often the whole table is looked at while no commit comes: an older copy may have been put back. Elsewhere than on a local
+disk that is some jobs of Spark's."""
+
+PRESENCE_S = 5.0
+"""How often, while no commit comes, it is asked whether the one that was read last is still there: where it was cleaned up others may
+have come, and be cleaned up too."""
+
+REMOTE_LOOK_S, NAMELESS_LOOK_S = 1.0, 10.0
+"""Least time between two looks for the next commit where a look is a request, and where it asks for the table's history."""
 
 TURN_COMMITS, TURN_BYTES = 500, 256 * 1024**2
-"""What is read at once, in whole commits, one at least."""
+"""What is read at once, in whole commits, one at least: a consumer's function waits for no more of it."""
 
 _PASSED = frozenset({Kind.APPEND, Kind.NEUTRAL, Kind.EXPIRY, Kind.ERASURE})
 """Kinds of commits after which what was read before is as it was, for who acts once on each row."""
@@ -49,12 +58,21 @@ class Turn:
         return any(commit.kind is Kind.NEUTRAL for commit in self.commits)
 
 
+def least_look_s(table: Table) -> float:
+    """Least time between two looks for the next commit of a table that exists; 0 on a local disk."""
+    if table.log_folder is not None:
+        return 0.0
+    return NAMELESS_LOOK_S if table.location is None else REMOTE_LOOK_S
+
+
 class Tail:
     """What a table gets after the commit `at`. Whole commits, so nobody sees a ledger with a hole in it for a moment."""
 
     def __init__(self, table: Table, at: CommitName) -> None:
         self._table, self.at = table, at
-        self._looked_at = time.monotonic()
+        self._looked_at, self._asked_at = time.monotonic(), -math.inf
+        self._is_gone = False
+        """The commit `at` was cleaned up, and it is the newest."""
 
     @classmethod
     def at_newest(cls, table: Table) -> Tail:
@@ -72,30 +90,29 @@ class Tail:
         that what was read before has to be compared.
         """
         if not self._table.has_commit(self.at.version + 1):
-            if time.monotonic() - self._looked_at >= LOOK_INTERVAL_S:
+            now = time.monotonic()
+            if now - self._looked_at >= (FULL_LOOK_S if self._table.log_folder is not None else REMOTE_FULL_LOOK_S):
                 self._look()
+            elif not self._is_gone and now - self._asked_at >= PRESENCE_S:
+                self._asked_at = now
+                if not self._table.has_commit(self.at.version):
+                    self._look()
             return None
-        taken: list[Commit] = []
-        size, due, newest = 0, self.at.version, self._some_newer()
-        for commit in with_gaps(self._table.commits(due, newest), due, newest):
-            if isinstance(commit, Gone):
-                if commit.last > self.at.version:
-                    raise RetryableError(f"{self._table}: {commit} are gone.")
-                continue
-            if commit.version == self.at.version:
-                self._compare(self.at.table_id, commit.version, commit)
-                continue
-            if taken and (commit.version != taken[-1].version + 1 or size + commit.bytes > TURN_BYTES):
-                break
+        due, newest = self.at.version, self._some_newer()
+        commits = list(self._table.commits(due, newest))
+        if commits and commits[0].version == due:
+            self._compare(self.at.table_id, due, commits.pop(0))
+        if commits and commits[0].version > due + 1:
+            raise RetryableError(f"{self._table}: {Gone(due + 1, commits[0].version - 1)} are gone.")
+        taken = turn_of(commits, TURN_BYTES)
+        for commit in taken:
             if commit.kind not in _PASSED:
                 raise RetryableError(f"{self._table}: version {commit.version} is a {commit.operation} {commit.who}.")
-            taken.append(commit)
-            size += commit.bytes
         return Turn(taken) if taken else None
 
     def take(self, turn: Turn) -> None:
         """It was read."""
-        self.at, self._looked_at = CommitName.of(self.at.table_id, turn.last), time.monotonic()
+        self.at, self._looked_at, self._is_gone = CommitName.of(self.at.table_id, turn.last), time.monotonic(), False
 
     def few(self, turn: Turn) -> pa.Table | None:
         """The rows that it added, read without Spark; None if they are many, or Spark is to read them."""
@@ -117,7 +134,9 @@ class Tail:
         seen = self._table.look()
         if seen is None:
             raise RetryableError(f"{self._table}: there is no table now.")
-        self._compare(seen.table_id, seen.version, self._table.commit_at(self.at.version))
+        there = self._table.commit_at(self.at.version)
+        self._compare(seen.table_id, seen.version, there)
+        self._is_gone = there is None
         if seen.version > self.at.version and not self._table.has_commit(self.at.version + 1):
             raise RetryableError(f"{self._table}: {Gone(self.at.version + 1, seen.version - 1)} are gone.")
 

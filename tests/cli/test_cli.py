@@ -65,11 +65,9 @@ _CONSUME = ["consume", "--config", "geo.yaml", "--cluster", "eu", "--topic", "pe
             "mars",
         ),
         (["reconcile", "--config", "geo.yaml", "--source", "eu", "--target", "mars", "--topic", "*"], "mars"),
-        ([*_CONSUME, "--key-range", "2/2"], "I/N, of N shares the one numbered I, from 0"),
-        ([*_CONSUME, "--standby", "--take-over"], "not allowed with argument"),
         (
-            ["failover", *_CONSUME[1:3], *_CONSUME[5:], "--from", "eu", "--to", "us", "--source-gone", "--wait", "3"],
-            "not allowed with",
+            [*_CONSUME[:5], "--topic", "persistent://a/b/*", *_CONSUME[7:], "--limit", "3"],
+            "--limit and --standby work for one topic",
         ),
     ],
 )
@@ -82,6 +80,24 @@ def test_a_wrong_argument_ends_with_2_before_spark_starts(
     out, err = capsys.readouterr()
     assert out == ""
     assert says in err
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([*_CONSUME, "--key-range", "2/2"], "I/N, of N shares the one numbered I, from 0"),
+        ([*_CONSUME, "--standby", "--take-over"], "not allowed with argument"),
+        (
+            ["failover", *_CONSUME[1:3], *_CONSUME[5:], "--from", "eu", "--to", "us", "--source-gone", "--wait", "3"],
+            "not allowed with",
+        ),
+    ],
+)
+def test_what_no_argument_may_be_ends_with_2(args: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(args)
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
 
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

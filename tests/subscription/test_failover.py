@@ -171,7 +171,7 @@ def test_a_source_that_does_not_answer_counts_as_gone_and_one_that_is_gone_is_no
         os.close(os.open(hangs, os.O_WRONLY | os.O_NONBLOCK))
         hangs.unlink()
     assert silent.source_unreadable == "eu has not answered for 1 s"
-    assert gone.source_unreadable == "not asked: --source-gone"
+    assert gone.source_unreadable == "not looked at: it is said to be gone"
     for done in (silent, gone):
         assert (done.recorded, done.consumer, done.acknowledged, done.to_deliver) == (True, "unknown", 40, 0)
         assert done.last_acknowledged is not None

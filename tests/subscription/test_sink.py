@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +10,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.errors import UsageError
+from geo.errors import RetryableError, UsageError
 from geo.ids import MessageId
 from geo.log.topics import create_topic
 from geo.subscription.changes import reset
@@ -40,7 +39,11 @@ def _there(world: World) -> list[MessageId]:
     return sorted(MessageId(row["origin"], row["ledger_id"], row["entry_id"]) for row in rows)
 
 
-@pytest.mark.parametrize("point", [*SINK_POINTS, *CONSUME_POINTS], ids=lambda point: point.value)
+@pytest.mark.parametrize(
+    "point",
+    [*SINK_POINTS, *(point for point in CONSUME_POINTS if point is not CrashPoint.CONSUME_DEAD_LETTERED)],
+    ids=lambda point: point.value,
+)
 def test_after_a_stop_anywhere_each_message_is_in_the_sink_once_here_and_after_a_failover(
     world: World, point: CrashPoint
 ) -> None:
@@ -48,31 +51,69 @@ def test_after_a_stop_anywhere_each_message_is_in_the_sink_once_here_and_after_a
     world.write("eu", 0, 20)
     world.replicate("us")
     crash.arm(f"{point.value}:raise")
-    try:
-        # With max_redeliveries what is raised in the function would be looked into.
-        options = {} if point in SINK_POINTS else {"max_redeliveries": 3}
+    # With max_redeliveries what is raised in the function would be looked into.
+    options = {} if point in SINK_POINTS else {"max_redeliveries": 3}
+    with pytest.raises(InjectedCrash):
         consume(world, "eu", _into(world), batch_rows=8, **options)  # type: ignore[arg-type]
-        assert point is CrashPoint.CONSUME_DEAD_LETTERED
-    except InjectedCrash:
-        crash.arm(None)
-        consume(world, "eu", _into(world), batch_rows=8)
+    crash.arm(None)
+    consume(world, "eu", _into(world), batch_rows=8)
     assert _there(world) == EU
     world.rewrite(("eu", "us"), [])
     assert sorted(consume(world, "us", _into(world)).ids) == EU
     assert _there(world) == EU
 
 
-def test_consumers_in_two_regions_at_once_bring_each_message_once(linked: World) -> None:
+@pytest.mark.parametrize("before", [0, 15])
+def test_of_two_consumers_that_commit_at_the_same_moment_one_begins_again(linked: World, before: int) -> None:
+    """While eu makes the rows of its second batch, or of its first, us consumes all there is."""
     linked.rewrite(("eu", "us"), [])
-    regions = [
-        threading.Thread(target=consume, args=(linked, cluster, _into(linked)), kwargs={"batch_rows": 7})
-        for cluster in ("eu", "us")
-    ]
-    for region in regions:
-        region.start()
-    for region in regions:
-        region.join()
+    if before:
+        consume(linked, "eu", _into(linked), limit=before)
+    made: list[int] = []
+
+    def meanwhile(fresh: DataFrame) -> DataFrame:
+        made.append(fresh.count())
+        if len(made) == 1:
+            assert len(consume(linked, "us", _into(linked)).ids) == 40
+        return fresh.select("origin", "ledger_id", "entry_id", "key")
+
+    consume(linked, "eu", lambda messages: append_once(messages, _sink(linked), meanwhile))
+    assert made == [40 - before], "what it had made was not there to be made again: us had brought all"
     assert _there(linked) == sorted([*EU, *ids("us", 0, 20)])
+
+
+def test_a_batch_of_before_a_reset_is_refused_once_a_later_one_is_in_the_sink(linked: World) -> None:
+    linked.rewrite(("eu", "us"), [])
+
+    def meanwhile(fresh: DataFrame) -> DataFrame:
+        if not made:
+            made.append(True)
+            reset(linked.spark, linked.config, "us", TOPIC, NAME, "earliest")
+            consume(linked, "us", _into(linked))
+        return fresh.select("origin", "ledger_id", "entry_id", "key")
+
+    made: list[bool] = []
+    consume(linked, "us", "false")
+    with pytest.raises(RetryableError, match=r"delivered in epoch 1\.us, this batch was in 0"):
+        consume(linked, "eu", lambda messages: append_once(messages, _sink(linked), meanwhile))
+    assert len(_there(linked)) == 40
+
+
+def test_a_sink_in_a_catalog(world: World) -> None:
+    world.spark.sql(f"CREATE SCHEMA IF NOT EXISTS sinks LOCATION '{world.folder}/sinks'")
+    try:
+        world.write("eu", 0, 20)
+        for _ in range(2):
+            consume(world, "eu", lambda messages: append_once(messages, "sinks.bills"))
+            reset_here = world.spark.table("sinks.bills").count()
+            assert reset_here == 20
+        world.rewrite(("eu", "us"), [])
+        create_topic(world.tables("us"), TOPIC)
+        world.log("us").append(world.log("eu").read())
+        consume(world, "us", lambda messages: append_once(messages, "sinks.bills"))
+        assert world.spark.table("sinks.bills").count() == 20
+    finally:
+        world.spark.sql("DROP SCHEMA sinks CASCADE")
 
 
 def test_subscriptions_share_a_sink_and_after_a_reset_messages_come_again(world: World) -> None:

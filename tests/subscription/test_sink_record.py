@@ -66,6 +66,13 @@ def test_the_next_record_has_all_before_it_of_the_same_epoch() -> None:
     assert _record(5, 50).after(Epoch(3, "eu"), _set(2, 9), MessageSet(), "t").messages == _set(2, 9)
 
 
+def test_of_two_epochs_of_one_counter_the_later_is_that_of_the_higher_cluster() -> None:
+    assert not _record(5, 50).is_later_than(EPOCH)
+    assert _record(5, 50).is_later_than(Epoch(1, "us"))
+    assert _record(5, 50).is_later_than(Epoch(2, "de"))
+    assert not _record(5, 50).is_later_than(Epoch(2, "us"))
+
+
 def test_a_record_that_would_be_too_large_leaves_out_the_oldest_ledgers_that_are_acknowledged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

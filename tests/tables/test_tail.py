@@ -102,7 +102,7 @@ def _other_rows(log: Table, world: World) -> None:
 @pytest.mark.parametrize("gone", ["table", "commits", "newest"])
 def test_what_is_gone_is_noticed_while_nothing_comes(world: World, gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     log, tail = world.log("eu"), Tail.at_newest(world.log("eu"))
-    monkeypatch.setattr(tail_module, "LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(tail_module, "FULL_LOOK_S", 0.0)
     assert tail.next() is None
     assert log.log_folder is not None
     if gone == "table":

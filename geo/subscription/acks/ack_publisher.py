@@ -28,7 +28,7 @@ ADMIN = "subscriptions"
 """The producer under which operators' changes are published."""
 
 ENDS_INTERVAL_S = 60.0
-"""Between records of the ledger's end. Recording blocks the flusher for about a second; a start after a crash replays the commits
+"""Between records of the ledger's end. Recording holds up the flush of all consumers of a namespace for half a second; a start after a crash replays the commits
 since."""
 
 
@@ -116,8 +116,21 @@ def publish_once(
 def consumer_in(tables: ClusterTables, topic: Topic, subscription: str) -> ConsumerState:
     """What is known in a cluster of its consumer of the subscription, or, where several share its keys, of all of them: one
     that runs goes before one that was killed."""
-    found = {_state(row) for row in consumers_of(tables, topic, subscription)}
-    return next((one for one in (ConsumerState.RUNNING, ConsumerState.KILLED) if one in found), ConsumerState.STOPPED)
+    return consumers_in(tables, [(topic, subscription)])[topic, subscription]
+
+
+def consumers_in(tables: ClusterTables, wanted: Sequence[tuple[Topic, str]]) -> dict[tuple[Topic, str], ConsumerState]:
+    """As `consumer_in`, of several subscriptions: owners are read once."""
+    only = subscription_prefix(tables, *wanted[0]) if len(wanted) == 1 else "subscription "
+    states: dict[str, set[ConsumerState]] = {}
+    for row in owners_of(tables, only):
+        states.setdefault(row["runner"].partition(",")[0], set()).add(_state(row))
+
+    def of(one: tuple[Topic, str]) -> ConsumerState:
+        found = states.get(subscription_prefix(tables, *one), set())
+        return next((one for one in (ConsumerState.RUNNING, ConsumerState.KILLED) if one in found), ConsumerState.STOPPED)
+
+    return {one: of(one) for one in wanted}
 
 
 def consumers_of(tables: ClusterTables, topic: Topic, subscription: str) -> list[Row]:

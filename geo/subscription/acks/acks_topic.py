@@ -25,7 +25,7 @@ from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
-from geo.subscription.acks.record import Refusal, decode, key_of
+from geo.subscription.acks.record import Refusal, decode, key_of, told_refusals
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import scan
 from geo.tables.table import Table
@@ -63,7 +63,7 @@ class Known:
         """
         key = key_of(topic, subscription)
         state, refused = self.states.get(key), self.fold.refused_of(key)
-        reasons = ", ".join(f"{count} {why.value}" for why, count in sorted(refused.items()) if why is not Refusal.OLDER_EPOCH)
+        reasons = told_refusals({why: count for why, count in refused.items() if why is not Refusal.OLDER_EPOCH})
         if not reasons:
             return state
         of = f"subscription {subscription} of {topic}: records in {topic.acks} cannot be read ({reasons})"
@@ -129,6 +129,7 @@ def received(record: Mapping[str, object]) -> Received:
     """A row of an `__acks` log, as ACK_COLUMNS, as the fold takes it."""
     payload, time_us = record["payload"], record["publish_time_us"]
     body = bytes(payload) if isinstance(payload, (bytes, bytearray)) else None
+    # A row without a time: the fold refuses it as one of before 1970.
     return Received(str(record["origin"]), _text(record["key"]), body, time_us if isinstance(time_us, int) else -1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from itertools import pairwise
 from operator import and_, or_
 
 import pyarrow as pa
@@ -21,9 +22,12 @@ FEW_RANGES = 64
 """So many ranges are told to Spark as a condition, by which files can be skipped; more as a table that is joined."""
 
 
-MOST_CONDITIONS = 200
-"""So many ledgers are told to Spark as a condition, each some milliseconds of planning. All of more as a table that is joined
-too."""
+MOST_CONDITIONS = 64
+"""So many ledgers are told to Spark as a condition, each some milliseconds of planning; of 200 the code that it makes is too large
+to be compiled. All of more as a table that is joined too."""
+
+MOST_BUCKETS = 200_000
+"""Of the gaps of a set, in a table that every task gets."""
 
 
 def ids_of(rows: DataFrame) -> tuple[pa.Table, int]:
@@ -90,6 +94,50 @@ def among(rows: DataFrame, messages: MessageSet) -> DataFrame:
         for first, last in found
     ]
     return rows.where(reduce(or_, conditions, F.lit(False)))
+
+
+def without(rows: DataFrame, done: MessageSet) -> DataFrame:
+    """The rows that are not in `done`, a large set with many gaps, found where they are read: those of other ledgers, those after a
+    ledger's last range, and those in a gap before it. Columns as `rows`."""
+    ends, gaps, bits = _ends_and_gaps(done)
+    spark = rows.sparkSession
+    keyed = rows.select(*rows.columns, F.expr(f"shiftright(entry_id, {bits})").alias("_bucket"))
+    keyed = keyed.join(F.broadcast(spark.createDataFrame(ends)), ["origin", "ledger_id"], "left")
+    # An entry lies in one gap at most, so no row comes twice.
+    of_gap = "origin = _origin AND ledger_id = _ledger_id AND _bucket = _of_bucket AND entry_id BETWEEN _first AND _last"
+    keyed = keyed.join(F.broadcast(spark.createDataFrame(gaps)), F.expr(of_gap), "left")
+    missing = "_end IS NULL OR entry_id IS NULL OR entry_id > _end OR _first IS NOT NULL"
+    return keyed.where(missing).select(*rows.columns)
+
+
+def _ends_and_gaps(done: MessageSet) -> tuple[pa.Table, pa.Table, int]:
+    """Of each ledger of a set its last entry; the gaps before it, each once for every bucket in which it lies, of so many bits of
+    an entry; and the number of bits."""
+    found = [
+        (ledger, first, last)
+        for ledger, ranges in done.ledgers.items()
+        for (_, before), (after_, _) in pairwise(((-1, -1), *ranges))
+        if (first := before + 1) <= (last := after_ - 1)
+    ]
+    bits = 10
+    while sum((last >> bits) - (first >> bits) + 1 for _, first, last in found) > max(MOST_BUCKETS, 2 * len(found)):
+        bits += 2
+    parts = [
+        (ledger, bucket, first, last) for ledger, first, last in found for bucket in range(first >> bits, (last >> bits) + 1)
+    ]
+    gaps = {
+        "_origin": pa.array([ledger.origin for ledger, *_ in parts], pa.string()),
+        "_ledger_id": pa.array([ledger.ledger_id for ledger, *_ in parts], pa.int64()),
+        "_of_bucket": pa.array([bucket for _, bucket, _, _ in parts], pa.int64()),
+        "_first": pa.array([first for _, _, first, _ in parts], pa.int64()),
+        "_last": pa.array([last for *_, last in parts], pa.int64()),
+    }
+    ends = {
+        "origin": pa.array([ledger.origin for ledger in done.ledgers], pa.string()),
+        "ledger_id": pa.array([ledger.ledger_id for ledger in done.ledgers], pa.int64()),
+        "_end": pa.array([ranges[-1][1] for ranges in done.ledgers.values()], pa.int64()),
+    }
+    return pa.table(ends), pa.table(gaps), bits
 
 
 def _near(messages: MessageSet) -> Column:

@@ -7,6 +7,8 @@ acknowledgements and is neither PAUSED nor FAILED. The link brings the records f
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
 
@@ -26,11 +28,14 @@ from geo.subscription.acks.ack_tail import AckTail, read_records
 from geo.subscription.acks.fold import Received
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.history import parted
-from geo.tables.tail import Tail
+from geo.tables.tail import Tail, least_look_s
 from geo.text import first_line
 from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
+
+AWAY_S = 60.0
+"""How long a peer that did not answer is left out at further starts."""
 
 PEERS_S = 10.0
 """How long a start waits for its peers, all at once. What one of them knows that is away comes with its link."""
@@ -41,6 +46,9 @@ class PeerAcks:
 
     def __init__(self, tables: ClusterTables, config: Config, link: Link, acks: Topic) -> None:
         self._tables, self._config, self.link, self._acks = tables, config, link, acks
+        self._away_until = -math.inf
+        self.missed = False
+        """A start could not read it: what it was to know then is heard when it can be read again."""
         self._rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(acks).message_ttl_s)
 
     @cached_property
@@ -59,6 +67,14 @@ class PeerAcks:
             found += more
         return found
 
+    @property
+    def is_away(self) -> bool:
+        """It did not answer lately."""
+        return time.monotonic() < self._away_until
+
+    def note_away(self) -> None:
+        self._away_until, self.missed = time.monotonic() + AWAY_S, True
+
     def begin(self, keys: Collection[str]) -> tuple[AckTail | None, list[Received]]:
         """What comes after where its link stands, or, where the link does not say where that is, after the newest commit, and the
         records up to there. None if it may not be read now, or has no such log."""
@@ -71,7 +87,8 @@ class PeerAcks:
             return None, []
         crosses = partial(self._crossing, None if state is None else state.floors)
         cursor = None if state is None else state.cursor
-        if cursor is not None and parted(cursor, seen.table_id, seen.version, log_table.commit_at(cursor.version)) is None:
+        there = None if cursor is None else log_table.commit_at(cursor.version)
+        if cursor is not None and there is not None and parted(cursor, seen.table_id, seen.version, there) is None:
             return AckTail(Tail(log_table, cursor), crosses), []
         tail = Tail.at_newest(log_table)
         return AckTail(tail, crosses), read_records(log_table, tail.at.version, keys, crosses)
@@ -80,9 +97,8 @@ class PeerAcks:
         return not _is_held_up(self._state())
 
     @property
-    def is_local(self) -> bool:
-        """Whether a look at its log is no request."""
-        return self._there.log(self._acks).log_folder is not None
+    def least_look_s(self) -> float:
+        return least_look_s(self._there.log(self._acks))
 
     def _state(self) -> LinkState | None:
         return read_links(self._tables).get((self.link.source, str(self._acks)))
@@ -103,12 +119,16 @@ def peers_of(tables: ClusterTables, config: Config, acks: Topic) -> list[PeerAck
 
 
 def known_by_peers(peers: Sequence[PeerAcks], key: str) -> list[Received]:
-    """What those of them tell of a subscription that answer in time; of the others it is logged."""
+    """What those of them tell of a subscription that answer in time; of the others it is logged, and they are not waited for again
+    for a while."""
     found: list[Received] = []
-    asked = {peer.link.source: partial(peer.known, [key]) for peer in peers}
-    for name, answer in ask_all(asked, PEERS_S).items():
+    asked = {peer.link.source: peer for peer in peers if not peer.is_away}
+    for peer in peers:
+        peer.missed |= peer.is_away
+    for name, answer in ask_all({name: partial(peer.known, [key]) for name, peer in asked.items()}, PEERS_S).items():
         try:
             found += answer.result()
         except Exception as error:  # whatever it is: nothing that a peer has holds up a start here
-            log.warning("%s: what %s knows of it comes with the link: %s", key, name, first_line(error))
+            asked[name].note_away()
+            log.warning("%s: what %s knows of it comes later: %s", key, name, first_line(error))
     return found

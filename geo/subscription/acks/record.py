@@ -49,6 +49,11 @@ class Refusal(str, Enum):
     OLDER_EPOCH = "older epoch"
 
 
+def told_refusals(refused: Mapping[Refusal, int]) -> str:
+    """`2 malformed, 1 too large`."""
+    return ", ".join(f"{count} {why.value}" for why, count in sorted(refused.items()))
+
+
 class RefusedRecordError(GeoError):
     """A record that cannot be taken. Carries the reason under which it is counted."""
 

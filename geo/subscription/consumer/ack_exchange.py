@@ -22,18 +22,17 @@ from geo.subscription.acks.ack_tail import AckTail
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.peer_acks import PeerAcks, known_by_peers, peers_of
-from geo.subscription.acks.record import Refusal, key_of
+from geo.subscription.acks.record import key_of, told_refusals
 from geo.subscription.consumer.dispatcher import Dispatcher
 from geo.subscription.consumer.settings import Settings
 from geo.tables.ownership import Ownership
-from geo.tables.tail import Tail
+from geo.tables.tail import Tail, least_look_s
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S = 1.0
-"""Least time between two records of one consumer. What was acknowledged after the last one is repeated if the process is
-killed."""
+"""Least time between two flushes. What was acknowledged after the last one is repeated if the process is killed."""
 
 FLUSH_SHARE = 4
 """Flushes take at most a quarter of the time."""
@@ -41,8 +40,8 @@ FLUSH_SHARE = 4
 COUNTS_INTERVAL_S = 5.0
 """Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
 
-LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 0.1, 1.0
-"""Between two looks whether there are records, on a local disk and where a look is a request."""
+LOOK_S = 0.1
+"""Between two looks whether there are records, on a local disk."""
 
 OWNER_INTERVAL_S = 10.0
 """How often a consumer that has nothing to tell looks whether another one has taken its subscription over."""
@@ -68,10 +67,19 @@ class Member:
         self.news = threading.Event()
         """To be set when the consumer has found out something that is not to wait."""
         self._looked_at = time.monotonic()
+        self._lock = threading.Lock()
+        """Guards `kept`."""
 
     def keep(self, state: AckState) -> None:
         """To be published with the next flush."""
-        self.kept = state if self.kept is None else self.kept | state
+        with self._lock:
+            self.kept = state if self.kept is None else self.kept | state
+
+    def published(self, state: AckState) -> None:
+        """What was kept when a flush began is published; what was kept since stays."""
+        with self._lock:
+            if self.kept is state:
+                self.kept = None
 
     def collect(self) -> None:
         """Keep what the consumer has found out; nothing once another one has taken the subscription over."""
@@ -87,19 +95,12 @@ class Member:
 
     def hear(self, records: list[Received], *, elsewhere: bool) -> None:
         """Take in records of the subscription; `elsewhere`: they are not in this cluster yet."""
-        fold = Fold({self.key: self.dispatcher.state})
-        fold.add(records)
-        if fold.refused:
-            reasons = ", ".join(f"{number} {why.value}" for why, number in fold.refused.items())
-            # After a reset what was acknowledged before it keeps coming for a while.
-            usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
-            log.log(logging.INFO if usual else logging.WARNING, "%s: records refused: %s", self.settings, reasons)
-            if not elsewhere:  # it counts once the link has brought it
-                self.dispatcher.refused(fold.refused.total())
-        self.take_in(fold.states[self.key], elsewhere=elsewhere)
+        if self.dispatcher.hear(records, elsewhere=elsewhere):
+            self._on_reset()
 
-    def take_in(self, state: AckState, *, elsewhere: bool = False) -> None:
-        if self.dispatcher.received(state, elsewhere=elsewhere):
+    def take_in(self, state: AckState) -> None:
+        """Take in all that is known here."""
+        if self.dispatcher.received(state):
             self._on_reset()
 
 
@@ -170,12 +171,15 @@ class AckExchange:
 
     def known(self, member: Member, *, in_spite: bool) -> AckState | None:
         """What this cluster and its peers know of the member's subscription by now; None: nothing. What only peers know of where
-        it begins is to be told here before anything that was acknowledged since. Raises UnsafeError as `Known.state_of`."""
+        it begins is to be told here before anything that was acknowledged since. Raises UnsafeError as `Known.state_of`, of what is
+        here; what is refused of peers is logged, and counts once a link has brought it."""
         topic, name = member.settings.topic, member.settings.name
-        known = read_known(self._tables, topic, name)
-        here = known.states.get(member.key)
-        known.fold.add(known_by_peers(self._peers, member.key))
-        state = known.state_of(topic, name, in_spite=in_spite)
+        here = read_known(self._tables, topic, name).state_of(topic, name, in_spite=in_spite)
+        fold = Fold({} if here is None else {member.key: here})
+        fold.add(known_by_peers(self._peers, member.key))
+        if fold.refused:
+            log.warning("%s: peers have records that cannot be read: %s", member.settings, told_refusals(fold.refused))
+        state = fold.states.get(member.key)
         if state is not None and (here is None or not state.begins_as(here)):
             member.keep(state.beginning)
         return state
@@ -197,8 +201,8 @@ class AckExchange:
                 self._publish(states)
             except FencedError:  # this process was silent, so another one is this producer now; nothing was written
                 self._publish(states)
-            for member, _ in telling:
-                member.kept = None
+            for member, state in telling:
+                member.published(state)
 
     def _publish(self, states: list[tuple[Topic, str, AckState]]) -> None:
         publisher = self._publisher or self._open()
@@ -268,16 +272,17 @@ class AckExchange:
         """After a fault, or when the log is not what it was, all that is known is taken in."""
         found, failed = tail, 0
         log_table = self._tables.log(self._topic.acks)
-        interval_s = LOOK_INTERVAL_S if log_table.log_folder is not None else REMOTE_LOOK_INTERVAL_S
+        interval_s = max(LOOK_S, least_look_s(log_table))
         while not self._stop.is_set():
             wait_s = interval_s
             try:
                 if failed:
+                    log_table = self._tables.log(self._topic.acks)  # of a catalog it may be elsewhere now
                     found = AckTail(Tail.at_newest(log_table))
                     self._catch_up()
-                    failed = 0
                 while (records := found.next(self._keys)) is not None and not self._stop.is_set():
                     self._hear(records, elsewhere=False)
+                failed = 0
             except Exception as error:
                 failed += 1
                 if not may_pass(error) or failed > _RETRIES:
@@ -301,7 +306,9 @@ class AckExchange:
         asked_at = -math.inf
         while not self._stop.is_set():
             try:
-                wait_s = LOOK_INTERVAL_S if peer.is_local else REMOTE_LOOK_INTERVAL_S
+                wait_s = max(LOOK_S, peer.least_look_s)
+                if peer.missed and not peer.is_away:
+                    peer.missed, tail, asked_at = False, None, -math.inf
                 if time.monotonic() - asked_at >= PEER_INTERVAL_S:
                     asked_at = time.monotonic()
                     if not peer.may_be_read():

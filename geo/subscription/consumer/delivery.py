@@ -51,12 +51,12 @@ class Delivery:
 
     def wanted(self, present: MessageSet) -> MessageSet:
         """What of the messages at hand is to be delivered or given up now."""
-        return present - self._done() - self.waiting
+        return present - self.done - self.waiting
 
     def marks(self, begins: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
         """The entry up to which nothing of a ledger is wanted that begins at the given entry, so that those need not be read.
         What is before its beginning has expired or is before the base: a hole there holds up nothing."""
-        done = self._done()
+        done = self.done
         marks = {ledger: done.mark_delete(ledger, begin) for ledger, begin in begins.items()}
         return {ledger: end for ledger, end in marks.items() if end >= begins[ledger]}
 
@@ -128,7 +128,8 @@ class Delivery:
             heappush(self._times, at)
         self._due[at] = self._due.get(at, MessageSet()) | messages
 
-    def _done(self) -> MessageSet:
+    @property
+    def done(self) -> MessageSet:
         """What is acknowledged, or left out from the beginning."""
         state = self.state
         return state.acked if state.base is None else state.acked | state.base.below_floors

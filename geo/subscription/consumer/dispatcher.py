@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import timezone
@@ -21,12 +21,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
-from geo.errors import GeoError, UsageError
+from geo.errors import GeoError, RetryableError, UsageError
 from geo.faults import session_is_gone
 from geo.ids import MessageId
 from geo.log.ledger_parts import ledger_parts
 from geo.log.topic_log import ID, PUBLISH_ORDER, after_ends, is_message
 from geo.subscription.acks.ack_state import AckState, Epoch
+from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import (
     FEW_RANGES,
@@ -40,8 +41,9 @@ from geo.subscription.acks.message_set_frames import (
     message_set,
     only,
     with_redelivery_counts,
+    without,
 )
-from geo.subscription.acks.record import key_of
+from geo.subscription.acks.record import Refusal, key_of, told_refusals
 from geo.subscription.consumer.answer import answer_of
 from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.dead_letters import DeadLetters
@@ -56,12 +58,15 @@ log = logging.getLogger(__name__)
 
 Listener = Callable[[DataFrame], DataFrame | None]
 """The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all;
-None: none. With a column `redeliver_after` beside the ids (geo.subscription.consumer.answer), rows where it is NULL are done, the others
-come again that much later (Pulsar's reconsumeLater). Without `max_redeliveries` what it raises ends the run; with it, it is called again with parts of the batch, to find
-the message."""
+None: none. With a column `redeliver_after` beside the ids (geo.subscription.consumer.answer) rows where it is NULL are done, the
+others come again that much later. Without `max_redeliveries` what it raises ends the run; with it, it is called again with
+parts of the batch, to find the message."""
 
 MOST_ALONE = 16
 """Messages that failed before and are delivered alone, one after the other."""
+
+SCATTERED = 8
+"""Ranges of a ledger, on average, from which on it is not worth finding its first hole before it is read."""
 
 ONE_PARTITION = 10_000
 """So many messages come in one partition: sorting them needs no shuffle, and one that writes them writes one file."""
@@ -186,6 +191,21 @@ class Dispatcher:
             self._wake()
         return begins_elsewhere
 
+    def hear(self, records: Sequence[Received], *, elsewhere: bool) -> bool:
+        """As `received`, of records as they come."""
+        with self._lock:
+            fold = Fold({self._key: self.state})
+            fold.add(records)
+            begins_elsewhere = self.received(fold.states[self._key], elsewhere=elsewhere)
+        if fold.refused:
+            # After a reset what was acknowledged before it keeps coming for a while.
+            usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
+            level = logging.INFO if usual else logging.WARNING
+            log.log(level, "%s: records refused: %s", self, told_refusals(fold.refused))
+            if not elsewhere:  # those count once the link has brought them
+                self.refused(fold.refused.total())
+        return begins_elsewhere
+
     def take_unpublished(self) -> AckState | None:
         """What is to be published; None: nothing. It counts as published from here on."""
         with self._lock:
@@ -199,14 +219,22 @@ class Dispatcher:
 
     def deliver_until(self, version: int) -> None:
         """Deliver what the log holds at `version`. Of each ledger what is acknowledged up to its first hole is not read, whether
-        the subscription or the log begins at its first entry or later."""
-        base = self.state.base
+        the subscription or the log begins at its first entry or later; where there are many holes, what is acknowledged is left
+        out where it is read."""
+        with self._lock:
+            done, base = self._delivery.done, self.state.base
+        if done.range_count > SCATTERED * max(1, len(done.ledgers)):
+            self.deliver(self._log.read(version), done=done)
+            return
         since = None if base is None or base.time_us is None else from_us(min(base.time_us, LAST_US))
         begins = {ledger: part.first for ledger, part in ledger_parts(self._log, version, since).items()}
         with self._lock:
             marks = self._delivery.marks(begins)
         rows = self._log.read(version).where(after(marks))
-        self.deliver(rows if len(marks) <= MOST_CONDITIONS else after_ends(rows, marks))
+        beyond = done.size - sum(mark + 1 - begins[ledger] for ledger, mark in marks.items())
+        self.deliver(
+            rows if len(marks) <= MOST_CONDITIONS else after_ends(rows, marks), done=done if beyond > ONE_PARTITION else None
+        )
 
     def redeliver(self) -> None:
         """Deliver again what has waited long enough."""
@@ -216,9 +244,10 @@ class Dispatcher:
             # At one version: what a restore takes away meanwhile must not count as delivered unseen.
             self.deliver(among(self._log.read(self._log.latest_version()), ripe))
 
-    def deliver(self, rows: DataFrame, *, held: bool = False) -> None:
+    def deliver(self, rows: DataFrame, *, held: bool = False, done: MessageSet | None = None) -> None:
         """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once. With
-        `held` they are on the driver, in that order. Raises what the user's function does."""
+        `held` they are on the driver, in that order. What is `done` is left out where it is read, so that it does not come to the
+        driver. Raises what the user's function does."""
         rows = rows.where(is_message())
         if self._settings.origins is not None:
             rows = rows.where(F.col("origin").isin(*sorted(self._settings.origins)))
@@ -228,7 +257,7 @@ class Dispatcher:
         if base is not None and base.time_us is not None:
             begin = F.timestamp_micros(F.lit(base.time_us))
             rows = rows.where((F.col("publish_time") >= begin) & (F.col("publish_date") >= F.to_date(begin)))
-        ids, impossible = ids_of(rows)
+        ids, impossible = ids_of(rows if done is None else without(rows, done))
         if impossible:
             log.warning(
                 "%s: %s of the log are not delivered, with ids or times that no message has",
@@ -251,7 +280,7 @@ class Dispatcher:
                 wanted = self._delivery.wanted(present)
             wanted = self._within_limit(wanted, part)
             for group in self._groups(wanted):
-                if group.size == ids.num_rows:
+                if group.size == ids.num_rows and done is None:
                     self._hand_out(rows, group, held=held)
                 else:
                     self._hand_out(pick(_between(rows, part), group), group, held=held)
@@ -343,13 +372,17 @@ class Dispatcher:
         """What the user's function says of `messages`, which are `these`; or what it raised, in a run in which messages
         are given up. Any other error is the end of the run, and raised."""
         batch = InHand(self._key, messages, epoch, these, self.state.acked)
-        with (
-            nullcontext() if self._attempt is None else self._attempt.of(these, epoch)
-        ):  # a fault of the note is not the function's
+        # Who waits for its turn has nothing in hand. A fault of the note is not the function's.
+        with self._settings.turn, nullcontext() if self._attempt is None else self._attempt.of(these, epoch):
             try:
                 with handing_out(batch):
                     returned = self._listener(messages)
                 answer = self._checked(returned, messages, these)
+            except RetryableError as error:  # one of this package's, in the function: no message is to blame
+                with self._lock:
+                    self._delivery.take_back(these)
+                self._delayed = error
+                raise
             except Exception as error:
                 if self._settings.max_redeliveries is not None and not isinstance(error, GeoError) and not session_is_gone(error):
                     return error

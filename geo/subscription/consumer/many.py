@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from functools import partial
 from typing import Any
 
@@ -29,9 +30,16 @@ from geo.streams.work import Failed, Found
 from geo.subscription.consumer.dispatcher import Consumed, Listener
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.subscription import Subscription
+from geo.subscription.status import subscriptions_in
 from geo.tables.cluster import ClusterTables, connect
 
 log = logging.getLogger(__name__)
+
+_WAIT_S = 0.05
+
+FAILED_AGAIN_S = 60.0
+"""When a topic that waits for a person is tried again: its subscription may have been created anew, or who took it over have
+ended."""
 
 TOPIC_NAME = "topic_name"
 """STRING, a column of what the function of many topics gets, unless the topic has one of its own of that name."""
@@ -42,8 +50,9 @@ class Subscriptions:
 
     `topics` is a glob (`persistent://shop/web/*`) or a partitioned topic. Topics and partitions that come later are found within
     ten seconds, and begin at their earliest message. The function is called by one topic at a time, with messages of that topic,
-    which a column `topic_name` names; order holds within a topic, as with one. A topic whose consumer fails is tried again,
-    or waits for a person, and the others go on; one that another process consumes is taken up once that one has ended. `options`
+    which a column `topic_name` names; order holds within a topic, as with one. A topic whose consumer fails is tried again, after
+    a minute where a person must see to it, and the others go on; one that another process consumes is taken up once that
+    one has ended. `options`
     are those of `Subscription` but `standby`. Raises UsageError.
     """
 
@@ -65,7 +74,10 @@ class Subscriptions:
             check_topic_glob(topics)
         elif not partitions(self._tables, Topic.parse(topics)):
             raise UsageError(f"{topics} is neither a glob nor a partitioned topic in {cluster}: consume it as a Subscription.")
-        self._make = partial(Subscription, spark, name=name, config=config, cluster=cluster, **options)
+        self._make = partial(Subscription, spark, name=name, config=config, cluster=cluster, turn=threading.Lock(), **options)
+        if options.get("standby"):
+            raise UsageError("standby is for one topic; of many each is taken up once nobody else consumes it.")
+        self._make(topic=Topic("any", "any", "any"))  # what the options mean is the same for all
         self._supervisor: Supervisor[_TopicWork] | None = None
         self._group: _Topics | None = None
         self._stopped = threading.Event()
@@ -88,7 +100,7 @@ class Subscriptions:
         unless it is an error of this package or of Spark, which is one topic's."""
         parse_trigger(trigger)
         self._stopped.clear()
-        begin = partial(_begun, self._make, _one_at_a_time(listener), trigger)
+        begin = partial(_begun, self._make, listener, trigger)
         self._group = _Topics(self._tables, self._topics, self._name, begin, trigger, take_over=self._take_over)
         self._supervisor = Supervisor([self._group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
         if self._stopped.is_set():
@@ -110,19 +122,19 @@ class Subscriptions:
         return self.done
 
 
-class _Running:
-    """A run in a thread, which is asked as a query is."""
+class _Consumer:
+    """The consumer of one topic in its thread, asked as a query is. It owns and gives back what it needs by itself."""
 
     def __init__(self, subscription: Subscription, listener: Listener, trigger: str) -> None:
-        self.subscription, self._outcome = subscription, Future[Consumed]()
+        self.subscription, self._outcome = subscription, subscription.start(listener, trigger=trigger)
 
-        def run() -> None:
-            try:
-                self._outcome.set_result(subscription.run(listener, trigger=trigger))
-            except BaseException as error:
-                self._outcome.set_exception(error)
+    @property
+    def running(self) -> _Consumer:
+        return self
 
-        threading.Thread(target=run, name=f"geo-consume-{subscription}", daemon=True).start()
+    @property
+    def has_begun(self) -> bool:
+        return self.subscription.has_begun or not self.is_active
 
     @property
     def is_active(self) -> bool:
@@ -143,18 +155,11 @@ class _Running:
         self.subscription.stop()
         self.wait()
 
-
-class _Consumer:
-    """A consumer that was begun. It owns and gives back what it needs by itself."""
-
-    def __init__(self, running: _Running) -> None:
-        self.running = running
-
     def close(self, *, clean: bool) -> None:
-        self.running.stop()
+        self.stop()
 
     def abandon(self) -> None:
-        self.running.subscription.stop()
+        self.subscription.stop()
 
     def refuse_if_replaced(self) -> None:
         """A run that was replaced has said so."""
@@ -168,9 +173,20 @@ class _TopicWork(QueryWork[_Consumer]):
     def __str__(self) -> str:
         return str(self.topic)
 
+    def bring_up(self, stopped: Callable[[], bool]) -> None:
+        """Returns once it has begun, so that a few topics do at once, and not hundreds."""
+        take_over = self._take_over
+        super().bring_up(stopped)
+        while self.opened is not None and not self.opened.running.has_begun and not stopped():
+            self.opened.running.wait(_WAIT_S)
+        if self.opened is not None and not self.opened.subscription.has_begun:
+            self._take_over = take_over  # it has owned nothing yet
+        if not stopped():
+            self.follow()
+
     @property
     def done(self) -> Consumed:
-        return self._before if self.opened is None else self._before + self.opened.running.subscription.done
+        return self._before if self.opened is None else self._before + self.opened.subscription.done
 
     @property
     def how_far(self) -> Hashable:
@@ -197,6 +213,7 @@ class _Topics:
         self._tables, self._topics, self._name, self._begin = tables, topics, name, begin
         self._once, self._take_over = trigger == AVAILABLE_NOW, take_over
         self._works: list[_TopicWork] = []
+        self._failed_at: dict[Hashable, float] = {}
         self._asked = False
 
     def __str__(self) -> str:
@@ -207,6 +224,9 @@ class _Topics:
         return sum((work.done for work in list(self._works)), Consumed())
 
     def discover(self, known: Mapping[Hashable, tuple[_TopicWork, State]]) -> Found[_TopicWork]:
+        if not self._asked:
+            # In an earlier run, too: a topic that came since then begins at its earliest message.
+            self._asked = any(one.subscription == self._name for one in subscriptions_in(self._tables, self._pattern))
         fresh = []
         for topic in self._there():
             if topic in known or not self._tables.log(topic).exists():
@@ -217,7 +237,17 @@ class _Topics:
             log.warning("%s: there is no such topic yet", self)
         self._asked = True
         self._works += [work for _, work in fresh]
-        return Found(fresh)
+        now = time.monotonic()
+        failed = [key for key, (_, state) in known.items() if state is State.FAILED]
+        self._failed_at = {key: self._failed_at.get(key, now) for key in failed}
+        again = [key for key, at in self._failed_at.items() if now - at >= FAILED_AGAIN_S]
+        for key in again:
+            del self._failed_at[key]
+        return Found(fresh, resolved=again)
+
+    @property
+    def _pattern(self) -> str:
+        return self._topics if is_glob(self._topics) else f"{self._topics}-partition-*"
 
     def _there(self) -> list[Topic]:
         if not is_glob(self._topics):
@@ -249,17 +279,7 @@ def _begun(
         returned = listener(given)
         return messages if returned is given else returned
 
-    return _Consumer(_Running(subscription, named, trigger))
-
-
-def _one_at_a_time(listener: Listener) -> Listener:
-    turn = threading.Lock()
-
-    def called(messages: DataFrame) -> DataFrame | None:
-        with turn:
-            return listener(messages)
-
-    return called
+    return _Consumer(subscription, named, trigger)
 
 
 def _log_fault(group: object, work: _TopicWork | None, life: Life) -> None:

@@ -26,9 +26,9 @@ from geo.subscription.acks.start_position import base_at
 from geo.subscription.consumer.ack_exchange import Member, join, leave
 from geo.subscription.consumer.dispatcher import Dispatcher, Listener
 from geo.subscription.consumer.settings import Settings
-from geo.tables.ownership import Ownership, Runner, claim, consumer_runner, refuse_living, release
+from geo.tables.ownership import Ownership, Runner, claim, consumer_runner, release
 from geo.tables.small_batch import hold_on_driver
-from geo.tables.tail import Tail, Turn
+from geo.tables.tail import Tail, Turn, least_look_s
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
@@ -40,9 +40,6 @@ STANDBY_INTERVAL_S, STANDBY_SHARE = 2.0, 4
 
 LAST_FLUSH_S = 10.0
 """How long a run that ends tries to publish what it has acknowledged."""
-
-REMOTE_LOOK_S = 1.0
-"""Least time between two looks whether there are messages where a look is a request."""
 
 _POLL_S = 0.05
 _RESTARTS = 5
@@ -82,7 +79,8 @@ class Run:
         self.dispatcher = Dispatcher(settings, listener, limit, lambda: self._is_over() or self._reset_seen.is_set(), self._wake)
         self._reset_seen = threading.Event()
         """A record has reset the subscription: it begins elsewhere now."""
-        self._has_begun = False
+        self.has_begun = False
+        """It owns the subscription and knows what is known of it."""
 
     def __str__(self) -> str:
         return str(self._settings)
@@ -153,17 +151,31 @@ class Run:
                 return None
 
     def _claim(self, runner: Runner) -> Ownership:
-        """Raises AlreadyOwnedError also where others deliver other shares of the keys than these: of two that begin at once each
-        sees the other, or one does."""
-        ownership = claim(self._tables, [[runner]], take_over=self._settings.take_over)[0]
-        same = f" of {self._settings.key_range[1]}" if self._settings.key_range is not None else None
-        others = [row for row in consumers_of(self._tables, self._topic, self._name) if row["runner"] != runner.name]
-        try:
-            refuse_living(self._tables, [row for row in others if same is None or not row["runner"].endswith(same)])
-        except BaseException:
-            release([ownership])
-            raise
-        return ownership
+        """Raises AlreadyOwnedError also where somebody delivers other shares of the keys than these, or all of them. Whoever did
+        and ended badly, or is silent, is fenced with it, and may be replaced by `take_over` as the own runner."""
+        others = self._others(runner)
+        mine, *theirs = claim(self._tables, [[runner], *([other] for other in others)], take_over=self._settings.take_over)
+        if theirs:
+            release(theirs)
+        if self._others(runner):  # of two that begin at once each sees the other, or one does
+            release([mine])
+            raise AlreadyOwnedError(
+                f"{self}: another consumer with other shares of the keys began at the same moment. Start again."
+            )
+        return mine
+
+    def _others(self, runner: Runner) -> list[Runner]:
+        """Who has not released the subscription and delivers keys that this one does, too."""
+        key_range = self._settings.key_range
+        same = None if key_range is None else f" of {key_range[1]}"
+        rows = [row for row in consumers_of(self._tables, self._topic, self._name) if row["state"] == "owned"]
+        names = [row["runner"] for row in rows if row["runner"] != runner.name]
+        shares = [name.partition(", ")[2] for name in names]
+        return [
+            consumer_runner(self._tables, self._topic, self._name, share)
+            for share in shares
+            if same is None or not share.endswith(same)
+        ]
 
     def _give_back(self, ownership: Ownership, *, tidy: bool, told: bool) -> None:
         """Not `told`: whoever comes next cannot know all that was acknowledged, and a failover says so."""
@@ -193,7 +205,7 @@ class Run:
         self.dispatcher.begin()
         self._exchange.flush()
         self.dispatcher.has_begun()
-        self._has_begun = True
+        self.has_begun = True
 
     def _leave(self, *, tidy: bool) -> bool:
         """Returns whether all that was found out is published."""
@@ -221,7 +233,7 @@ class Run:
         self._member.news.set()
 
     def _on_reset(self) -> None:
-        if self._has_begun:
+        if self.has_begun:
             log.info("%s: was reset (%s)", self, self.dispatcher.state.epoch)
         self._reset_seen.set()
 
@@ -245,9 +257,10 @@ class Run:
                 again = True
                 tail = Tail.at_newest(self._log)
                 self.dispatcher.deliver_until(tail.at.version)
-                if self._interval_s is None:
+                if self._interval_s is None and not self._reset_seen.is_set():
                     return
-                self._follow(tail, self._interval_s)
+                if self._interval_s is not None:
+                    self._follow(tail, self._interval_s)
             except Exception as error:
                 self._raise_failure()
                 delayed = self.dispatcher.take_delayed()
@@ -273,8 +286,7 @@ class Run:
     def _follow(self, tail: Tail, interval_s: float) -> None:
         """Deliver what comes, and again what has waited long enough, until the run is over or the subscription begins elsewhere.
         Raises as `Tail.next`."""
-        if self._log.log_folder is None:
-            interval_s = max(interval_s, REMOTE_LOOK_S)
+        interval_s = max(interval_s, least_look_s(self._log))
         looked_at = time.monotonic()
         while not self._is_over() and not self._reset_seen.is_set():
             self.dispatcher.redeliver()

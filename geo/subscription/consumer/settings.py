@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -37,6 +38,7 @@ class Settings:
     standby: bool
     ignore_unreadable: bool
     key_range: tuple[int, int] | None
+    turn: AbstractContextManager[object]
 
     def __post_init__(self) -> None:
         if self.topic.is_system:

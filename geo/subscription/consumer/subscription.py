@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Collection, Iterable
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
 from pyspark.sql import SparkSession
@@ -47,6 +48,7 @@ class Subscription:
     `standby`: it waits until that one has stopped, was killed, or is silent for the cluster's `owner_timeout`, and goes on.
     With `key_range=(i, n)` it is one of n consumers in this cluster, each of which gets the keys of its share (Pulsar's
     Key_Shared): every message of a key goes to the same one, in order. All of them must name the same n.
+    Consumers in one process that share a `turn`, a lock, call their functions one after the other.
     Raises UsageError for an option that means nothing and a topic of delta-geo's own, InvalidNameError.
     """
 
@@ -67,6 +69,7 @@ class Subscription:
         standby: bool = False,
         ignore_unreadable: bool = False,
         key_range: tuple[int, int] | None = None,
+        turn: AbstractContextManager[object] | None = None,
     ) -> None:
         require_delta(spark)
         self._settings = Settings(
@@ -83,6 +86,7 @@ class Subscription:
             standby=standby,
             ignore_unreadable=ignore_unreadable,
             key_range=key_range,
+            turn=nullcontext() if turn is None else turn,
         )
         self._run: Run | None = None
         """The one under way, or the last one."""
@@ -101,6 +105,11 @@ class Subscription:
         return AckState() if self._run is None else self._run.dispatcher.state
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the run under way owns the subscription and knows what is known of it."""
+        return self._run is not None and self._run.has_begun
+
+    @property
     def done(self) -> Consumed:
         """What the run has done so far, or the last one did."""
         return Consumed() if self._run is None else self._run.dispatcher.done
@@ -117,8 +126,9 @@ class Subscription:
         """
         return self._go(self._begin(listener, trigger, limit, for_s))
 
-    def start(self, listener: Listener, *, trigger: str = TRIGGER) -> None:
-        """`run` in a thread of its own, for a notebook. What ends it early is logged, and raised by `await_termination`.
+    def start(self, listener: Listener, *, trigger: str = TRIGGER) -> Future[Consumed]:
+        """`run` in a thread of its own, for a notebook. What ends it early is logged, and raised by `await_termination`. Returns
+        what will become of it.
 
         Raises UsageError if one is under way.
         """
@@ -133,6 +143,7 @@ class Subscription:
 
         self._outcome = outcome
         threading.Thread(target=go, name=f"geo-consume-{self._settings.name}", daemon=True).start()
+        return outcome
 
     def stop(self) -> None:
         """Let the running batch end, publish what was acknowledged, and stop; nothing if no run is under way. Callable from a

@@ -559,7 +559,7 @@ def test_a_consumer_notices_that_its_log_was_replaced_by_an_older_copy(
     backlog: World, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy has no commit after the one that was read last."""
-    monkeypatch.setattr(tail, "LOOK_INTERVAL_S", 0.2)
+    monkeypatch.setattr(tail, "FULL_LOOK_S", 0.2)
     log, aside = Path(backlog.log("eu").name), tmp_path_factory.mktemp("aside")
     shutil.copytree(log, aside / "copy")
     for first in range(20, 30, 2):

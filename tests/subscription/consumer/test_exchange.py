@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
@@ -15,7 +19,7 @@ from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.changes import delete, reset
-from tests.subscription.consuming import LIMIT_S, NAME, NONE, Given, consume, consuming, ids, known, subscription
+from tests.subscription.consuming import LIMIT_S, NAME, NONE, Given, consume, consuming, ids, known, letters, subscription
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -85,6 +89,7 @@ def test_a_peer_whose_log_is_damaged_or_full_of_nonsense_holds_up_nobody(linked:
     log = linked.log("eu", TOPIC.acks)
     nonsense = log.read().limit(1)
     for name, value in (
+        ("payload", "X'0F00'"),
         ("publish_time", "TIMESTAMP '1066-10-14 00:00:00'"),
         ("payload", "CAST('x' AS BINARY)"),
         ("key", "'no key'"),
@@ -154,11 +159,43 @@ def test_each_message_comes_to_the_one_consumer_of_its_share_and_all_of_a_key_to
             consume(linked, "eu", key_range=(2, 3))
         with pytest.raises(AlreadyOwnedError):
             consume(linked, "eu", key_range=(1, 2))
-    assert len(first.given.ids) + len(second.given.ids) == 50, "each once"
-    assert not set(first.given.keys) & set(second.given.keys)
+        log = linked.log("eu")
+        log.append(linked.entries("eu", 30, 40).withColumn("key", F.lit(None).cast("string")))
+        without = set(ids("eu", 30, 40))
+        first.until(lambda: without <= {*first.given.ids, *second.given.ids})
+    assert len(first.given.ids) + len(second.given.ids) == 60, "each once"
+    assert set(first.given.keys) & set(second.given.keys) <= {None}
     assert first.given.ids
     assert second.given.ids
     assert consume(linked, "eu").ids == []
+
+
+def test_a_share_is_refused_while_somebody_consumes_all_keys(linked: World) -> None:
+    with consuming(linked, "eu") as whole:
+        whole.until_given(*BOTH)
+        with pytest.raises(AlreadyOwnedError, match="already run by"):
+            consume(linked, "eu", key_range=(0, 2))
+
+
+def test_a_share_whose_consumer_died_is_taken_over_with_its_letters_and_what_it_died_on(linked: World) -> None:
+    """Each share has a note of its attempt and a producer of dead letters of its own."""
+
+    def fails(messages: DataFrame) -> DataFrame:
+        if messages.where("key = 'k7'").count():
+            raise ValueError("a bad one")
+        return messages
+
+    options: dict[str, Any] = {"max_redeliveries": 0, "redelivery_delay_s": 0.1}
+    with consuming(linked, "eu", fails, key_range=(0, 2), **options) as other:
+        crash.arm(f"{CrashPoint.CONSUME_ATTEMPTED.value}:raise:2")
+        with pytest.raises(InjectedCrash):
+            consume(linked, "eu", fails, key_range=(1, 2), batch_rows=4, **options)
+        crash.arm(None)
+        with consuming(linked, "eu", fails, key_range=(1, 2), **options) as again:
+            done = {*other.given.ids, *again.given.ids}
+            again.until(lambda: {*again.subscription.state.acked} == BOTH)
+    assert done <= BOTH
+    assert [row["key"] for row in letters(linked, "eu")] == ["k7", "k7"], "of eu and of us, once each"
 
 
 def test_a_share_that_is_none_is_refused(linked: World) -> None:

@@ -86,6 +86,9 @@ def test_all_partitions_of_a_topic_are_consumed_and_one_topic_is_no_business_of_
     assert given.came == {str(parts[0]): [0, 1, 2], str(parts[1]): [0, 1, 2, 3]}
     with pytest.raises(UsageError, match="neither a glob nor a partitioned topic"):
         _many(world, str(parts[0]))
+    for option in ({"batch_rows": 0}, {"standby": True}, {"key_range": (2, 2)}):
+        with pytest.raises(UsageError):
+            _many(world, GLOB, **option)
 
 
 def test_an_error_of_the_function_ends_the_run_as_it_is(world: World) -> None:
