@@ -31,6 +31,7 @@ from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
 from geo.config import Config, load
 from geo.errors import GeoError, UnsafeError, UsageError
+from geo.log.housekeeping import open_for_writing
 from geo.log.topics import partitions
 from geo.names import Topic, check_subscription, check_topic_glob, is_glob
 from geo.streams.trigger import parse_trigger
@@ -173,7 +174,8 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     check_topic_glob(args.topic) if many else Topic.parse(args.topic)
     _refuse_of_one_topic(args, many=many)
     spark = start_spark("geo consume")
-    many = many or bool(partitions(connect(spark, config.cluster(args.cluster)), Topic.parse(args.topic)))
+    tables = open_for_writing(connect(spark, config.cluster(args.cluster)), config)
+    many = many or bool(partitions(tables, Topic.parse(args.topic)))
     _refuse_of_one_topic(args, many=many)
     options: dict[str, Any] = {
         "config": config,

@@ -106,6 +106,8 @@ class _Sink:
 
     def append(self, rows: DataFrame, record: SinkRecord) -> bool:
         """Whether it landed, or there was nothing to append. False: another commit of the subscription came first."""
+        if not self._table.by_path and not self._table.exists():
+            self._table.append(rows.limit(0))  # the commit that makes a table of a catalog would say nothing of the messages
         reach(CrashPoint.SINK_BEFORE_APPEND)
         transaction = (f"{SINK_KEY} {self._subscription}", record.number)
         self._table.append(rows, record.encode(), transaction)  # what a number was used for already does nothing
