@@ -99,6 +99,17 @@ def _other_rows(log: Table, world: World) -> None:
         log.append(world.entries("us", 0, 2))
 
 
+def test_a_place_that_was_cut_with_what_came_after_it_is_noticed_at_once(world: World) -> None:
+    log, tail = world.log("eu"), Tail.at_newest(world.log("eu"))
+    for first in range(6, 12, 2):
+        world.write("eu", first, first + 2)
+    assert log.log_folder is not None
+    for version in (tail.at.version, tail.at.version + 1):
+        (log.log_folder / f"{version:020}.json").unlink()
+    with pytest.raises(RetryableError, match="are gone"):
+        tail.next()
+
+
 @pytest.mark.parametrize("gone", ["table", "commits", "newest"])
 def test_what_is_gone_is_noticed_while_nothing_comes(world: World, gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     log, tail = world.log("eu"), Tail.at_newest(world.log("eu"))

@@ -155,8 +155,9 @@ class Run:
         and ended badly, or is silent, is fenced with it, and may be replaced by `take_over` as the own runner."""
         others = self._others(runner)
         mine, *theirs = claim(self._tables, [[runner], *([other] for other in others)], take_over=self._settings.take_over)
-        if theirs:
-            release(theirs)
+        for other in theirs:
+            other.in_flight = False  # what they could not tell comes again to this one
+        release(theirs)
         if self._others(runner):  # of two that begin at once each sees the other, or one does
             release([mine])
             raise AlreadyOwnedError(

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, SchemaError, UsageError
+from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, SchemaError, UsageError
 from geo.ids import MessageId
 from geo.log.admission import MAX_HEADER_BYTES
 from geo.log.publish import publish
@@ -295,6 +295,35 @@ def test_what_was_delivered_before_a_reset_is_not_acknowledged_after_it(backlog:
         assert consumer.subscription.acknowledge(EU[2:5]) == 0
     assert consumer.subscription.done.refused == 3
     assert known(backlog, "eu").acked == MessageSet()
+
+
+def test_a_reset_that_is_heard_in_a_run_over_what_is_there_is_followed(backlog: World) -> None:
+    def resets(messages: DataFrame) -> DataFrame:
+        if len(given.batches) == 1:
+            reset(backlog.spark, backlog.config, "eu", TOPIC, NAME, "earliest")
+            deadline = time.monotonic() + LIMIT_S
+            while consumer.state.epoch.counter == 0:
+                assert time.monotonic() < deadline, "was not heard"
+                time.sleep(0.01)
+        return messages
+
+    given, consumer = Given(resets), subscription(backlog, "eu", batch_rows=5)
+    consumer.run(given, trigger="available-now")
+    assert given.ids == [*EU[:5], *EU]
+    assert known(backlog, "eu").acked == MessageSet.of(EU)
+
+
+def test_an_error_of_ours_that_may_pass_is_nobodys_fault_in_the_function(backlog: World) -> None:
+    def away(messages: DataFrame) -> DataFrame:
+        if len(given.batches) < 3:
+            raise RetryableError("the sink is away")
+        return messages
+
+    given = Given(away)
+    with consuming(backlog, "eu", given) as consumer:
+        consumer.until(lambda: consumer.subscription.state.acked == MessageSet.of(EU))
+    assert given.batches == [EU, EU, EU]
+    assert set(given.counts[EU[0]]) == {0}, "it counts for no message"
 
 
 def test_after_a_record_that_may_or_may_not_be_there_nothing_more_is_published_and_the_next_start_finds_out(

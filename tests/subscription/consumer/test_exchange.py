@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,7 +16,7 @@ from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
 from geo.streams.life import State
-from geo.subscription.acks.ack_publisher import AckPublisher
+from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.changes import delete, reset
@@ -74,6 +75,20 @@ def test_a_link_that_carries_messages_alone_tells_of_no_acknowledgements(linked:
     linked.rewrite(("eu", "us"), [("us", "eu"), {"source": "eu", "target": "us", "carry": "messages"}])
     consume(linked, "eu")
     assert set(consume(linked, "us", NONE).ids) == BOTH
+
+
+def test_a_peer_whose_log_has_lost_the_links_place_is_read_whole(linked: World) -> None:
+    consume(linked, "eu", "entry_id < 5")
+    linked.replicate("us", topics=ACKS)
+    cursor = read_links(linked.tables("us"))["eu", ACKS].cursor
+    assert cursor is not None
+    consume(linked, "eu", "entry_id < 10")
+    log = linked.log("eu", TOPIC.acks)
+    assert log.log_folder is not None
+    DeltaTable(log.name).create_checkpoint()
+    for version in range(cursor.version + 1):
+        (log.log_folder / f"{version:020}.json").unlink()
+    assert {one.entry_id for one in consume(linked, "us", NONE).ids} == set(range(10, 20))
 
 
 def test_what_was_not_addressed_to_this_cluster_is_not_taken_from_a_peer(linked: World) -> None:
@@ -196,6 +211,26 @@ def test_a_share_whose_consumer_died_is_taken_over_with_its_letters_and_what_it_
             again.until(lambda: {*again.subscription.state.acked} == BOTH)
     assert done <= BOTH
     assert [row["key"] for row in letters(linked, "eu")] == ["k7", "k7"], "of eu and of us, once each"
+
+
+def test_a_group_of_another_size_fences_what_is_left_of_the_one_before(linked: World) -> None:
+    crash.arm(f"{CrashPoint.CONSUME_PROCESSED.value}:raise")
+    with pytest.raises(InjectedCrash):
+        consume(linked, "eu", key_range=(0, 2))
+    crash.arm(None)
+    assert consumer_in(linked.tables("eu"), TOPIC, NAME) is not ConsumerState.STOPPED
+    for share in range(3):
+        consume(linked, "eu", key_range=(share, 3))
+    assert known(linked, "eu").acked == MessageSet.of(BOTH)
+    assert consumer_in(linked.tables("eu"), TOPIC, NAME) is ConsumerState.STOPPED
+    old = subscription(linked, "eu", key_range=(0, 2))
+    old.start(Given())
+    with consuming(linked, "eu", name="other") as other:
+        other.until(lambda: old.has_begun)
+        assert consume(linked, "eu", take_over=True).ids == []
+        linked.write("eu", 40, 60)
+        with pytest.raises(FencedError, match="another runner took over"):
+            other.until(lambda: old.await_termination(0.05))
 
 
 def test_a_share_that_is_none_is_refused(linked: World) -> None:

@@ -15,7 +15,9 @@ from geo.streams import supervisor
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
-from geo.subscription.consumer import Subscriptions
+from geo.subscription.changes import create, delete
+from geo.subscription.consumer import Subscription, Subscriptions
+from geo.subscription.consumer import many as many_module
 from tests.subscription.consuming import LIMIT_S, NAME, ids
 from tests.world import TOPIC, World
 
@@ -89,6 +91,61 @@ def test_all_partitions_of_a_topic_are_consumed_and_one_topic_is_no_business_of_
     for option in ({"batch_rows": 0}, {"standby": True}, {"key_range": (2, 2)}):
         with pytest.raises(UsageError):
             _many(world, GLOB, **option)
+
+
+def test_a_topic_that_waits_for_a_person_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "DISCOVERY_INTERVAL_S", 0.2)
+    monkeypatch.setattr(many_module, "FAILED_AGAIN_S", 0.2)
+    world.write("eu", 0, 5)
+    create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
+    delete(world.spark, world.config, "eu", TOPIC, NAME)
+    many, given = _many(world, GLOB), Shared()
+    ended = threading.Thread(target=many.run, args=(given,), kwargs={"for_s": LIMIT_S})
+    ended.start()
+    create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
+    _until(lambda: given.came == {str(TOPIC): [0, 1, 2, 3, 4]})
+    many.stop()
+    ended.join(LIMIT_S)
+
+
+class Turn:
+    """A lock that tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._lock, self.waiting = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        self.waiting += 1
+        self._lock.acquire()
+        self.waiting -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_who_waits_for_its_turn_has_nothing_in_hand(world: World) -> None:
+    """What another topic's message does to the process is not its messages' fault."""
+    world.write("eu", 0, 5)
+    world.write("eu", 0, 7, topic=OTHER)
+    turn, noted = Turn(), list[list[str]]()
+    tables = world.tables("eu")
+    notes = {topic: tables.checkpoint("consume", topic.path, NAME, "attempt") for topic in (TOPIC, OTHER)}
+
+    def first(messages: DataFrame) -> DataFrame:
+        _until(lambda: turn.waiting == 1)
+        noted.append(tables.files.lines(notes[TOPIC]))
+        noted.append(tables.files.lines(notes[OTHER]))
+        return messages
+
+    one, other = (
+        Subscription(world.spark, topic, NAME, config=world.config, cluster="eu", max_redeliveries=1, turn=turn)
+        for topic in (TOPIC, OTHER)
+    )
+    ended = one.start(first, trigger="available-now")
+    _until(lambda: one.done.delivered == 0 and one.has_begun)
+    other.run(lambda messages: messages, trigger="available-now")
+    assert ended.result(LIMIT_S).acknowledged == 5
+    assert [len(lines) for lines in noted] == [2, 0]
 
 
 def test_an_error_of_the_function_ends_the_run_as_it_is(world: World) -> None:
