@@ -47,11 +47,11 @@ class CrashPoint(str, Enum):
     CONSUME_ATTEMPTED = "consume-attempted"
     CONSUME_PROCESSED = "consume-processed"
     CONSUME_DEAD_LETTERED = "consume-dead-lettered"
+    ACKS_BEFORE_FLUSH = "acks-before-flush"
+    ACKS_AFTER_FLUSH = "acks-after-flush"
     # sink: rows and whose they are in one commit
     SINK_BEFORE_APPEND = "sink-before-append"
     SINK_AFTER_APPEND = "sink-after-append"
-    ACKS_BEFORE_FLUSH = "acks-before-flush"
-    ACKS_AFTER_FLUSH = "acks-after-flush"
     # fold: a batch folded -> compact records -> cursors rows -> checkpoint
     FOLD_FOLDED = "fold-folded"
     FOLD_COMPACTED = "fold-compacted"

@@ -183,7 +183,7 @@ class _Move:
             return {}, {}, {}
         wait_s = 0.0 if self._dry_run else self._wait_s
         try:
-            self._ask(lambda there: _refuse_nothing(there, wanted))
+            self._ask(lambda there: _refuse_empty(there, wanted))
             consumers = self._ask(lambda there: _consumers(there, wanted, wait_s), wait_s)
             known = self._ask(lambda there: _known(there, wanted))
         except FAULTS as error:
@@ -223,7 +223,7 @@ def _united(*states: AckState | None) -> AckState | None:
     return merged(there) if there else None
 
 
-def _refuse_nothing(there: ClusterTables, wanted: Sequence[Subscribed]) -> None:
+def _refuse_empty(there: ClusterTables, wanted: Sequence[Subscribed]) -> None:
     """Raises UsageError if nothing of the topics is there."""
     if not any(there.log(topic.acks).exists() or there.log(topic).exists() for topic, _ in wanted):
         raise UsageError("it has neither the topic nor its acknowledgements")

@@ -322,24 +322,17 @@ def owned_now(tables: ClusterTables) -> list[Row]:
 def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
     """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
     of = f" of {topic} in {tables.cluster.name}"
-    refuse_living(tables, [row for row in owners_of(tables, "producer ") if row["runner"].endswith(of)])
+    rows = [row for row in owners_of(tables, "producer ") if row["runner"].endswith(of) and row["state"] == "owned"]
+    liveness = _liveness(tables, list(map(_owner, rows)), {row["runner"]: row for row in rows})
+    for row in rows:
+        if liveness[row["holder"]] is Liveness.LIVES:
+            raise _refused(row, "Nothing was written.")
+        _wait_for_end(row["holder"], row["runner"])
 
 
 def owners_of(tables: ClusterTables, prefix: str) -> list[Row]:
     """The newest rows, of schemas.OWNERS, of the runners whose names begin so."""
     return list(tables.journal(OWNERS).newest(("runner", prefix)))
-
-
-def refuse_living(tables: ClusterTables, rows: Sequence[Row]) -> None:
-    """Raises AlreadyOwnedError if one of these owners lives, or may."""
-    held = [_owner(row) for row in rows if row["state"] == "owned"]
-    liveness = _liveness(tables, held, {row["runner"]: row for row in rows})
-    for row in rows:
-        if row["state"] != "owned":
-            continue
-        if liveness[row["holder"]] is Liveness.LIVES:
-            raise _refused(row, "Nothing was written.")
-        _wait_for_end(row["holder"], row["runner"])
 
 
 def _owner(row: Row) -> Owner:

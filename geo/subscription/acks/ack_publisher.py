@@ -28,8 +28,8 @@ ADMIN = "subscriptions"
 """The producer under which operators' changes are published."""
 
 ENDS_INTERVAL_S = 60.0
-"""Between records of the ledger's end. Recording holds up the flush of all consumers of a namespace for half a second; a start after a crash replays the commits
-since."""
+"""Between records of the ledger's end. Recording holds up the flush of all consumers of a namespace for half a second; a start
+after a crash replays the commits since."""
 
 
 Told = tuple[Topic, str, AckState]

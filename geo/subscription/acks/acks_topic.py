@@ -25,7 +25,7 @@ from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
-from geo.subscription.acks.record import Refusal, decode, key_of, told_refusals
+from geo.subscription.acks.record import Refusal, decode, key_of, told_unreadable
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import scan
 from geo.tables.table import Table
@@ -63,7 +63,7 @@ class Known:
         """
         key = key_of(topic, subscription)
         state, refused = self.states.get(key), self.fold.refused_of(key)
-        reasons = told_refusals({why: count for why, count in refused.items() if why is not Refusal.OLDER_EPOCH})
+        reasons = told_unreadable(refused)
         if not reasons:
             return state
         of = f"subscription {subscription} of {topic}: records in {topic.acks} cannot be read ({reasons})"

@@ -54,6 +54,11 @@ def told_refusals(refused: Mapping[Refusal, int]) -> str:
     return ", ".join(f"{count} {why.value}" for why, count in sorted(refused.items()))
 
 
+def told_unreadable(refused: Mapping[Refusal, int]) -> str:
+    """As `told_refusals`, without records of an older epoch, which can be read; "" for nothing else."""
+    return told_refusals({why: count for why, count in refused.items() if why is not Refusal.OLDER_EPOCH})
+
+
 class RefusedRecordError(GeoError):
     """A record that cannot be taken. Carries the reason under which it is counted."""
 

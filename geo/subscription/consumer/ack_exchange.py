@@ -22,7 +22,7 @@ from geo.subscription.acks.ack_tail import AckTail
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.peer_acks import PeerAcks, known_by_peers, peers_of
-from geo.subscription.acks.record import Refusal, key_of, told_refusals
+from geo.subscription.acks.record import key_of, told_unreadable
 from geo.subscription.consumer.dispatcher import Dispatcher
 from geo.subscription.consumer.settings import Settings
 from geo.tables.ownership import Ownership
@@ -177,7 +177,7 @@ class AckExchange:
         here = read_known(self._tables, topic, name).state_of(topic, name, in_spite=in_spite)
         fold = Fold({} if here is None else {member.key: here})
         fold.add(known_by_peers(self._peers, member.key))
-        if told := told_refusals({why: count for why, count in fold.refused.items() if why is not Refusal.OLDER_EPOCH}):
+        if told := told_unreadable(fold.refused):
             log.warning("%s: peers have records that cannot be read: %s", member.settings, told)
         state = fold.states.get(member.key)
         if state is not None and (here is None or not state.begins_as(here)):
