@@ -67,8 +67,19 @@ class Member:
         self.news = threading.Event()
         """To be set when the consumer has found out something that is not to wait."""
         self._looked_at = time.monotonic()
+        self._early: list[tuple[list[Received], bool]] | None = []
+        """What was heard before it knew what is known; None: it knows."""
         self._lock = threading.Lock()
-        """Guards `kept`."""
+        """Guards `kept` and `_early`."""
+
+    def begin(self, state: AckState) -> None:
+        """Take in what is known of the subscription at the start, then what was heard while it was read: heard first, what a peer
+        tells of before a reset would be taken for where the subscription begins, and told here."""
+        self.dispatcher.received(state)
+        with self._lock:
+            early, self._early = self._early or [], None
+        for records, elsewhere in early:
+            self.hear(records, elsewhere=elsewhere)
 
     def keep(self, state: AckState) -> None:
         """To be published with the next flush."""
@@ -95,6 +106,10 @@ class Member:
 
     def hear(self, records: list[Received], *, elsewhere: bool) -> None:
         """Take in records of the subscription; `elsewhere`: they are not in this cluster yet."""
+        with self._lock:
+            if self._early is not None:
+                self._early.append((records, elsewhere))
+                return
         if self.dispatcher.hear(records, elsewhere=elsewhere):
             self._on_reset()
 

@@ -202,7 +202,7 @@ class Run:
             self._member.keep(state)
         self._exchange.flush()
         reach(CrashPoint.CONSUME_CREATED)
-        self.dispatcher.received(state)
+        self._member.begin(state)
         self.dispatcher.begin()
         self._exchange.flush()
         self.dispatcher.has_begun()

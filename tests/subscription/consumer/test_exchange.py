@@ -17,9 +17,14 @@ from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
 from geo.streams.life import State
 from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
-from geo.subscription.acks.ack_state import AckState, Base
+from geo.subscription.acks.ack_state import AckState, Base, Epoch
+from geo.subscription.acks.fold import Received
 from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.record import encode
 from geo.subscription.changes import delete, reset
+from geo.subscription.consumer.ack_exchange import Member
+from geo.subscription.consumer.dispatcher import Dispatcher
+from geo.tables.ownership import claim, consumer_runner
 from tests.subscription.consuming import LIMIT_S, NAME, NONE, Given, consume, consuming, ids, known, letters, subscription
 from tests.world import TOPIC, World
 
@@ -129,6 +134,24 @@ def test_a_subscription_that_was_deleted_at_a_peer_is_not_begun_here(linked: Wor
 
 
 # -- one process -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_peer_tells_from_before_a_reset_is_not_told_here_though_it_is_heard_first(world: World) -> None:
+    settings = subscription(world, "us")._settings
+    resets: list[int] = []
+    consumer = Dispatcher(settings, lambda messages: messages, None, lambda: False, lambda: None)
+    own = claim(settings.tables, [[consumer_runner(settings.tables, TOPIC, NAME, "")]])[0]
+    member = Member(settings, own, consumer, lambda: resets.append(1))
+    before, after = AckState(base=Base()), AckState(epoch=Epoch(1, "us"), base=Base())
+    member.hear([Received("eu", member.key, encode(before), 1_800_000_000 * 10**6)], elsewhere=True)
+    member.begin(after)
+    assert consumer.state == after
+    assert consumer.take_unpublished() is None
+    assert consumer.done.refused == 0
+    member.hear([Received("eu", member.key, encode(replace(after, epoch=Epoch(2, "eu"))), 1_800_000_000 * 10**6)], elsewhere=True)
+    assert consumer.take_unpublished() == consumer.state.beginning
+    assert consumer.state.epoch.counter == 2
+    assert len(resets) == 1
 
 
 def test_consumers_of_a_process_publish_as_one_producer_and_another_process_as_another(linked: World) -> None:
