@@ -18,6 +18,7 @@ from geo.errors import GeoError, NoSparkError
 from geo.faults import FAULTS, session_is_gone
 from geo.session import session
 from geo.tables.cluster import ClusterTables, connect_later
+from geo.tables.driver import Reads
 from geo.text import first_line
 
 _NOISE = (b"WARNING: Using incubator modules:", b"Starting Streaming TransformWithState", b"Streaming TransformWithState")
@@ -67,9 +68,8 @@ class LookedAt:
     def __init__(self, name: str, config: Config, engine: str) -> None:
         self._name, self._engine, self._starting = name, engine, threading.Lock()
         self._session: SparkSession | None = None
-        self.clusters = {
-            each: connect_later(self._start, cluster, reads_files=engine != "spark") for each, cluster in config.clusters.items()
-        }
+        reads = Reads.NONE if engine == "spark" else Reads.ALL
+        self.clusters = {each: connect_later(self._start, cluster, reads=reads) for each, cluster in config.clusters.items()}
 
     def read_each(
         self, read: Callable[[ClusterTables], list[dict[str, Any]]]

@@ -15,8 +15,11 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_publisher import Told, publish_once
-from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.fold import Fold
+from geo.subscription.acks.peer_acks import known_by_peers, peers_of
+from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
 from geo.tables.cluster import ClusterTables, connect
 
@@ -34,12 +37,18 @@ class Changed:
 
 
 def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str, start: StartPosition) -> AckState:
-    """Create a subscription that begins at `start`, as `cluster` holds the topic. Raises UsageError if it is there."""
+    """Create a subscription that begins at `start`, as `cluster` holds the topic. Raises UsageError if it is there, or at a
+    peer whose link will bring it and that answers in time."""
     tables = _tables(spark, config, cluster, subscription)
+    key = key_of(topic, subscription)
+    peers = Fold()
+    peers.add(known_by_peers(peers_of(tables, config, topic.acks), key))
     base = base_at(start, open_log(tables, topic)[0])
 
     def begun() -> list[Told]:
-        state = read_known(tables, topic, subscription).state_of(topic, subscription, in_spite=True)
+        here = read_known(tables, topic, subscription).state_of(topic, subscription, in_spite=True)
+        known = [state for state in (here, peers.states.get(key)) if state is not None]
+        state = merged(known) if known else None
         if state is not None and not state.deleted:
             raise UsageError(f"subscription {subscription} of {topic} is there already. `geo subscriptions reset` moves it.")
         return [(topic, subscription, AckState(base=base) if state is None else state.reset(cluster, base))]
@@ -68,7 +77,8 @@ def reset(
     begun = state.reset(cluster, base)
     if not dry_run:
         begun = _publish(tables, config, topic, subscription, lambda state: state.reset(cluster, base))
-    (present, before), (_, after) = split_at(state.base, log), split_at(base, log)
+    version = log.latest_version()
+    (present, before), (_, after) = (split_at(one, log, version) for one in (state.base, base))
     done = state.acked | before
     return Changed(
         str(topic), subscription, cluster, begun.epoch.counter,

@@ -207,7 +207,7 @@ class _Move:
         key = key_of(topic, subscription)
         here, there = (known[one].states.get(key, AckState()) if one in known else AckState() for known in (ours, theirs))
         log = self._here.log(topic)
-        present, before = split_at(state.base, log) if log.exists() else (MessageSet(), MessageSet())
+        present, before = split_at(state.base, log, log.latest_version()) if log.exists() else (MessageSet(), MessageSet())
         left = present - state.acked - before
         again = left & state.in_vain()
         sure = consumer is ConsumerState.STOPPED

@@ -126,7 +126,7 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
         known = read_known(tables, topic, subscription)
         state = known.states.get(key_of(topic, subscription), AckState())
         log = tables.log(topic)
-        present, left_out = split_at(state.base, log) if log.exists() else (MessageSet(), MessageSet())
+        present, left_out = split_at(state.base, log, log.latest_version()) if log.exists() else (MessageSet(), MessageSet())
         here, moved = _newest_records(tables, known, topic, subscription)
     except FAULTS as error:
         return Standing(cluster, 0, False, 0, 0, {}, {}, False, None, unreadable=first_line(error))

@@ -22,7 +22,8 @@ class Liveness(str, Enum):
     """It is this process, which gave the runner up after an error."""
     SILENT = "SILENT"
     """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout; or
-    it ran on this one, and of its JVM nothing is known."""
+    it ran on this one, and of its JVM nothing is known, or it is this process's own, as after a notebook was detached, and goes
+    on."""
 
 
 @dataclass(frozen=True, slots=True)

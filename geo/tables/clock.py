@@ -14,6 +14,9 @@ from geo.times import from_us
 CLOCK_TOLERANCE_US = 5 * 60 * 1_000_000
 """Clocks that are kept by NTP differ by milliseconds, storages tell times by the second; TTLs are hours and more."""
 
+CLOCKS_APART_US = 2 * CLOCK_TOLERANCE_US
+"""So far apart the clocks of two producers may be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stamp:

@@ -16,7 +16,7 @@ from geo.config.secret import Secret
 from geo.errors import UnsafeError
 from geo.names import Topic
 from geo.session import set_what_is_needed
-from geo.tables.driver import Driver
+from geo.tables.driver import Driver, Reads
 from geo.tables.files import SmallFiles, check_folder, local_path
 from geo.tables.journal import Journal
 from geo.tables.process import Process
@@ -30,10 +30,9 @@ def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
     return ClusterTables(Driver.of(_configured(spark, cluster)), cluster)
 
 
-def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads_files: bool = True) -> ClusterTables:
-    """As `connect`, for who only looks: `start` is called when something cannot be read without Spark, or is not to be (not
-    `reads_files`)."""
-    return ClusterTables(Driver(lambda: _configured(start(), cluster), reads_files=reads_files), cluster)
+def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:
+    """As `connect`, for who only looks: `start` is called when something is first to be read by Spark."""
+    return ClusterTables(Driver(lambda: _configured(start(), cluster), reads=reads), cluster)
 
 
 def _configured(spark: SparkSession, cluster: Cluster) -> SparkSession:

@@ -4,6 +4,7 @@ lies on a local disk is mostly read without either."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from functools import cached_property
 
 from pyspark.sql import SparkSession
@@ -12,15 +13,23 @@ from geo.faults import SPARK_ERRORS
 from geo.tables.process import Process, this_process
 
 
+class Reads(Enum):
+    """Which rows of logs on a local disk a process reads by itself, where it can (geo.tables.native)."""
+
+    ALL = "all"
+    """Of who only looks, and would wait for Spark to start."""
+    LITTLE = "little"
+    """Where a job of Spark's takes longer."""
+    NONE = "none"
+
+
 class Driver:
-    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known. `reads_files`:
-    it reads the rows of logs on a local disk by itself, where it can (geo.tables.native): for who only looks, and waits for
-    it."""
+    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known."""
 
     def __init__(
-        self, start: Callable[[], SparkSession], me: Callable[[], Process] | None = None, *, reads_files: bool = False
+        self, start: Callable[[], SparkSession], me: Callable[[], Process] | None = None, *, reads: Reads = Reads.LITTLE
     ) -> None:
-        self._start, self._me, self.reads_files = start, me, reads_files
+        self._start, self._me, self.reads = start, me, reads
 
     @classmethod
     def of(cls, spark: SparkSession) -> Driver:

@@ -1,4 +1,4 @@
-"""Reads a large Delta table on a local disk without Spark: counts rows, finds the last ones, hands over all in batches.
+"""Reads a Delta table on a local disk without Spark: counts rows, finds the last ones, hands over all in batches.
 
 Each function returns None where it cannot know: `deltalake` is not there (the code came as a zip), the table uses more of the
 protocol than plain files, or its files lack statistics. Then Spark is asked.
@@ -31,6 +31,10 @@ _CUT_AT = 32
 """Statistics of a text are cut to so many characters."""
 
 _BATCH_ROWS = 8_192
+
+LITTLE_FILES, LITTLE_ROWS = 1_000, 100_000
+"""What takes less time to read here than a job of Spark's does: files of a table, and rows of those that the statistics do not
+tell of."""
 
 _UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError)
 """A file was removed meanwhile, is damaged, or is of another kind; a text is no UTF-8; a date is beyond Python's."""
@@ -121,17 +125,22 @@ def scan(
     told: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
-    fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
-    folder = log.rows_folder
-    files = None if folder is None else _files(folder, version)
+    fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read.
+
+    Whoever has Spark at hand reads only a little so: None if it is more.
+    """
+    folder, alone = log.little_folder, log.rows_folder is not None
+    files = None if folder is None else _files(folder, version, None if alone else LITTLE_FILES)
     if files is None:
         return None
     found: list[T] = []
     with suppress(*_UNREADABLE):
-        for file in files:
-            if (known := told(file)) is not None:
-                found.append(known)
-                continue
+        known = [told(file) for file in files]
+        found += [one for one in known if one is not None]
+        unknown = [file for file, one in zip(files, known, strict=True) if one is None]
+        if not alone and sum(file.statistics.get("num_records") or LITTLE_ROWS for file in unknown) > LITTLE_ROWS:
+            return None
+        for file in unknown:
             parquet = pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us")
             # Of payloads a few megabytes each may come, so batches are small.
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=list(columns)):
@@ -153,14 +162,16 @@ def _listed(folder: Path) -> list[DataFile] | None:
     return None if listed is None else [DataFile(folder.parent / unquote(file["path"]), {}) for file in listed]
 
 
-def _files(folder: Path, version: int | None = None) -> list[DataFile] | None:
-    """The files of a version, or of the newest."""
+def _files(folder: Path, version: int | None = None, most: int | None = None) -> list[DataFile] | None:
+    """The files of a version, or of the newest; None if they are more than `most`, too."""
     table = _table(folder, version)
     if table is None:
         return None
     with suppress(pa.ArrowException):
-        listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        return [DataFile(folder.parent / unquote(file["path"]), file) for file in listed]
+        listed = pa.table(table.get_add_actions(flatten=True))
+        if most is not None and listed.num_rows > most:
+            return None
+        return [DataFile(folder.parent / unquote(file["path"]), file) for file in listed.to_pylist()]
     return None
 
 

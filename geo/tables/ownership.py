@@ -350,7 +350,8 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
             lives = (owner.token, owner.runner) in _live or found.get(owner.holder) is Liveness.LIVES
             found[owner.holder] = Liveness.LIVES if lives else Liveness.LEFT
         elif holder.is_here:
-            found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if holder.jvm_started else Liveness.SILENT
+            can_wait = bool(holder.jvm_started) and holder.jvm != tables.me.jvm
+            found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if can_wait else Liveness.SILENT
         else:
             signs = (utc(rows[owner.runner]["since"]), last_seen(tables, holder))
             # By a clock that is ahead anything may be said.

@@ -84,6 +84,11 @@ class Process:
             return None
 
     @property
+    def jvm(self) -> tuple[int, str]:
+        """The JVM it drives, on its host."""
+        return self.jvm_pid, self.jvm_started
+
+    @property
     def is_here(self) -> bool:
         return self.host == socket.gethostname() and self.system == _system()
 
@@ -100,13 +105,13 @@ class Process:
     def stopped(self) -> tuple[int, ...]:
         """Ids of its processes that are halted (SIGSTOP): they live, and do nothing until they are continued. Only meaningful
         where `is_here`; none where the system does not say."""
-        both = ((self.pid, self.started), (self.jvm_pid, self.jvm_started))
+        both = ((self.pid, self.started), self.jvm)
         return tuple(pid for pid, started in both if pid > 0 and _stat(pid)[0] in ("T", "t") and _stat(pid)[1] == started)
 
     def wait_for_jvm_end(self, timeout_s: float) -> bool:
         """Wait until the JVM of a dead runner is gone too. False if it is not within the time."""
         deadline = time.monotonic() + timeout_s
-        while _lives(self.jvm_pid, self.jvm_started):
+        while _lives(*self.jvm):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.05)

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
+
+from geo.sql_text import identifier
 
 FEW, LIGHT = 2_000, 16 * 1024
 """So many rows, if key, payload and properties of each have at most so many bytes: up to 32 MB."""
 
 _BODY = ("key", "payload", "properties")
 _HEAVY = "_geo_heavy"
-_OCTETS = " + ".join(f"coalesce(octet_length({part}), 0)" for part in ("key", "payload", "to_json(properties)"))
+
+
+def octets(columns: Iterable[StructField]) -> str:
+    """How many bytes these columns of a row take, about, as SQL: a text or binary as many as it has, what has parts as many as its
+    JSON, anything else 8."""
+    return " + ".join(["0L", *map(_octets_of, columns)])
+
+
+def _octets_of(column: StructField) -> str:
+    name = identifier(column.name)
+    if isinstance(column.dataType, (ArrayType, MapType, StructType)):
+        name = f"to_json({name})"
+    elif not isinstance(column.dataType, (StringType, BinaryType)):
+        return "8"
+    return f"coalesce(octet_length({name}), 0)"
+
+
+_TEXTS = MapType(StringType(), StringType())
+_OCTETS = octets(map(StructField, _BODY, (StringType(), BinaryType(), _TEXTS)))
 
 
 def fetch_if_small(rows: DataFrame, columns: Sequence[str]) -> pa.Table | None:

@@ -32,7 +32,7 @@ from geo.sql_text import identifier, literal
 from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
 from geo.tables.delta_state import DeltaState, newest_state
-from geo.tables.driver import Driver
+from geo.tables.driver import Driver, Reads
 from geo.tables.files import local_path
 from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
@@ -178,7 +178,12 @@ class Table:
     @property
     def rows_folder(self) -> Path | None:
         """The `_delta_log` of a table whose rows this process is to read by itself, where it can; None: Spark is to read them."""
-        return self.log_folder if self._driver.reads_files else None
+        return self.log_folder if self._driver.reads is Reads.ALL else None
+
+    @property
+    def little_folder(self) -> Path | None:
+        """As `rows_folder`, where that is little."""
+        return None if self._driver.reads is Reads.NONE else self.log_folder
 
     def _local_log(self) -> Path | None:
         # The location of a table by name would have to be asked for, which is a look of its own.

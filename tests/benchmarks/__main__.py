@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [throughput|latency|age|start|starts|day|publish|kafka|acks|subscription|long|many] [--quick]`: a link beside the plain Delta-to-Delta
+"""`python -m tests.benchmarks [throughput|latency|age|start|starts|day|publish|kafka|acks|subscription|long|many|unacknowledged] [--quick]`: a link beside the plain Delta-to-Delta
 stream a user would write, a Kafka topic into another region beside MirrorMaker 2, and subscriptions beside what is wanted.
 
 Two that are compared are run in turn in one process on the same data; the ratios are printed, the seconds are this machine's.
@@ -23,9 +23,23 @@ from tests.benchmarks.kafka import Arrivals, KafkaBench
 from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.regions import effects
 from tests.benchmarks.starts import many_starts, one_start, start_after
-from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench
+from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench, never_acknowledged
 
-_WHICH = ("throughput", "latency", "age", "start", "starts", "day", "publish", "kafka", "acks", "subscription", "long", "many")
+_WHICH = (
+    "throughput",
+    "latency",
+    "age",
+    "start",
+    "starts",
+    "day",
+    "publish",
+    "kafka",
+    "acks",
+    "subscription",
+    "long",
+    "many",
+    "unacknowledged",
+)
 
 _BATCHES = 25
 """Measured at each age; the first five are not counted."""
@@ -133,12 +147,13 @@ def publish(bench: PublishBench, rounds: int) -> None:
         print(f"{what}, {bench.rows:,} x 1 KB: {ratio:.2f} x a plain read and append (wanted: at least 0.7)", flush=True)
 
 
-def acks(spark: SparkSession, folder: Path, batches: int) -> None:
+def acks(spark: SparkSession, folder: Path, batches: int, commits: int) -> None:
     """One topic, ten messages a commit, two regions: from an acknowledgement in one to its effect in the other."""
     folder.mkdir()
-    for processes in (True, False):
-        print("a process a region:" if processes else "both regions in one process:", flush=True)
-        for pace_s, found in effects(spark, folder / str(processes), batches, processes=processes).items():
+    for number, (processes, aged) in enumerate(((True, 0), (False, 0), (True, commits))):
+        told = "a process a region" if processes else "both regions in one process"
+        print(f"{told}, logs of {aged:,} commits:" if aged else f"{told}:", flush=True)
+        for pace_s, found in effects(spark, folder / str(number), batches, processes=processes, commits=aged).items():
             wanted = "p50 1.0, p95 2.5 s" if pace_s < 1 else "p50 0.45, p95 1 s"
             print(
                 f"  a commit each {pace_s} s: {_percentiles('acknowledgement in us to effect in eu', found, 'batches')} (wanted: {wanted})",
@@ -169,6 +184,17 @@ def long_lived(bench: SubscriptionBench, messages: int, ledgers: int, holes: int
         f"start of a consumer, {messages:,} messages in {ledgers} ledgers, begun at a time, a hundredth expired, {found.delivered:,} "
         f"not acknowledged: first batch after {found.first_s:.1f} s (wanted: 10); heap {jvm_mb:+,.0f} MB, this process {own_mb:+,.0f} MB "
         "(wanted: under 200)",
+        flush=True,
+    )
+
+
+def unacknowledged(messages: int, minutes: int) -> None:
+    """Scattered messages that nobody acknowledges, delivered again each minute."""
+    found = never_acknowledged(messages, minutes)
+    print(
+        f"{messages:,} scattered messages never acknowledged for {minutes:,} minutes: state {found.state_bytes / 1e6:.3f} MB (wanted: 5), "
+        f"largest record {found.largest_bytes / 1e3:.1f} kB (wanted: 200), {found.records:,} records; "
+        f"{found.round_s * 1000:.0f} ms a round",
         flush=True,
     )
 
@@ -211,10 +237,13 @@ def main() -> None:
                 publish(PublishBench(spark, Path(folder) / which, 500_000 // part), 3 if part == 1 else 2)
                 continue
             if which == "acks":
-                acks(spark, Path(folder) / which, 30 // part)
+                acks(spark, Path(folder) / which, 30 // part, FLUSHES_OF_A_DAY // part)
                 continue
             if which == "long":
                 long_lived(SubscriptionBench(spark, Path(folder) / which), 10_000_000 // part, 500 // part, 10_000 // part)
+                continue
+            if which == "unacknowledged":
+                unacknowledged(10_000 // part, 1_440)
                 continue
             if which == "many":
                 many(SubscriptionBench(spark, Path(folder) / which), 100 // part, 20 // part, 60.0 / part)

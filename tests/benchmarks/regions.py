@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,11 +22,15 @@ from pyspark.sql.types import StructType
 
 from geo.log.publisher import Publisher
 from geo.names import Topic
+from geo.replication.link_table import append_links, read_links
 from geo.replication.replicator import Replicator
 from geo.session import session
 from geo.streams.supervisor import DISCOVERY_INTERVAL_S
+from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer import Subscription
 from geo.tables.arrow_rows import rows_frame
+from geo.tables.history import CommitName
+from tests.benchmarks.bench import grown
 from tests.world import World
 
 TOPIC = Topic.parse("persistent://bench/acks/topic")
@@ -51,11 +55,14 @@ class Noted:
     known: list[tuple[float, int]] = field(default_factory=list)
 
 
-def effects(spark: SparkSession, folder: Path, batches: int, *, processes: bool) -> dict[float, list[float]]:
-    """By pace, the seconds from the return of the function that acknowledged a batch in us until eu would not deliver it."""
+def effects(spark: SparkSession, folder: Path, batches: int, *, processes: bool, commits: int = 0) -> dict[float, list[float]]:
+    """By pace, the seconds from the return of the function that acknowledged a batch in us until eu would not deliver it; after
+    so many commits of each log."""
     folder.mkdir()
     world = World(spark, folder, links=_LINKS)
     Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(spark)).close()
+    if commits:
+        _age(world, commits)
     stop = folder / "stop"
     if processes:
         started = {
@@ -79,6 +86,36 @@ def effects(spark: SparkSession, folder: Path, batches: int, *, processes: bool)
         told, known = noted.told, noted.known
     entries = [entry for _, entry in known]
     return {pace: [known[bisect.bisect_left(entries, last)][0] - when for when, last in found] for pace, found in told.items()}
+
+
+def _age(world: World, commits: int) -> None:
+    """So many small commits more in the logs of messages and of acknowledgements in both regions, and the links at their ends, as
+    if all had run a day. Most are hard links of one that Spark made; each hundredth is Spark's own, which writes the checkpoint
+    that is due."""
+    with closing(Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(world.spark))) as publisher:
+        publisher.publish_rows([{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)])
+    for target in ("eu", "us", "eu"):
+        Subscription(world.spark, TOPIC, "bench", config=world.config, cluster="us").run(lambda rows: rows, trigger=AVAILABLE_NOW)
+        world.replicate(target, topics="*")
+    newest: dict[tuple[str, Topic], CommitName] = {}
+    for cluster in ("us", "eu"):
+        for topic in (TOPIC, TOPIC.acks):
+            log = world.log(cluster, topic)
+            rows = world.spark.createDataFrame(log.read().limit(_ROWS).toArrow(), log.read().schema).coalesce(1).persist()
+            until = log.latest_version() + commits
+            while (now := log.latest_version()) < until:
+                rows.write.format("delta").mode("append").save(log.name)
+                grown(Path(log.name), min(until, (now // 100 + 1) * 100) - 1, 0)
+            commit = log.commit_at(log.latest_version())
+            assert commit is not None
+            newest[cluster, topic] = CommitName.of(log.table_id(), commit)
+    for cluster in ("us", "eu"):
+        tables = world.tables(cluster)
+        states = [
+            replace(one, cursor=newest[source, Topic.parse(topic)], target=newest[cluster, Topic.parse(topic)], sequence=one.sequence + 1)
+            for (source, topic), one in read_links(tables).items()
+        ]  # fmt: skip
+        append_links(tables, states)
 
 
 def _columns(spark: SparkSession) -> StructType:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo.ids import LedgerId, MessageId
+from geo.log.ledgers import ledger_id
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
@@ -25,6 +26,7 @@ from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import decode, encode
 from geo.subscription.consumer import Subscription, Subscriptions
+from geo.subscription.consumer.delivery import Answer, Delivery
 from tests.benchmarks.bench import Bench, commits
 
 NAME = "bench"
@@ -65,6 +67,37 @@ class Many:
     busy_cores: float = 0.0
     flushes_s: list[float] = field(default_factory=list)
     """From the return of the function to the record in the log."""
+
+
+@dataclass(slots=True)
+class Unacknowledged:
+    """What messages that nobody acknowledges take."""
+
+    state_bytes: int = 0
+    largest_bytes: int = 0
+    """Of a record."""
+    records: int = 0
+    round_s: float = 0.0
+    """To deliver them in vain once more."""
+
+
+def never_acknowledged(messages: int, minutes: int) -> Unacknowledged:
+    """So many messages, each with one before it that is acknowledged, come in vain each minute. No Spark."""
+    ledger = LedgerId("eu", ledger_id(1_800_000_000, 1))
+    waiting, acked = (MessageSet({ledger: tuple((2 * n + odd, 2 * n + odd) for n in range(messages))}) for odd in (0, 1))
+    delivery, found = Delivery(AckState(base=Base(), acked=acked), 60.0), Unacknowledged()
+    began, wanted = time.monotonic(), delivery.wanted(waiting)
+    for minute in range(minutes):
+        assert wanted.size == messages
+        delivery.hand_out(wanted)
+        delivery.settle(wanted, Answer(), delivery.state.epoch, minute * 60.0)
+        if (told := delivery.take_unpublished()) is not None:
+            found.largest_bytes = max(found.largest_bytes, len(encode(told)))
+            found.records += 1
+        wanted = delivery.due(minute * 60.0 + 60.1)
+    found.round_s = (time.monotonic() - began) / minutes
+    found.state_bytes = len(encode(delivery.state, limited=False))
+    return found
 
 
 class SubscriptionBench(Bench):

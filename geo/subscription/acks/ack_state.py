@@ -39,27 +39,32 @@ class Epoch:
 class Base:
     """Where an epoch begins: what lies before it is not delivered. `Base()` is the earliest message.
 
-    Either `floors`, per ledger the first entry wanted (other ledgers from 0), or `time_us`: what was published before, in
-    microseconds since 1970, is not wanted.
+    `floors`: by ledger the first entry wanted. Of every other ledger `time_us` decides: what was published before, in
+    microseconds since 1970, is not wanted; None: all of it is. So one that names the ledgers of one cluster says something of
+    those, too, that only others have.
     """
 
     floors: Mapping[LedgerId, int] = field(default_factory=dict)
     time_us: int | None = None
 
     def __and__(self, other: Base) -> Base:
-        """What lies before both: two clusters that create a subscription at once begin it differently. Of a time and floors it
-        is the earliest message."""
-        if self.time_us is not None and other.time_us is not None:
-            return Base(time_us=min(self.time_us, other.time_us))
-        if self.time_us is not None or other.time_us is not None:
-            return Base()
+        """What lies before both: two clusters that create a subscription at once begin it differently. Of a ledger that one of
+        them alone names the earlier time decides, which is before that one's floor, too, of what it held then."""
         both = self.floors.keys() & other.floors.keys()
-        return Base({ledger: min(self.floors[ledger], other.floors[ledger]) for ledger in both})
+        times = (self.time_us, other.time_us)
+        return Base(
+            {ledger: min(self.floors[ledger], other.floors[ledger]) for ledger in both},
+            None if None in times else min(time_us for time_us in times if time_us is not None),
+        )
 
     @property
     def below_floors(self) -> MessageSet:
         """What the floors leave out."""
         return MessageSet({ledger: ((0, first - 1),) for ledger, first in self.floors.items() if first > 0})
+
+    def decided_by_time(self, messages: MessageSet) -> MessageSet:
+        """Those of the messages whose ledgers it does not name."""
+        return MessageSet({ledger: found for ledger, found in messages.ledgers.items() if ledger not in self.floors})
 
 
 @dataclass(frozen=True, slots=True)

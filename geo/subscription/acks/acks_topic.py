@@ -27,7 +27,7 @@ from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
 from geo.subscription.acks.record import Refusal, decode, key_of, told_unreadable
 from geo.tables.cluster import ClusterTables
-from geo.tables.native import scan
+from geo.tables.native import DataFile, scan
 from geo.tables.table import Table
 from schemas import CURSORS, TOPIC_LOG
 
@@ -110,8 +110,15 @@ def _newer_records(
         wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
         return as_ack_columns(rows.filter(pa.array(wanted, pa.bool_())))
 
+    def told(file: DataFile) -> list[dict[str, Any]] | None:
+        """Nothing, of one whose records are all in the subscription's cursor."""
+        origin, ledger_id, last = file.constant("origin"), file.constant("ledger_id"), file.statistics.get("max.entry_id")
+        if key is None or origin is None or ledger_id is None or last is None:
+            return None
+        return [] if last <= folded.get(key, {}).get(LedgerId(origin, ledger_id), -1) else None
+
     wanted = None if key is None else pc.field("key") == key
-    parts = scan(log_table, version, RECORD_COLUMNS, newer, where=wanted)
+    parts = scan(log_table, version, RECORD_COLUMNS, newer, where=wanted, told=told)
     if parts is not None:
         return [row for part in parts for row in part]
     above = _newer(folded) if key is None else (F.col("key") == key) & after(folded.get(key, {}))

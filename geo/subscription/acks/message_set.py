@@ -95,3 +95,9 @@ class MessageSet:
     def mark_delete(self, ledger: LedgerId, begin: int = 0) -> int:
         """The entry up to which all of the ledger's from `begin` on are in the set; `begin` - 1: none."""
         return ranges.mark_delete(self.ledgers.get(ledger, ()), begin)
+
+    def marks(self, begins: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
+        """Of ledgers that begin at the given entries the entry up to which all are in the set, where any is. What is before its
+        beginning has expired: a hole there holds up nothing."""
+        marks = {ledger: self.mark_delete(ledger, begin) for ledger, begin in begins.items()}
+        return {ledger: end for ledger, end in marks.items() if end >= begins[ledger]}

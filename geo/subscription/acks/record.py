@@ -105,9 +105,9 @@ def encode(state: AckState, *, limited: bool = True) -> bytes:
     _number(out, len(clusters))
     for name in clusters:
         _text(out, name)
-    if state.base is not None and state.base.time_us is not None:
-        _number(out, state.base.time_us)
-    elif state.base is not None:
+    if state.base is not None:
+        if state.base.time_us is not None:
+            _number(out, state.base.time_us)
         _number(out, len(state.base.floors))
         for (origin, ledger_id), first in sorted(state.base.floors.items()):
             for number in (place[origin], ledger_id, first):
@@ -191,10 +191,9 @@ class _Reader:
         epoch = Epoch(self.number(MAX_EPOCH), self.cluster(empty=True))
         self._clusters = [self.cluster() for _ in range(self.count())]
         base = None
-        if flags & _TIME:
-            base = Base(time_us=self.number(ENTRY_ID_LIMIT))
-        elif flags & _BASE:
-            base = Base(self.mapping(self.ledger, lambda: self.number(ENTRY_ID_LIMIT)))
+        if flags & _BASE:
+            time_us = self.number(ENTRY_ID_LIMIT) if flags & _TIME else None
+            base = Base(self.mapping(self.ledger, lambda: self.number(ENTRY_ID_LIMIT)), time_us)
         acked = MessageSet(self.mapping(self.ledger, self.ranges))
         levels = self.number(MAX_REDELIVERIES + 1)
         redelivered = tuple(MessageSet(self.mapping(self.ledger, self.ranges)) for _ in range(levels))

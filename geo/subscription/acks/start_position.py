@@ -13,8 +13,10 @@ from geo.ids import LedgerId, MessageId
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledgers import LedgerPart
 from geo.log.topic_log import is_message, is_of
+from geo.now import now_us
 from geo.subscription.acks.ack_state import Base
 from geo.subscription.acks.message_set import MessageSet
+from geo.tables.clock import CLOCKS_APART_US
 from geo.tables.table import Table
 from geo.times import LAST_US, from_us, in_us, utc
 
@@ -23,15 +25,15 @@ StartPosition = Start | datetime | MessageId
 one of its ledger."""
 
 
-def split_at(base: Base | None, log: Table) -> tuple[MessageSet, MessageSet]:
-    """All messages of a log, and those that lie before a base. (A ledger has no holes, L5, so its first and last entry tell.)"""
-    version = log.latest_version()
+def split_at(base: Base | None, log: Table, version: int) -> tuple[MessageSet, MessageSet]:
+    """All messages of a log at a version, and those that lie before a base. (A ledger has no holes, L5, and its times never
+    decrease, L1, so its first and last entry tell.)"""
     parts = ledger_parts(log, version)
     messages = MessageSet({ledger: ((part.first, part.last),) for ledger, part in parts.items()})
     if base is None or base.time_us is None:
         return messages, base.below_floors if base is not None else MessageSet()
-    time = from_us(min(base.time_us, LAST_US))
-    return messages, Base(_floors(parts, ledger_parts(log, version, time))).below_floors
+    by_time = _floors(parts, ledger_parts(log, version, from_us(min(base.time_us, LAST_US))))
+    return messages, Base({**by_time, **base.floors}).below_floors
 
 
 def base_at(start: StartPosition, log: Table) -> Base:
@@ -42,15 +44,17 @@ def base_at(start: StartPosition, log: Table) -> Base:
     if isinstance(start, datetime):
         return Base(time_us=in_us(start if start.tzinfo else start.replace(tzinfo=timezone.utc)))
     version = log.latest_version()
+    # Of a ledger that is not here a message too many is delivered rather than one too few.
     if start == "latest":
-        return Base(_floors(ledger_parts(log, version), {}))
+        return Base(_floors(ledger_parts(log, version), {}), max(0, now_us() - CLOCKS_APART_US))
     assert isinstance(start, MessageId)
     rows = log.read(version).where(is_of(start.ledger) & (F.col("entry_id") == start.entry_id) & is_message())
     found = rows.select("publish_time").first()
     if found is None:
         raise UsageError(f"there is no message {start} here.")
-    wanted = ledger_parts(log, version, utc(found["publish_time"]))
-    return Base({**_floors(ledger_parts(log, version), wanted), start.ledger: start.entry_id})
+    time = utc(found["publish_time"])
+    floors = {**_floors(ledger_parts(log, version), ledger_parts(log, version, time)), start.ledger: start.entry_id}
+    return Base(floors, max(0, in_us(time) - CLOCKS_APART_US))
 
 
 def _floors(parts: Mapping[LedgerId, LedgerPart], wanted: Mapping[LedgerId, LedgerPart]) -> dict[LedgerId, int]:

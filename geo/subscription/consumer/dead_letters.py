@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -17,7 +18,9 @@ from geo.log.topic_log import ID, user_columns
 from geo.log.topics import grow
 from geo.names import Topic
 from geo.subscription.acks.ack_state import Epoch
+from geo.tables.clock import CLOCKS_APART_US
 from geo.tables.cluster import ClusterTables
+from geo.times import utc
 from schemas import TOPIC_LOG
 
 REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
@@ -72,8 +75,14 @@ class DeadLetters:
         message_id = F.concat_ws(":", *ID)
         there = log.find(TOPIC_LOG)
         if there is not None:
+            # A letter is younger than its message, so older ones need not be read.
+            oldest = rows.agg(F.min("publish_time")).collect()[0][0]
+            if oldest is None:
+                return
+            least = utc(oldest) - timedelta(microseconds=CLOCKS_APART_US)
+            younger = (F.col("publish_time") >= F.lit(least)) & (F.col("publish_date") >= F.lit(least.date()))
             of_epoch = F.coalesce(F.col("properties")[SUBSCRIPTION_EPOCH], F.lit(str(Epoch()))) == str(epoch)
-            ids = log.read().where(of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
+            ids = log.read().where(younger & of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
             rows = rows.join(ids, message_id == F.col("_there"), "left_anti")
         if rows.isEmpty():
             return

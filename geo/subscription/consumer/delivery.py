@@ -8,16 +8,27 @@ Invariants, asserted by the tests after each step:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil
 
-from geo.ids import LedgerId
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
 
 _TENTHS = 10
+
+
+def pieces(sizes: Iterable[int], most: int) -> Iterator[tuple[int, int]]:
+    """Where to cut things of these sizes, in their order, so that a piece is of at most `most`, or one thing: first and end of
+    each."""
+    first = at = size = 0
+    for at, more in enumerate(sizes):
+        if at > first and size + more > most:
+            yield first, at
+            first, size = at, 0
+        size += more
+    yield first, at + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +63,6 @@ class Delivery:
     def wanted(self, present: MessageSet) -> MessageSet:
         """What of the messages at hand is to be delivered or given up now."""
         return present - self.done - self.waiting
-
-    def marks(self, begins: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
-        """The entry up to which nothing of a ledger is wanted that begins at the given entry, so that those need not be read.
-        What is before its beginning has expired or is before the base: a hole there holds up nothing."""
-        done = self.done
-        marks = {ledger: done.mark_delete(ledger, begin) for ledger, begin in begins.items()}
-        return {ledger: end for ledger, end in marks.items() if end >= begins[ledger]}
 
     def given_up(self, messages: MessageSet) -> MessageSet:
         """Those of them that were delivered in vain often enough: they go to the dead letter topic."""

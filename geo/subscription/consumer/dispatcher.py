@@ -24,7 +24,6 @@ from geo.crash import CrashPoint, reach
 from geo.errors import GeoError, RetryableError, UsageError
 from geo.faults import session_is_gone
 from geo.ids import MessageId
-from geo.log.ledger_parts import ledger_parts
 from geo.log.topic_log import ID, PUBLISH_ORDER, after_ends, is_message
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.fold import Fold, Received
@@ -44,13 +43,15 @@ from geo.subscription.acks.message_set_frames import (
     without,
 )
 from geo.subscription.acks.record import Refusal, key_of, told_refusals
+from geo.subscription.acks.start_position import split_at
 from geo.subscription.consumer.answer import answer_of
 from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.dead_letters import DeadLetters
-from geo.subscription.consumer.delivery import Answer, Delivery
+from geo.subscription.consumer.delivery import Answer, Delivery, pieces
 from geo.subscription.consumer.halving import Halving
 from geo.subscription.consumer.in_hand import InHand, handing_out
 from geo.subscription.consumer.settings import Settings
+from geo.tables.small_batch import FEW, LIGHT, octets
 from geo.text import counted, first_line
 from geo.times import LAST_US, from_us
 
@@ -197,13 +198,12 @@ class Dispatcher:
             fold = Fold({self._key: self.state})
             fold.add(records)
             begins_elsewhere = self.received(fold.states[self._key], elsewhere=elsewhere)
-        if fold.refused:
-            # After a reset what was acknowledged before it keeps coming for a while.
-            usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
-            level = logging.INFO if usual else logging.WARNING
-            log.log(level, "%s: records refused: %s", self, told_refusals(fold.refused))
-            if not elsewhere:  # those count once the link has brought them
-                self.refused(fold.refused.total())
+        # After a reset what was acknowledged before it keeps coming for a while.
+        usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
+        if fold.refused and not (usual and elsewhere):
+            log.log(logging.INFO if usual else logging.WARNING, "%s: records refused: %s", self, told_refusals(fold.refused))
+        if not elsewhere:  # those count once the link has brought them
+            self.refused(fold.refused.total())
         return begins_elsewhere
 
     def take_unpublished(self) -> AckState | None:
@@ -223,13 +223,13 @@ class Dispatcher:
         out where it is read."""
         with self._lock:
             done, base = self._delivery.done, self.state.base
+        present, before = split_at(base, self._log, version)
+        done = (done | before) & present
         if done.range_count > SCATTERED * max(1, len(done.ledgers)):
             self.deliver(self._log.read(version), done=done)
             return
-        since = None if base is None or base.time_us is None else from_us(min(base.time_us, LAST_US))
-        begins = {ledger: part.first for ledger, part in ledger_parts(self._log, version, since).items()}
-        with self._lock:
-            marks = self._delivery.marks(begins)
+        begins = {ledger: found[0][0] for ledger, found in present.ledgers.items()}
+        marks = done.marks(begins)
         rows = self._log.read(version).where(after(marks))
         beyond = done.size - sum(mark + 1 - begins[ledger] for ledger, mark in marks.items())
         self.deliver(
@@ -253,10 +253,6 @@ class Dispatcher:
             rows = rows.where(F.col("origin").isin(*sorted(self._settings.origins)))
         if self._settings.key_range is not None:
             rows = rows.where(_IN_SHARE.format(*self._settings.key_range))
-        base = self.state.base
-        if base is not None and base.time_us is not None:
-            begin = F.timestamp_micros(F.lit(base.time_us))
-            rows = rows.where((F.col("publish_time") >= begin) & (F.col("publish_date") >= F.to_date(begin)))
         ids, impossible = ids_of(rows if done is None else without(rows, done))
         if impossible:
             log.warning(
@@ -271,19 +267,28 @@ class Dispatcher:
         whole = message_set(ids)
         each_once = whole.size == ids.num_rows
         pick, held = (among, held) if each_once else (only, False)
+        before = self._before_its_time(ids)
         for at in range(0, ids.num_rows, self._settings.batch_rows):
             if not self._running or self._ends():
                 return
             part = ids.slice(at, self._settings.batch_rows)
             present = whole if part.num_rows == ids.num_rows else message_set(part)
             with self._lock:
-                wanted = self._delivery.wanted(present)
+                wanted = self._delivery.wanted(present) - before
             wanted = self._within_limit(wanted, part)
             for group in self._groups(wanted):
                 if group.size == ids.num_rows and done is None:
                     self._hand_out(rows, group, held=held)
                 else:
                     self._hand_out(pick(_between(rows, part), group), group, held=held)
+
+    def _before_its_time(self, ids: pa.Table) -> MessageSet:
+        """Those of the messages that lie before the time at which the subscription begins."""
+        base = self.state.base
+        if base is None or base.time_us is None:
+            return MessageSet()
+        begin = pa.scalar(from_us(min(base.time_us, LAST_US)), ids["publish_time"].type)
+        return base.decided_by_time(message_set(ids.filter(pc.less(ids["publish_time"], begin))))
 
     def _groups(self, wanted: MessageSet) -> list[MessageSet]:
         """What of a batch is handed out together.
@@ -317,12 +322,11 @@ class Dispatcher:
             dead = self._delivery.given_up(wanted)
             self._delivery.hand_out(wanted)
         live = wanted - dead
-        answer = Answer()
         counts = state.redelivery_counts(live)
         if live:
             shown = with_redelivery_counts((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
-            if held and not counts:
-                answer, live = self._called(shown.coalesce(1), live, state.epoch)
+            if held and not counts and self._settings.max_batch_bytes >= FEW * LIGHT:
+                self._process(shown.coalesce(1), live, state)
             else:
                 if live.size <= ONE_PARTITION:
                     # Of scattered messages the files are read in parallel first.
@@ -331,16 +335,37 @@ class Dispatcher:
                 else:
                     messages = shown.orderBy(*PUBLISH_ORDER).persist()
                 try:
-                    answer, live = self._called(messages, live, state.epoch)
+                    self._process_in_parts(messages, live, state)
                 finally:
                     messages.unpersist()
-        reach(CrashPoint.CONSUME_PROCESSED)
-        self._settle(live, answer, state.epoch, delivered=live.size, redelivered=len(counts))
         if dead:
             assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
             self._dead_letters.publish(among(rows, dead), state.epoch, {one: self._errors.pop(one, "") for one in dead})
             reach(CrashPoint.CONSUME_DEAD_LETTERED)
             self._settle(dead, Answer(dead), state.epoch, dead_lettered=dead.size)
+
+    def _process_in_parts(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
+        """`_process` of no more than `max_batch_bytes` at once, in publish order; a message that is larger comes alone. What is
+        left when the run ends is wanted as before."""
+        size, most = octets(messages.schema), self._settings.max_batch_bytes
+        if (messages.agg(F.sum(F.expr(size))).collect()[0][0] or 0) <= most:
+            self._process(messages, live, state)
+            return
+        ids = in_publish_order(messages.select(*PUBLISH_ORDER, F.expr(size).alias("_octets")).toArrow())
+        for first, end in pieces(ids["_octets"].to_pylist(), most):
+            part = message_set(ids.slice(first, end - first))
+            if self._running and not self._ends():
+                self._process(among(messages, part), part, state)
+            else:
+                with self._lock:
+                    self._delivery.take_back(part)
+
+    def _process(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
+        """Hand `messages`, which are `live`, to the user's function, and settle what it says."""
+        redelivered = (live & state.in_vain()).size
+        answer, live = self._called(messages, live, state.epoch)
+        reach(CrashPoint.CONSUME_PROCESSED)
+        self._settle(live, answer, state.epoch, delivered=live.size, redelivered=redelivered)
 
     # -- acknowledging ---------------------------------------------------------------------------------------------------
 

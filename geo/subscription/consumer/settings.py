@@ -33,6 +33,7 @@ class Settings:
     redelivery_delay_s: float
     max_redeliveries: int | None
     batch_rows: int
+    max_batch_bytes: int
     origins: frozenset[str] | None
     take_over: bool
     standby: bool
@@ -49,7 +50,8 @@ class Settings:
             check_cluster(origin)
         if self.origins is not None and not self.origins:
             raise UsageError(f"{self}: origins is empty, so nothing would ever be delivered; None is all of them.")
-        for option, least in (("batch_rows", 1), ("redelivery_delay_s", 0), ("max_redeliveries", 0)):
+        least_of = {"batch_rows": 1, "max_batch_bytes": 1, "redelivery_delay_s": 0, "max_redeliveries": 0}
+        for option, least in least_of.items():
             value = getattr(self, option)
             if value is not None and value < least:
                 raise UsageError(f"{self}: {option} is {value}; expected {least} or more.")

@@ -32,6 +32,9 @@ REDELIVERY_DELAY_S = 60.0
 BATCH_ROWS = 100_000
 """Most messages that the user's function gets at once. Their ids are held on the driver."""
 
+MAX_BATCH_BYTES = 50 * 1024**2
+"""Of the messages that the user's function gets at once, if it is more than one: Kafka's fetch.max.bytes."""
+
 
 class Subscription:
     """The consumer of one subscription in one cluster. One process at a time; the same subscription may be consumed in others.
@@ -64,6 +67,7 @@ class Subscription:
         redelivery_delay_s: float = REDELIVERY_DELAY_S,
         max_redeliveries: int | None = None,
         batch_rows: int = BATCH_ROWS,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
         origins: Collection[str] | None = None,
         take_over: bool = False,
         standby: bool = False,
@@ -81,6 +85,7 @@ class Subscription:
             redelivery_delay_s=redelivery_delay_s,
             max_redeliveries=max_redeliveries,
             batch_rows=batch_rows,
+            max_batch_bytes=max_batch_bytes,
             origins=None if origins is None else frozenset(origins),
             take_over=take_over,
             standby=standby,

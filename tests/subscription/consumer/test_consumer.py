@@ -86,6 +86,22 @@ def test_a_subscription_begins_at_the_earliest_message_at_the_latest_or_at_a_tim
     assert consume(backlog, "eu", name="since", start=moment).ids == news
 
 
+def test_what_was_published_elsewhere_before_a_subscription_began_at_the_latest_is_left_out_when_it_comes(backlog: World) -> None:
+    reset(backlog.spark, backlog.config, "eu", TOPIC, "worn", "latest")
+    hour_ago = F.expr("current_timestamp() - INTERVAL 1 HOUR")
+    backlog.log("eu").append(backlog.entries("de", 0, 5).withColumn("publish_time", hour_ago))
+    backlog.log("eu").append(backlog.entries("de", 5, 8))
+    backlog.log("eu").append(backlog.entries("eu", 20, 22).withColumn("publish_time", hour_ago))
+    assert consume(backlog, "eu", name="worn").ids == [*ids("eu", 20, 22), *ids("de", 5, 8)]
+    with consuming(backlog, "eu", name="worn") as worn:
+        backlog.log("eu").append(backlog.entries("de", 8, 9))
+        worn.until_given(*ids("de", 8, 9))
+        backlog.log("eu").append(backlog.entries("us", 0, 5).withColumn("publish_time", hour_ago))
+        backlog.log("eu").append(backlog.entries("us", 5, 6))
+        worn.until_given(*ids("us", 5, 6))
+    assert worn.given.ids == [*ids("de", 8, 9), *ids("us", 5, 6)]
+
+
 def test_messages_come_in_publish_order_without_our_columns_and_without_markers(backlog: World) -> None:
     log = backlog.log("eu")
     log.append(backlog.entries("us", 0, 5))
@@ -259,6 +275,27 @@ def test_a_stop_lets_the_running_batch_end_and_publishes_what_it_acknowledged(ba
     given = Given(stops)
     assert consumer.run(given, trigger="available-now") == Consumed(delivered=14, acknowledged=14)
     assert known(backlog, "eu") == AckState(base=Base(), acked=MessageSet.of(EU[:14]))
+
+
+def test_a_batch_has_no_more_bytes_than_it_may_and_a_larger_message_comes_alone(backlog: World) -> None:
+    large = backlog.entries("eu", 20, 21).withColumn("payload", F.expr("CAST(repeat('x', 1000) AS BINARY)"))
+    backlog.log("eu").append(large)
+    backlog.write("eu", 21, 23)
+    each = len(b"euwk0payload 0") + 5 * 8  # numbers and times; and from the eleventh on two more
+    consumer = subscription(backlog, "eu", max_batch_bytes=5 * each)
+
+    def stops(messages: DataFrame) -> DataFrame:
+        if len(given.batches) == 2:
+            consumer.stop()
+        return messages
+
+    given = Given(stops)
+    assert consumer.run(given, trigger="available-now") == Consumed(delivered=10, acknowledged=10)
+    assert [len(batch) for batch in given.batches] == [5, 5]
+    given = Given()
+    consumer.run(given, trigger="available-now")
+    assert given.ids == [*ids("eu", 10, 23)], "what was left is wanted as before"
+    assert [len(batch) for batch in given.batches] == [4, 4, 2, 1, 2]
 
 
 def test_an_acknowledgement_while_nothing_runs_is_refused(backlog: World) -> None:

@@ -21,7 +21,7 @@ from geo.subscription.acks.ack_state import AckState, Base, Epoch
 from geo.subscription.acks.fold import Received
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import encode
-from geo.subscription.changes import delete, reset
+from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer.ack_exchange import Member
 from geo.subscription.consumer.dispatcher import Dispatcher
 from geo.tables.ownership import claim, consumer_runner
@@ -46,6 +46,14 @@ def test_what_a_peer_knows_counts_before_its_link_has_brought_it_and_is_told_her
     assert {one.entry_id for one in consume(linked, "us", NONE, start="latest").ids} == {15, 16, 17, 18, 19}
     assert known(linked, "us").beginning == AckState(base=Base()), "eu began it at the earliest message, so us does"
     assert not known(linked, "us").acked, "that is for the link to bring"
+
+
+def test_what_a_peer_knows_is_not_created_here_once_more(linked: World) -> None:
+    consume(linked, "eu", NONE)
+    with pytest.raises(UsageError, match="is there already"):
+        create(linked.spark, linked.config, "us", TOPIC, NAME, "latest")
+    delete(linked.spark, linked.config, "eu", TOPIC, NAME)
+    assert create(linked.spark, linked.config, "us", TOPIC, NAME, "earliest").epoch == Epoch(2, "us")
 
 
 def test_a_running_consumer_hears_what_its_peer_acknowledges_and_what_it_resets(linked: World) -> None:

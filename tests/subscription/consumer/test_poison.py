@@ -119,7 +119,7 @@ def test_a_message_on_which_the_process_dies_is_found_in_halves_and_becomes_a_de
     code, batches = run()
     assert (code, batches[-1]) == (-signal.SIGKILL, "k2"), "what the second run could not tell any more may come before it"
     code, batches = run()
-    assert (code, batches[-1]) == (0, "k3"), "it waits for its redelivery"
+    assert (code, batches[-1].endswith("k3"), "k2" in " ".join(batches)) == (0, True, False), "it waits for its redelivery"
     given = consume(world, "eu", max_redeliveries=0)
     assert given.ids == []
     assert given.consumed.dead_lettered == 1
