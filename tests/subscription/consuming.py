@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
+from geo.crash import CrashPoint
 from geo.ids import MessageId
 from geo.log.topic_log import ID
 from geo.names import Topic
@@ -19,6 +25,7 @@ from geo.subscription.acks.record import key_of
 from geo.subscription.consumer import Subscription
 from geo.subscription.consumer.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
 from geo.subscription.consumer.dispatcher import Consumed, Listener
+from tests.processes import JAVA
 from tests.running import TRIGGER
 from tests.world import TOPIC, World
 
@@ -91,6 +98,30 @@ def consume(
     consumer = subscription(world, cluster, **options)
     given.consumed = consumer.run(given, trigger=trigger, limit=limit, for_s=None if trigger == AVAILABLE_NOW else LIMIT_S)
     return given
+
+
+_PROCESS = """
+import json, sys
+from geo.config import load
+from geo.session import session
+from geo.subscription.consumer import Subscription
+from geo.subscription.sink import append_once
+
+config, topic, name, cluster, function, options = sys.argv[1:]
+consumer = Subscription(session("consumer"), topic, name, config=load(config), cluster=cluster, **json.loads(options))
+consumer.run(eval(function), trigger="available-now")
+"""
+
+
+def kill_at(
+    world: World, cluster: str, point: CrashPoint, *, nth: int = 1, function: str = "lambda messages: messages", **options: Any
+) -> None:
+    """A consumer in a process of its own, with this Python as its function, which is killed when it is at the point for the nth
+    time."""
+    environment = {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": JAVA, "GEO_CRASH": f"{point.value}:kill:{nth}"}
+    command = [sys.executable, "-c", _PROCESS, str(world.path), str(TOPIC), NAME, cluster, function, json.dumps(options)]
+    died = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, start_new_session=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
 
 
 def known(world: World, cluster: str, name: str = NAME) -> AckState:

@@ -14,8 +14,9 @@ from geo.errors import RetryableError, UsageError
 from geo.ids import MessageId
 from geo.log.topics import create_topic
 from geo.subscription.changes import reset
+from geo.subscription.failover import failover
 from geo.subscription.sink import append_once
-from tests.subscription.consuming import NAME, consume, ids
+from tests.subscription.consuming import NAME, consume, ids, kill_at
 from tests.test_crash_points import CONSUME_POINTS, SINK_POINTS
 from tests.world import TOPIC, World
 
@@ -37,6 +38,20 @@ def _into(world: World) -> Callable[[DataFrame], DataFrame]:
 def _there(world: World) -> list[MessageId]:
     rows = world.spark.read.format("delta").load(_sink(world)).collect()
     return sorted(MessageId(row["origin"], row["ledger_id"], row["entry_id"]) for row in rows)
+
+
+@pytest.mark.crash
+def test_killed_at_each_of_its_points_a_sink_has_each_message_once_here_and_after_a_failover(world: World) -> None:
+    world.write("eu", 0, 40)
+    world.replicate("us")
+    columns = '"origin", "ledger_id", "entry_id", "key"'
+    into = f"lambda messages: append_once(messages, {_sink(world)!r}, lambda fresh: fresh.select({columns}))"
+    for nth, point in enumerate(SINK_POINTS, 1):
+        kill_at(world, "eu", point, nth=nth, function=into, batch_rows=8)
+    assert len(_there(world)) == 16, "two batches: the second of them is in no acknowledgement"
+    failover(world.spark, world.config, TOPIC, NAME, source="eu", target="us")
+    consume(world, "us", _into(world), batch_rows=8)
+    assert _there(world) == ids("eu", 0, 40)
 
 
 @pytest.mark.parametrize(
