@@ -17,6 +17,7 @@ from geo.log.source_identity import by_columns
 from geo.log.topic_log import ID, user_columns
 from geo.log.topics import grow
 from geo.names import Topic
+from geo.replication.rule import AHEAD_US
 from geo.subscription.acks.ack_state import Epoch
 from geo.tables.clock import CLOCKS_APART_US
 from geo.tables.cluster import ClusterTables
@@ -75,11 +76,11 @@ class DeadLetters:
         message_id = F.concat_ws(":", *ID)
         there = log.find(TOPIC_LOG)
         if there is not None:
-            # A letter is younger than its message, so older ones need not be read.
+            # A letter is younger than its message, by a clock that may be behind as far as a link lets one be.
             oldest = rows.agg(F.min("publish_time")).collect()[0][0]
             if oldest is None:
                 return
-            least = utc(oldest) - timedelta(microseconds=CLOCKS_APART_US)
+            least = utc(oldest) - timedelta(microseconds=AHEAD_US + CLOCKS_APART_US)
             younger = (F.col("publish_time") >= F.lit(least)) & (F.col("publish_date") >= F.lit(least.date()))
             of_epoch = F.coalesce(F.col("properties")[SUBSCRIPTION_EPOCH], F.lit(str(Epoch()))) == str(epoch)
             ids = log.read().where(younger & of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))

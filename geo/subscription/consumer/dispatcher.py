@@ -346,19 +346,23 @@ class Dispatcher:
 
     def _process_in_parts(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
         """`_process` of no more than `max_batch_bytes` at once, in publish order; a message that is larger comes alone. What is
-        left when the run ends is wanted as before."""
+        left when the run ends, or the function raised, is wanted as before."""
         size, most = octets(messages.schema), self._settings.max_batch_bytes
         if (messages.agg(F.sum(F.expr(size))).collect()[0][0] or 0) <= most:
             self._process(messages, live, state)
             return
         ids = in_publish_order(messages.select(*PUBLISH_ORDER, F.expr(size).alias("_octets")).toArrow())
-        for first, end in pieces(ids["_octets"].to_pylist(), most):
-            part = message_set(ids.slice(first, end - first))
-            if self._running and not self._ends():
+        left = live
+        try:
+            for first, end in pieces(ids["_octets"].to_pylist(), most):
+                if not self._running or self._ends():
+                    return
+                part = message_set(ids.slice(first, end - first))
+                left = left - part
                 self._process(among(messages, part), part, state)
-            else:
-                with self._lock:
-                    self._delivery.take_back(part)
+        finally:
+            with self._lock:
+                self._delivery.take_back(left)
 
     def _process(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
         """Hand `messages`, which are `live`, to the user's function, and settle what it says."""
