@@ -679,6 +679,9 @@ def test_consumers_in_two_clusters_at_once_process_everything_and_know_of_each_o
             eu.until(lambda news=news: news <= eu.given.counts.keys() | set(eu.subscription.state.acked))  # type: ignore[misc]
         us.until(lambda: everything == set(us.subscription.state.acked))  # half of it us itself never acknowledges
         eu.until(lambda: everything == set(eu.subscription.state.acked))
+        # A look at a peer tells before its link has brought it for keeps.
+        for cluster in ("eu", "us"):
+            eu.until(lambda name=cluster: known(linked, name).acked == MessageSet.of(everything))  # type: ignore[misc]
     assert eu.given.counts.keys() | us.given.counts.keys() == everything
     for consumer in (eu, us):
         assert len(consumer.given.ids) == len(set(consumer.given.ids)), "none twice in one cluster"
