@@ -96,7 +96,7 @@ def _age(world: World, commits: int) -> None:
         publisher.publish_rows([{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)])
     for target in ("eu", "us", "eu"):
         Subscription(world.spark, TOPIC, "bench", config=world.config, cluster="us").run(lambda rows: rows, trigger=AVAILABLE_NOW)
-        world.replicate(target, topics="*")
+        world.replicate(target)
     newest: dict[tuple[str, Topic], CommitName] = {}
     for cluster in ("us", "eu"):
         for topic in (TOPIC, TOPIC.acks):
