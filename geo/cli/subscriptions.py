@@ -40,10 +40,10 @@ from geo.subscription import failover as moving
 from geo.subscription import status as statuses
 from geo.subscription.acks.fold_query import Folding
 from geo.subscription.consumer import Subscription, Subscriptions
-from geo.subscription.consumer.dispatcher import Listener
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
+from geo.subscription.consumer.user_function import Listener
 from geo.subscription.status import Subscribed, matching, subscriptions_in
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, printable

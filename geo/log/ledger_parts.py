@@ -20,7 +20,7 @@ _KEY = ["origin", "ledger_id"]
 
 def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
     """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later.
-    Without Spark where this process reads files."""
+    Without Spark where this process may read the files (`native.scan`)."""
     late = None if since is None else pc.field("publish_time") >= pa.scalar(since)
     aims: dict[LedgerId, tuple[str, ...] | None] = {}
 
@@ -43,15 +43,24 @@ def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dic
     return _joined((LedgerId(r[0], r[1]), LedgerPart(r["first"], r["last"], r["entries"], _tuple(r["to"]))) for r in rows)
 
 
+def only_ledger(file: DataFile) -> tuple[LedgerId, int, int] | None:
+    """The ledger, first and last entry of a file whose rows are all of one; None: they are not, or its statistics do not say."""
+    origin, ledger_id = file.constant("origin"), file.constant("ledger_id")
+    first, last = (file.statistics.get(f"{end}.entry_id") for end in ("min", "max"))
+    if origin is None or ledger_id is None or first is None or last is None:
+        return None
+    return LedgerId(origin, ledger_id), first, last
+
+
 def _of_statistics(
     file: DataFile, since: datetime | None, aims: dict[LedgerId, tuple[str, ...] | None]
 ) -> list[tuple[LedgerId, LedgerPart]] | None:
     """What a file has, if it is of one ledger, has no marker, and lies on one side of `since`; None: it must be read. `aims`: the
     `replicate_to` of ledgers that are known by now."""
-    origin, ledger_id, count = file.constant("origin"), file.constant("ledger_id"), file.statistics.get("num_records")
-    first, last = (file.statistics.get(f"{end}.entry_id") for end in ("min", "max"))
-    if origin is None or ledger_id is None or count is None or first is None or last is None:
+    found, count = only_ledger(file), file.statistics.get("num_records")
+    if found is None or count is None:
         return None
+    ledger, first, last = found
     if since is not None:
         least, most = (file.statistics.get(f"{end}.publish_time") for end in ("min", "max"))
         if least is None or most is None or least < since <= most + timedelta(microseconds=ROUNDED_US):
@@ -60,7 +69,6 @@ def _of_statistics(
             return []
     if file.nulls("marker") != count:
         return None
-    ledger = LedgerId(origin, ledger_id)
     if ledger not in aims:
         aims[ledger] = _tuple(file.first("replicate_to"))
     return [(ledger, LedgerPart(first, last, count, aims[ledger]))]

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
+from geo.log.ledger_parts import only_ledger
 from geo.log.topic_log import ID, ledger_ranges
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables, connect
@@ -30,19 +31,19 @@ is not there tries again for minutes."""
 
 def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date | None) -> dict[int, int]:
     """Of each of the ledgers that the log holds its last entry. Their last entries are of the date `since` or later (None:
-    any). Without Spark where this process reads files."""
+    any). Without Spark where this process may read the files (`native.scan`)."""
     if not ids:
         return {}
     wanted = frozenset(ids)
 
     def told(file: DataFile) -> dict[int, int] | None:
-        of, ledger, last = file.constant("origin"), file.constant("ledger_id"), file.statistics.get("max.entry_id")
+        if (only := only_ledger(file)) is not None:
+            ledger, _, last = only
+            return {ledger.ledger_id: last} if ledger.origin == origin and ledger.ledger_id in wanted else {}
         least, most = (file.statistics.get(f"{end}.ledger_id") for end in ("min", "max"))
-        if (of is not None and of != origin) or (least is not None and most is not None and most < min(wanted)):
-            return {}
-        if of is None or ledger is None or last is None:
+        if least is None or most is None:
             return None
-        return {ledger: last} if ledger in wanted else {}
+        return {} if most < min(wanted) or least > max(wanted) else None
 
     where = (pc.field("origin") == origin) & pc.field("ledger_id").isin(pa.array(sorted(wanted), pa.int64()))
     parts = scan(log_table, log_table.latest_version(), ID, _ends, where=where, told=told)

@@ -50,7 +50,10 @@ def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subs
         known = [state for state in (here, peers.states.get(key)) if state is not None]
         state = merged(known) if known else None
         if state is not None and not state.deleted:
-            raise UsageError(f"subscription {subscription} of {topic} is there already. `geo subscriptions reset` moves it.")
+            way = "`geo subscriptions reset` moves it."
+            if here is None or here.deleted:
+                way = f"A peer of {cluster} has it, and its link brings it here: consume it, or reset it there."
+            raise UsageError(f"subscription {subscription} of {topic} is there already. {way}")
         return [(topic, subscription, AckState(base=base) if state is None else state.reset(cluster, base))]
 
     return publish_once(tables, config, topic, begun)[0][2]

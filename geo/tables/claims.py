@@ -22,8 +22,7 @@ class Liveness(str, Enum):
     """It is this process, which gave the runner up after an error."""
     SILENT = "SILENT"
     """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout; or
-    it ran on this one, and of its JVM nothing is known, or it is this process's own, as after a notebook was detached, and goes
-    on."""
+    it ran on this host and its JVM cannot be waited for: nothing is known of it, or it is the JVM of this process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
 
 
 def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:
-    """As `connect`, for who only looks: `start` is called when something is first to be read by Spark."""
+    """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself."""
     return ClusterTables(Driver(lambda: _configured(start(), cluster), reads=reads), cluster)
 
 

@@ -1,11 +1,13 @@
 """Reads a Delta table on a local disk without Spark: counts rows, finds the last ones, hands over all in batches.
 
 Each function returns None where it cannot know: `deltalake` is not there (the code came as a zip), the table uses more of the
-protocol than plain files, or its files lack statistics. Then Spark is asked.
+protocol than plain files, its files lack statistics, or there is more than a little to read and Spark is at hand
+(geo.tables.driver.Reads). Then Spark is asked.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geo.tables.delta_state import newest_state
+from geo.tables.driver import Reads
 from geo.tables.small_table import as_collected
 from geo.times import in_us
 
@@ -32,9 +35,9 @@ _CUT_AT = 32
 
 _BATCH_ROWS = 8_192
 
-LITTLE_FILES, LITTLE_ROWS = 1_000, 100_000
-"""What takes less time to read here than a job of Spark's does: files of a table, and rows of those that the statistics do not
-tell of."""
+LITTLE_FILES, LITTLE_ROWS, LITTLE_BYTES = 1_000, 100_000, 16 * 1024**2
+"""What takes less time to read here than a job of Spark's does: files of a table, and the rows and bytes of those that the
+statistics do not tell of."""
 
 _UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError)
 """A file was removed meanwhile, is damaged, or is of another kind; a text is no UTF-8; a date is beyond Python's."""
@@ -125,20 +128,16 @@ def scan(
     told: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
-    fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read.
-
-    Whoever has Spark at hand reads only a little so: None if it is more.
-    """
-    folder, alone = log.little_folder, log.rows_folder is not None
-    files = None if folder is None else _files(folder, version, None if alone else LITTLE_FILES)
-    if files is None:
+    fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
+    folder = None if log.reads is Reads.NONE else log.log_folder
+    if folder is None or (log.reads is Reads.LITTLE and _is_large(folder)) or (files := _files(folder, version)) is None:
         return None
     found: list[T] = []
     with suppress(*_UNREADABLE):
         known = [told(file) for file in files]
         found += [one for one in known if one is not None]
         unknown = [file for file, one in zip(files, known, strict=True) if one is None]
-        if not alone and sum(file.statistics.get("num_records") or LITTLE_ROWS for file in unknown) > LITTLE_ROWS:
+        if log.reads is Reads.LITTLE and not _are_little(unknown):
             return None
         for file in unknown:
             parquet = pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us")
@@ -155,6 +154,19 @@ def scan(
     return None
 
 
+def _is_large(folder: Path) -> bool:
+    """Whether the newest checksum says that there are many files: asked before the whole log is read for it."""
+    state = newest_state(folder)
+    return state is not None and (state.checksum.get("numFiles") or 0) > LITTLE_FILES
+
+
+def _are_little(files: Sequence[DataFile]) -> bool:
+    def total(name: str) -> float:
+        return sum(math.inf if (found := file.statistics.get(name)) is None else found for file in files)
+
+    return len(files) <= LITTLE_FILES and total("num_records") <= LITTLE_ROWS and total("size_bytes") <= LITTLE_BYTES
+
+
 def _listed(folder: Path) -> list[DataFile] | None:
     """The files of the newest version without their statistics, if its checksum lists them: then the log need not be read."""
     state = newest_state(folder)
@@ -162,16 +174,14 @@ def _listed(folder: Path) -> list[DataFile] | None:
     return None if listed is None else [DataFile(folder.parent / unquote(file["path"]), {}) for file in listed]
 
 
-def _files(folder: Path, version: int | None = None, most: int | None = None) -> list[DataFile] | None:
-    """The files of a version, or of the newest; None if they are more than `most`, too."""
+def _files(folder: Path, version: int | None = None) -> list[DataFile] | None:
+    """The files of a version, or of the newest."""
     table = _table(folder, version)
     if table is None:
         return None
-    with suppress(pa.ArrowException):
-        listed = pa.table(table.get_add_actions(flatten=True))
-        if most is not None and listed.num_rows > most:
-            return None
-        return [DataFile(folder.parent / unquote(file["path"]), file) for file in listed.to_pylist()]
+    with suppress(*_UNREADABLE):
+        listed = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [DataFile(folder.parent / unquote(file["path"]), file) for file in listed]
     return None
 
 

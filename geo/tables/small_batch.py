@@ -13,15 +13,18 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 from geo.sql_text import identifier
 
 FEW, LIGHT = 2_000, 16 * 1024
-"""So many rows, if key, payload and properties of each have at most so many bytes: up to 32 MB."""
+"""So many rows, if key, payload and properties of each have at most so many bytes."""
+
+MOST_HELD_BYTES = FEW * LIGHT
+"""Of a batch that is held: 32 MB."""
 
 _BODY = ("key", "payload", "properties")
 _HEAVY = "_geo_heavy"
 
 
 def octets(columns: Iterable[StructField]) -> str:
-    """How many bytes these columns of a row take, about, as SQL: a text or binary as many as it has, what has parts as many as its
-    JSON, anything else 8."""
+    """The size of these columns of a row in bytes, about, as SQL: the length of a text or binary, that of the JSON of what has parts,
+    8 of anything else."""
     return " + ".join(["0L", *map(_octets_of, columns)])
 
 
@@ -34,8 +37,13 @@ def _octets_of(column: StructField) -> str:
     return f"coalesce(octet_length({name}), 0)"
 
 
-_TEXTS = MapType(StringType(), StringType())
-_OCTETS = octets(map(StructField, _BODY, (StringType(), BinaryType(), _TEXTS)))
+_OCTETS = octets(
+    [
+        StructField("key", StringType()),
+        StructField("payload", BinaryType()),
+        StructField("properties", MapType(StringType(), StringType())),
+    ]
+)
 
 
 def fetch_if_small(rows: DataFrame, columns: Sequence[str]) -> pa.Table | None:

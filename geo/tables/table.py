@@ -178,12 +178,12 @@ class Table:
     @property
     def rows_folder(self) -> Path | None:
         """The `_delta_log` of a table whose rows this process is to read by itself, where it can; None: Spark is to read them."""
-        return self.log_folder if self._driver.reads is Reads.ALL else None
+        return self.log_folder if self.reads is Reads.ALL else None
 
     @property
-    def little_folder(self) -> Path | None:
-        """As `rows_folder`, where that is little."""
-        return None if self._driver.reads is Reads.NONE else self.log_folder
+    def reads(self) -> Reads:
+        """Which rows this process reads by itself."""
+        return self._driver.reads
 
     def _local_log(self) -> Path | None:
         # The location of a table by name would have to be asked for, which is a look of its own.

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [throughput|latency|age|start|starts|day|publish|kafka|acks|subscription|long|many|unacknowledged] [--quick]`: a link beside the plain Delta-to-Delta
+"""`python -m tests.benchmarks [WHICH …] [--quick]`, WHICH as in `_WHICH`: a link beside the plain Delta-to-Delta
 stream a user would write, a Kafka topic into another region beside MirrorMaker 2, and subscriptions beside what is wanted.
 
 Two that are compared are run in turn in one process on the same data; the ratios are printed, the seconds are this machine's.

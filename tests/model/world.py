@@ -223,11 +223,10 @@ class World:
         """Deliver what is wanted, acknowledge all but `keep`. Returns what was delivered, and the run that publishes it."""
         one = self.consumer(cluster, subscription)
         base = one.state.base
+        began_us = base.time_us if base is not None and base.time_us is not None else 0
         messages = {m: row for m, row in self.clusters[cluster].logs[MESSAGES].rows.items() if row.marker is None}
-        delivered = one.wanted(MessageSet.of(messages))
-        if base is not None and base.time_us is not None:
-            early = (m for m, row in messages.items() if row.publish_time_us < base.time_us)
-            delivered = delivered - base.decided_by_time(MessageSet.of(early))
+        early = MessageSet.of(m for m, row in messages.items() if row.publish_time_us < began_us)
+        delivered = one.wanted(MessageSet.of(messages), early)
         one.hand_out(delivered)
         one.settle(delivered, Answer(delivered - MessageSet.of(keep)), one.state.epoch, self.now_us / 1e6)
         return delivered, self.flush(cluster, subscription)

@@ -40,22 +40,23 @@ class Base:
     """Where an epoch begins: what lies before it is not delivered. `Base()` is the earliest message.
 
     `floors`: by ledger the first entry wanted. Of every other ledger `time_us` decides: what was published before, in
-    microseconds since 1970, is not wanted; None: all of it is. So one that names the ledgers of one cluster says something of
-    those, too, that only others have.
+    microseconds since 1970, is not wanted; None: all of it is. So a base that names the ledgers of one cluster also decides about
+    ledgers that only other clusters have.
     """
 
     floors: Mapping[LedgerId, int] = field(default_factory=dict)
     time_us: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.time_us is None and 0 in self.floors.values():  # they say nothing, and each base has one form
+            object.__setattr__(self, "floors", {ledger: first for ledger, first in self.floors.items() if first})
+
     def __and__(self, other: Base) -> Base:
-        """What lies before both: two clusters that create a subscription at once begin it differently. Of a ledger that one of
-        them alone names the earlier time decides, which is before that one's floor, too, of what it held then."""
-        both = self.floors.keys() & other.floors.keys()
-        times = (self.time_us, other.time_us)
-        return Base(
-            {ledger: min(self.floors[ledger], other.floors[ledger]) for ledger in both},
-            None if None in times else min(time_us for time_us in times if time_us is not None),
-        )
+        """What lies before both: two clusters that create a subscription at once begin it differently. A ledger that one of them
+        alone names begins at its first entry: a floor and a time are not compared."""
+        time_us = None if self.time_us is None or other.time_us is None else min(self.time_us, other.time_us)
+        ledgers = self.floors.keys() | other.floors.keys()
+        return Base({ledger: min(self.floors.get(ledger, 0), other.floors.get(ledger, 0)) for ledger in ledgers}, time_us)
 
     @property
     def below_floors(self) -> MessageSet:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
 from geo.ids import LedgerId
+from geo.log.ledger_parts import only_ledger
 from geo.log.topic_log import is_message
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
@@ -111,11 +112,11 @@ def _newer_records(
         return as_ack_columns(rows.filter(pa.array(wanted, pa.bool_())))
 
     def told(file: DataFile) -> list[dict[str, Any]] | None:
-        """Nothing, of one whose records are all in the subscription's cursor."""
-        origin, ledger_id, last = file.constant("origin"), file.constant("ledger_id"), file.statistics.get("max.entry_id")
-        if key is None or origin is None or ledger_id is None or last is None:
+        """No record, if all of the file's are in the subscription's cursor; None: it is to be read."""
+        if key is None or (only := only_ledger(file)) is None:
             return None
-        return [] if last <= folded.get(key, {}).get(LedgerId(origin, ledger_id), -1) else None
+        ledger, _, last = only
+        return [] if last <= folded.get(key, {}).get(ledger, -1) else None
 
     wanted = None if key is None else pc.field("key") == key
     parts = scan(log_table, version, RECORD_COLUMNS, newer, where=wanted, told=told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timezone
 from functools import reduce
 from itertools import pairwise
 from operator import and_, or_
@@ -138,6 +139,13 @@ def _ends_and_gaps(done: MessageSet) -> tuple[pa.Table, pa.Table, int]:
         "_end": pa.array([ranges[-1][1] for ranges in done.ledgers.values()], pa.int64()),
     }
     return pa.table(ends), pa.table(gaps), bits
+
+
+def between(rows: DataFrame, ids: pa.Table) -> DataFrame:
+    """The rows of the time that `ids`, of the columns PUBLISH_ORDER, span, so that files can be skipped."""
+    times = pc.min_max(ids["publish_time"]).as_py()
+    first, last = (time.replace(tzinfo=time.tzinfo or timezone.utc) for time in (times["min"], times["max"]))
+    return rows.where(F.col("publish_time").between(F.lit(first), F.lit(last)))
 
 
 def _near(messages: MessageSet) -> Column:

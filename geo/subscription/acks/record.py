@@ -34,7 +34,8 @@ MAX_EPOCH = 2**32
 MAX_RANGES = 1_000_000
 """Of a record. A set that needs more is sent in several records, which mean the same."""
 
-_DELETED, _BASE, _TIME = 1, 2, 4
+_DELETED, _BASE, _TIME, _BOTH = 1, 2, 4, 8
+"""A base has a time, else floors, or both, the time first."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -98,18 +99,20 @@ def encode(state: AckState, *, limited: bool = True) -> bytes:
     out = bytearray([VERSION])
     flags = _DELETED * state.deleted
     if state.base is not None:
-        flags |= _BASE | (_TIME if state.base.time_us is not None else 0)
+        flags |= _BASE
+        if state.base.time_us is not None:
+            flags |= _TIME | (_BOTH if state.base.floors else 0)
     _number(out, flags)
     _number(out, state.epoch.counter)
     _text(out, state.epoch.cluster)
     _number(out, len(clusters))
     for name in clusters:
         _text(out, name)
-    if state.base is not None:
-        if state.base.time_us is not None:
-            _number(out, state.base.time_us)
-        _number(out, len(state.base.floors))
-        for (origin, ledger_id), first in sorted(state.base.floors.items()):
+    if state.base is not None and state.base.time_us is not None:
+        _number(out, state.base.time_us)
+    if flags & _BOTH or flags & (_BASE | _TIME) == _BASE:
+        _number(out, len(_floors(state)))
+        for (origin, ledger_id), first in sorted(_floors(state).items()):
             for number in (place[origin], ledger_id, first):
                 _number(out, number)
     _messages(out, state.acked, place)
@@ -187,13 +190,16 @@ class _Reader:
         self._bytes, self._at, self._ranges = payload, 1, ranges
 
     def state(self) -> AckState:
-        flags = self.number(8)
+        flags = self.number(16)
+        if flags & _BOTH and not flags & _TIME:
+            raise self.malformed("a base of both without a time")
         epoch = Epoch(self.number(MAX_EPOCH), self.cluster(empty=True))
         self._clusters = [self.cluster() for _ in range(self.count())]
         base = None
-        if flags & _BASE:
+        if flags & (_BASE | _TIME):
             time_us = self.number(ENTRY_ID_LIMIT) if flags & _TIME else None
-            base = Base(self.mapping(self.ledger, lambda: self.number(ENTRY_ID_LIMIT)), time_us)
+            has_floors = flags & _BOTH or not flags & _TIME
+            base = Base(self.mapping(self.ledger, lambda: self.number(ENTRY_ID_LIMIT)) if has_floors else {}, time_us)
         acked = MessageSet(self.mapping(self.ledger, self.ranges))
         levels = self.number(MAX_REDELIVERIES + 1)
         redelivered = tuple(MessageSet(self.mapping(self.ledger, self.ranges)) for _ in range(levels))

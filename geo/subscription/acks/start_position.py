@@ -30,7 +30,7 @@ def split_at(base: Base | None, log: Table, version: int) -> tuple[MessageSet, M
     decrease, L1, so its first and last entry tell.)"""
     parts = ledger_parts(log, version)
     messages = MessageSet({ledger: ((part.first, part.last),) for ledger, part in parts.items()})
-    if base is None or base.time_us is None:
+    if base is None or base.time_us is None or parts.keys() <= base.floors.keys():
         return messages, base.below_floors if base is not None else MessageSet()
     by_time = _floors(parts, ledger_parts(log, version, from_us(min(base.time_us, LAST_US))))
     return messages, Base({**by_time, **base.floors}).below_floors
@@ -43,10 +43,10 @@ def base_at(start: StartPosition, log: Table) -> Base:
         return Base()
     if isinstance(start, datetime):
         return Base(time_us=in_us(start if start.tzinfo else start.replace(tzinfo=timezone.utc)))
-    version = log.latest_version()
+    now, version = now_us(), log.latest_version()
     # Of a ledger that is not here a message too many is delivered rather than one too few.
     if start == "latest":
-        return Base(_floors(ledger_parts(log, version), {}), max(0, now_us() - CLOCKS_APART_US))
+        return Base(_floors(ledger_parts(log, version), {}), max(0, now - CLOCKS_APART_US))
     assert isinstance(start, MessageId)
     rows = log.read(version).where(is_of(start.ledger) & (F.col("entry_id") == start.entry_id) & is_message())
     found = rows.select("publish_time").first()

@@ -37,6 +37,9 @@ MOST_CHARACTERS = 1_000
 MOST_ERRORS = 500
 """Told of the letters of one batch: each is a part of Spark's plan."""
 
+OLDER = timedelta(microseconds=AHEAD_US + CLOCKS_APART_US)
+"""So much a letter may be older than its message, since a link lets one be so far ahead: even older ones need not be read."""
+
 SUBSCRIPTION_EPOCH = "geo.subscription_epoch"
 """Of the subscription in which it was given up, as `1.eu`: after a reset a message that fails again becomes another letter."""
 
@@ -76,14 +79,13 @@ class DeadLetters:
         message_id = F.concat_ws(":", *ID)
         there = log.find(TOPIC_LOG)
         if there is not None:
-            # A letter is younger than its message, by a clock that may be behind as far as a link lets one be.
             oldest = rows.agg(F.min("publish_time")).collect()[0][0]
             if oldest is None:
                 return
-            least = utc(oldest) - timedelta(microseconds=AHEAD_US + CLOCKS_APART_US)
-            younger = (F.col("publish_time") >= F.lit(least)) & (F.col("publish_date") >= F.lit(least.date()))
+            least = utc(oldest) - OLDER
+            recent = (F.col("publish_time") >= F.lit(least)) & (F.col("publish_date") >= F.lit(least.date()))
             of_epoch = F.coalesce(F.col("properties")[SUBSCRIPTION_EPOCH], F.lit(str(Epoch()))) == str(epoch)
-            ids = log.read().where(younger & of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
+            ids = log.read().where(recent & of_epoch).select(F.col("properties")[ORIGIN_MESSAGE_ID].alias("_there"))
             rows = rows.join(ids, message_id == F.col("_there"), "left_anti")
         if rows.isEmpty():
             return

@@ -8,7 +8,7 @@ Invariants, asserted by the tests after each step:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil
@@ -17,18 +17,6 @@ from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
 
 _TENTHS = 10
-
-
-def pieces(sizes: Iterable[int], most: int) -> Iterator[tuple[int, int]]:
-    """Where to cut things of these sizes, in their order, so that a piece is of at most `most`, or one thing: first and end of
-    each."""
-    first = at = size = 0
-    for at, more in enumerate(sizes):
-        if at > first and size + more > most:
-            yield first, at
-            first, size = at, 0
-        size += more
-    yield first, at + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +48,11 @@ class Delivery:
     _unpublished: AckState | None = None
     """What this consumer has found out and not yet published."""
 
-    def wanted(self, present: MessageSet) -> MessageSet:
-        """What of the messages at hand is to be delivered or given up now."""
-        return present - self.done - self.waiting
+    def wanted(self, present: MessageSet, early: MessageSet | None = None) -> MessageSet:
+        """What of the messages at hand is to be delivered or given up now. `early`: those of them that were published before the
+        time of the base, if it has one."""
+        wanted, base = present - self.done - self.waiting, self.state.base
+        return wanted if early is None or base is None else wanted - base.decided_by_time(early)
 
     def given_up(self, messages: MessageSet) -> MessageSet:
         """Those of them that were delivered in vain often enough: they go to the dead letter topic."""

@@ -8,12 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import timezone
 from itertools import islice
-from random import Random
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
-from geo.errors import GeoError, RetryableError, UsageError
-from geo.faults import session_is_gone
+from geo.errors import UsageError
 from geo.ids import MessageId
 from geo.log.topic_log import ID, PUBLISH_ORDER, after_ends, is_message
 from geo.subscription.acks.ack_state import AckState, Epoch
@@ -33,6 +29,7 @@ from geo.subscription.acks.message_set_frames import (
     MOST_CONDITIONS,
     after,
     among,
+    between,
     ids_of,
     in_publish_order,
     is_possible,
@@ -47,21 +44,13 @@ from geo.subscription.acks.start_position import split_at
 from geo.subscription.consumer.answer import answer_of
 from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.dead_letters import DeadLetters
-from geo.subscription.consumer.delivery import Answer, Delivery, pieces
-from geo.subscription.consumer.halving import Halving
-from geo.subscription.consumer.in_hand import InHand, handing_out
+from geo.subscription.consumer.delivery import Answer, Delivery
 from geo.subscription.consumer.settings import Settings
-from geo.tables.small_batch import FEW, LIGHT, octets
-from geo.text import counted, first_line
+from geo.subscription.consumer.user_function import Listener, UserFunction
+from geo.text import counted
 from geo.times import LAST_US, from_us
 
 log = logging.getLogger(__name__)
-
-Listener = Callable[[DataFrame], DataFrame | None]
-"""The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all;
-None: none. With a column `redeliver_after` beside the ids (geo.subscription.consumer.answer) rows where it is NULL are done, the
-others come again that much later. Without `max_redeliveries` what it raises ends the run; with it, it is called again with
-parts of the batch, to find the message."""
 
 MOST_ALONE = 16
 """Messages that failed before and are delivered alone, one after the other."""
@@ -109,7 +98,7 @@ class Dispatcher:
         ends: Callable[[], bool],
         wake: Callable[[], None],
     ) -> None:
-        self._settings, self._listener, self._limit, self._ends, self._wake = settings, listener, limit, ends, wake
+        self._settings, self._limit, self._ends, self._wake = settings, limit, ends, wake
         self._log, self._key = settings.tables.log(settings.topic), key_of(settings.topic, settings.name)
         self._delivery = Delivery(AckState(), settings.redelivery_delay_s, settings.max_redeliveries)
         self._dead_letters = None if settings.max_redeliveries is None else DeadLetters(
@@ -122,14 +111,10 @@ class Dispatcher:
         self._suspects = MessageSet()
         """What the last run had in hand when it died: it comes by itself, in halves."""
         self.done = Consumed()
-        self.failure: BaseException | None = None
-        """Of the user's function, or of what it returned: it ends the run."""
-        self._delayed: Exception | None = None
-        """The last error of the user's function that no message is to blame for: the run tries again later."""
-        self._works = False
-        """The user's function has done something since it last failed on everything."""
-        self._in_vain = 0
-        """How often it has failed on everything."""
+        self.function = UserFunction(
+            settings, listener, self._attempt,
+            ends=self._is_over, state=lambda: self.state, answer=self._checked, settle=self._settle,
+        )  # fmt: skip
         self._errors: dict[MessageId, str] = {}
         """Why messages that came alone failed last, for their dead letters."""
         self._running = False
@@ -160,14 +145,10 @@ class Dispatcher:
         if died_on.size > 1:
             self._suspects = died_on
         else:
-            self._errors.update(dict.fromkeys(died_on, "the process died while the function had it in hand"))
-            self._settle(died_on, Answer(), epoch)
+            self._settle(died_on, Answer(), epoch, dict.fromkeys(died_on, "the process died while the function had it in hand"))
 
-    def take_delayed(self) -> Exception | None:
-        """The error of the user's function that no message is to blame for and that has ended the last delivery; None: none
-        has."""
-        delayed, self._delayed = self._delayed, None
-        return delayed
+    def _is_over(self) -> bool:
+        return not self._running or self._ends()
 
     def has_begun(self) -> None:
         """What `begin` found out is published."""
@@ -244,10 +225,10 @@ class Dispatcher:
             # At one version: what a restore takes away meanwhile must not count as delivered unseen.
             self.deliver(among(self._log.read(self._log.latest_version()), ripe))
 
-    def deliver(self, rows: DataFrame, *, held: bool = False, done: MessageSet | None = None) -> None:
-        """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` at once. With
-        `held` they are on the driver, in that order. What is `done` is left out where it is read, so that it does not come to the
-        driver. Raises what the user's function does."""
+    def deliver(self, rows: DataFrame, *, held_bytes: int | None = None, done: MessageSet | None = None) -> None:
+        """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` and
+        `max_batch_bytes` at once. With `held_bytes` they are on the driver, in that order, and no larger. What is `done` is left
+        out where it is read, so that it does not come to the driver. Raises what the user's function does."""
         rows = rows.where(is_message())
         if self._settings.origins is not None:
             rows = rows.where(F.col("origin").isin(*sorted(self._settings.origins)))
@@ -266,29 +247,29 @@ class Dispatcher:
             ids = in_publish_order(ids)
         whole = message_set(ids)
         each_once = whole.size == ids.num_rows
-        pick, held = (among, held) if each_once else (only, False)
-        before = self._before_its_time(ids)
+        pick, held_bytes = (among, held_bytes) if each_once else (only, None)
+        early = self._early(ids)
         for at in range(0, ids.num_rows, self._settings.batch_rows):
-            if not self._running or self._ends():
+            if self._is_over():
                 return
             part = ids.slice(at, self._settings.batch_rows)
             present = whole if part.num_rows == ids.num_rows else message_set(part)
             with self._lock:
-                wanted = self._delivery.wanted(present) - before
+                wanted = self._delivery.wanted(present, early)
             wanted = self._within_limit(wanted, part)
             for group in self._groups(wanted):
                 if group.size == ids.num_rows and done is None:
-                    self._hand_out(rows, group, held=held)
+                    self._hand_out(rows, group, held_bytes)
                 else:
-                    self._hand_out(pick(_between(rows, part), group), group, held=held)
+                    self._hand_out(pick(between(rows, part), group), group, held_bytes)
 
-    def _before_its_time(self, ids: pa.Table) -> MessageSet:
-        """Those of the messages that lie before the time at which the subscription begins."""
+    def _early(self, ids: pa.Table) -> MessageSet | None:
+        """Those of the messages that were published before the time of the base, if it has one."""
         base = self.state.base
         if base is None or base.time_us is None:
-            return MessageSet()
+            return None
         begin = pa.scalar(from_us(min(base.time_us, LAST_US)), ids["publish_time"].type)
-        return base.decided_by_time(message_set(ids.filter(pc.less(ids["publish_time"], begin))))
+        return message_set(ids.filter(pc.less(ids["publish_time"], begin)))
 
     def _groups(self, wanted: MessageSet) -> list[MessageSet]:
         """What of a batch is handed out together.
@@ -301,7 +282,7 @@ class Dispatcher:
         suspects = wanted & self._suspects
         self._suspects = self._suspects - suspects
         worn = MessageSet() if self._settings.max_redeliveries is None else (wanted - suspects) & self.state.in_vain()
-        alone = [MessageSet.of([one]) for one in islice(worn, MOST_ALONE)] if self._works else []
+        alone = [MessageSet.of([one]) for one in islice(worn, MOST_ALONE)] if self.function.works else []
         together = worn - MessageSet.union(alone)
         return [group for group in (*suspects.halves(), wanted - suspects - worn, *alone, together) if group]
 
@@ -315,61 +296,42 @@ class Dispatcher:
                 first.add(one)
         return MessageSet.of(first)
 
-    def _hand_out(self, rows: DataFrame, wanted: MessageSet, *, held: bool) -> None:
-        """One batch. `rows` are exactly the messages `wanted`, with the columns of the log."""
+    def _hand_out(self, rows: DataFrame, wanted: MessageSet, held_bytes: int | None) -> None:
+        """One batch. `rows` are exactly the messages `wanted`, with the columns of the log, on the driver if `held_bytes`. What is
+        not settled, since the run ends or the function raised, is wanted as before."""
         with self._lock:
             state = self.state
             dead = self._delivery.given_up(wanted)
             self._delivery.hand_out(wanted)
         live = wanted - dead
         counts = state.redelivery_counts(live)
-        if live:
-            shown = with_redelivery_counts((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
-            if held and not counts and self._settings.max_batch_bytes >= FEW * LIGHT:
-                self._process(shown.coalesce(1), live, state)
-            else:
-                if live.size <= ONE_PARTITION:
-                    # Of scattered messages the files are read in parallel first.
-                    one = shown.repartition(1) if live.range_count > FEW_RANGES else shown.coalesce(1)
-                    messages = one.sortWithinPartitions(*PUBLISH_ORDER).persist()
+        try:
+            if live:
+                shown = with_redelivery_counts((among(rows, live) if dead else rows).drop("marker", "publish_date"), counts)
+                if held_bytes is not None and held_bytes <= self._settings.max_batch_bytes and not counts:
+                    self.function.process(shown.coalesce(1), live, state)
                 else:
-                    messages = shown.orderBy(*PUBLISH_ORDER).persist()
-                try:
-                    self._process_in_parts(messages, live, state)
-                finally:
-                    messages.unpersist()
+                    self._process_persisted(shown, live, state)
+        finally:
+            with self._lock:
+                self._delivery.take_back(live)
         if dead:
             assert self._dead_letters is not None, "only with max_redeliveries a message is given up"
             self._dead_letters.publish(among(rows, dead), state.epoch, {one: self._errors.pop(one, "") for one in dead})
             reach(CrashPoint.CONSUME_DEAD_LETTERED)
             self._settle(dead, Answer(dead), state.epoch, dead_lettered=dead.size)
 
-    def _process_in_parts(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
-        """`_process` of no more than `max_batch_bytes` at once, in publish order; a message that is larger comes alone. What is
-        left when the run ends, or the function raised, is wanted as before."""
-        size, most = octets(messages.schema), self._settings.max_batch_bytes
-        if (messages.agg(F.sum(F.expr(size))).collect()[0][0] or 0) <= most:
-            self._process(messages, live, state)
-            return
-        ids = in_publish_order(messages.select(*PUBLISH_ORDER, F.expr(size).alias("_octets")).toArrow())
-        left = live
+    def _process_persisted(self, shown: DataFrame, live: MessageSet, state: AckState) -> None:
+        if live.size <= ONE_PARTITION:
+            # Of scattered messages the files are read in parallel first.
+            one = shown.repartition(1) if live.range_count > FEW_RANGES else shown.coalesce(1)
+            messages = one.sortWithinPartitions(*PUBLISH_ORDER).persist()
+        else:
+            messages = shown.orderBy(*PUBLISH_ORDER).persist()
         try:
-            for first, end in pieces(ids["_octets"].to_pylist(), most):
-                if not self._running or self._ends():
-                    return
-                part = message_set(ids.slice(first, end - first))
-                left = left - part
-                self._process(among(messages, part), part, state)
+            self.function.process_in_parts(messages, live, state)
         finally:
-            with self._lock:
-                self._delivery.take_back(left)
-
-    def _process(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
-        """Hand `messages`, which are `live`, to the user's function, and settle what it says."""
-        redelivered = (live & state.in_vain()).size
-        answer, live = self._called(messages, live, state.epoch)
-        reach(CrashPoint.CONSUME_PROCESSED)
-        self._settle(live, answer, state.epoch, delivered=live.size, redelivered=redelivered)
+            messages.unpersist()
 
     # -- acknowledging ---------------------------------------------------------------------------------------------------
 
@@ -387,72 +349,6 @@ class Dispatcher:
     def _refuse_over(self) -> None:
         if not self._running:
             raise UsageError(f"{self}: no consumer is running; acknowledge() works only during a run.")
-
-    def _called(self, messages: DataFrame, live: MessageSet, epoch: Epoch) -> tuple[Answer, MessageSet]:
-        """Call the user's function. Returns what it says, and of what: where it raised and messages may be given up, what is to be
-        settled is settled already."""
-        found = self._called_once(messages, live, epoch)
-        if isinstance(found, Answer):
-            return found, live
-        self._look_into(messages, live, epoch, found)
-        return Answer(), MessageSet()
-
-    def _called_once(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> Answer | Exception:
-        """What the user's function says of `messages`, which are `these`; or what it raised, in a run in which messages
-        are given up. Any other error is the end of the run, and raised."""
-        batch = InHand(self._key, messages, epoch, these, self.state.acked)
-        # Who waits for its turn has nothing in hand. A fault of the note is not the function's.
-        with self._settings.turn, nullcontext() if self._attempt is None else self._attempt.of(these, epoch):
-            try:
-                with handing_out(batch):
-                    returned = self._listener(messages)
-                answer = self._checked(returned, messages, these)
-            except RetryableError as error:  # one of this package's, in the function: no message is to blame
-                with self._lock:
-                    self._delivery.take_back(these)
-                self._delayed = error
-                raise
-            except Exception as error:
-                if self._settings.max_redeliveries is not None and not isinstance(error, GeoError) and not session_is_gone(error):
-                    return error
-                self.failure = error
-                raise
-            except BaseException as error:
-                self.failure = error
-                raise
-        self._works = True
-        return answer
-
-    def _look_into(self, messages: DataFrame, live: MessageSet, epoch: Epoch, error: Exception) -> None:
-        """Deliver a batch on which the function raised again in parts (`halving.py`). What passes is settled at once, and a
-        message that is to blame counts as delivered in vain. If nothing passes and nobody is to blame, raises the error, and all
-        of the batch is wanted as before; what failed before waits for its redelivery instead and holds up nobody."""
-        log.warning("%s: the function failed on %s: %s", self, counted(live.size, "message"), first_line(error))
-        ids = message_ids(in_publish_order(messages.select(*PUBLISH_ORDER).toArrow()))
-        if self._in_vain:
-            Random(self._in_vain).shuffle(ids)  # noqa: S311  # of many bad ones other parts may pass than the last time
-        halving = Halving(ids)
-        left, errors = live, dict.fromkeys(halving.blamed, first_line(error))
-        while (part := halving.part) is not None and not self._ends():
-            these = MessageSet.of(part)
-            found = self._called_once(among(messages, these), these, epoch)
-            if isinstance(found, Answer):
-                halving.passed()
-                left = left - these
-                self._settle(these, found, epoch, delivered=these.size)
-            else:
-                error = found
-                halving.raised()
-                errors.update(dict.fromkeys(part if len(part) == 1 else (), first_line(error)))
-        if not halving.passed_any:
-            self._works, self._in_vain = False, self._in_vain + 1
-        if not halving.blamed and not halving.passed_any and live - self.state.in_vain():
-            with self._lock:
-                self._delivery.take_back(left)
-            self._delayed = error
-            raise error
-        self._errors.update({one: errors[one] for one in halving.blamed})
-        self._settle(left, Answer(), epoch, MessageSet.of(halving.blamed), delivered=left.size)
 
     def _checked(self, returned: object, messages: DataFrame, live: MessageSet) -> Answer:
         """What the function says by what it returned of `messages`, which are `live`. Other messages it may acknowledge, and not
@@ -491,27 +387,23 @@ class Dispatcher:
         handed_out: MessageSet,
         answer: Answer,
         epoch: Epoch,
-        blamed: MessageSet | None = None,
+        blamed: Mapping[MessageId, str] | None = None,
         **done: int,
     ) -> None:
-        """As `Delivery.settle`. `done`: what to add to the counts of `Consumed`, beside the acknowledged."""
+        """As `Delivery.settle`, with what is told of those that are `blamed`. `done`: what to add to the counts of `Consumed`,
+        beside the acknowledged."""
         acked = answer.acked
         with self._lock:
             news = (acked - self.state.acked).size if epoch == self.state.epoch else 0
-            self._delivery.settle(handed_out, answer, epoch, time.monotonic(), blamed)
+            ids = None if blamed is None else MessageSet.of(blamed)
+            self._delivery.settle(handed_out, answer, epoch, time.monotonic(), ids)
             self._count(acknowledged=news, **done)
-        if acked:
+            self._errors.update(blamed or {})
             for one in [one for one in self._errors if one in acked]:
                 del self._errors[one]
+        if acked:
             self._wake()
 
     def _count(self, **more: int) -> None:
         with self._lock:
             self.done = replace(self.done, **{name: getattr(self.done, name) + count for name, count in more.items()})
-
-
-def _between(rows: DataFrame, ids: pa.Table) -> DataFrame:
-    """The rows of the time that `ids` spans, so that files can be skipped."""
-    times = pc.min_max(ids["publish_time"]).as_py()
-    first, last = (time.replace(tzinfo=time.tzinfo or timezone.utc) for time in (times["min"], times["max"]))
-    return rows.where(F.col("publish_time").between(F.lit(first), F.lit(last)))

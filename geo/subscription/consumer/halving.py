@@ -1,4 +1,5 @@
-"""Looking into a batch on which the user's function raised: which of its messages is it? Pure.
+"""In which parts a batch is delivered, and looking into one on which the user's function raised: which of its messages is it?
+Pure.
 
 The batch is delivered again in halves, a failed half in its halves, and so on, so that one bad message of n is found in at most
 2·log2(n) + 1 calls and all others are done. Of several some are found, and what was not reached comes again later.
@@ -10,7 +11,7 @@ found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 
@@ -19,12 +20,14 @@ from geo.ids import MessageId
 
 @dataclass(slots=True)
 class Halving:
-    """`failed` is the batch, in the order in which it is delivered, that has just failed as a whole.
+    """`failed` is the batch, in the order in which it is delivered, that has just failed as a whole; or `untried` are the parts of
+    one that is too large to be delivered as a whole.
 
-    Take `part` and say how it went by `passed` or `raised`, until `part` is None.
+    Take `part` and say how it went by `passed`, `raised` or `dropped`, until `part` is None.
     """
 
-    failed: Sequence[MessageId]
+    failed: Sequence[MessageId] = ()
+    untried: Sequence[Sequence[MessageId]] = ()
     blamed: list[MessageId] = field(default_factory=list, init=False)
     """For which messages the failure counts: those that failed alone after another part of the batch had passed, and one that
     came alone. If nothing of a larger batch passed it is nobody's fault."""
@@ -35,19 +38,23 @@ class Halving:
     """Parts that failed since then; they are cut once something has passed."""
     _parts: list[Sequence[MessageId]] = field(default_factory=list, init=False)
     """Still to be delivered, the last one next."""
+    _untried: list[Sequence[MessageId]] = field(default_factory=list, init=False)
+    """Those of `untried` that still are, the last one next."""
     _calls: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._calls = 2 * ceil(log2(max(2, len(self.failed)))) + 1
+        self._calls = 2 * ceil(log2(max(2, len(self.failed), sum(map(len, self.untried))))) + 1
+        self._untried = list(reversed(self.untried))
         if len(self.failed) == 1:
             self.blamed.append(self.failed[0])
-        else:
+        elif self.failed:
             self._split(self.failed)
 
     @property
     def part(self) -> Sequence[MessageId] | None:
         """What is to be delivered next; None: nothing more."""
-        return self._parts[-1] if self._parts and self._calls > 0 else None
+        next_ones = self._next_ones()
+        return next_ones[-1] if next_ones else None
 
     def passed(self) -> None:
         """The function returned."""
@@ -65,15 +72,40 @@ class Halving:
         else:
             self._split(part)
 
+    def dropped(self) -> None:
+        """Nothing of it is wanted any more."""
+        self._next_ones().pop()
+
+    def _next_ones(self) -> list[Sequence[MessageId]]:
+        """Whose last one is next. What was never delivered is, however many calls it takes, once something has passed."""
+        if self._calls > 0 and self._parts:
+            return self._parts
+        return self._untried if self._calls > 0 or self.passed_any else []
+
     def _take(self) -> Sequence[MessageId]:
-        self._calls -= 1
-        return self._parts.pop()
+        next_ones = self._next_ones()
+        if next_ones is self._parts or not self.passed_any:
+            self._calls -= 1
+        return next_ones.pop()
 
     def _split(self, failed: Sequence[MessageId]) -> None:
         if len(failed) == 1:
             (self.blamed if self.passed_any else self._doubtful).append(failed[0])
         else:
             self._parts += reversed(_halves(failed))
+
+
+def pieces(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Where to cut things of these sizes, in their order, so that a piece is of at most `most`, or one thing: first and end of
+    each."""
+    first = size = 0
+    for at, more in enumerate(sizes):
+        if at > first and size + more > most:
+            yield first, at
+            first, size = at, 0
+        size += more
+    if sizes:
+        yield first, len(sizes)
 
 
 def _halves(part: Sequence[MessageId]) -> tuple[Sequence[MessageId], Sequence[MessageId]]:

@@ -27,9 +27,10 @@ from geo.streams.query_work import QueryWork, leave
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
-from geo.subscription.consumer.dispatcher import Consumed, Listener
+from geo.subscription.consumer.dispatcher import Consumed
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.subscription import Subscription
+from geo.subscription.consumer.user_function import Listener
 from geo.subscription.status import subscriptions_in
 from geo.tables.cluster import ClusterTables, connect
 

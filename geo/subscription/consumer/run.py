@@ -10,8 +10,6 @@ import math
 import threading
 import time
 
-from pyspark.sql import DataFrame
-
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, GeoError, UnsafeError, UsageError
 from geo.faults import FAULTS, may_pass, needs_person, of_spark, session_is_gone
@@ -24,10 +22,11 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.start_position import base_at
 from geo.subscription.consumer.ack_exchange import Member, join, leave
-from geo.subscription.consumer.dispatcher import Dispatcher, Listener
+from geo.subscription.consumer.dispatcher import Dispatcher
 from geo.subscription.consumer.settings import Settings
+from geo.subscription.consumer.user_function import Listener
 from geo.tables.ownership import Ownership, Runner, claim, consumer_runner, release
-from geo.tables.small_batch import hold_on_driver
+from geo.tables.small_batch import MOST_HELD_BYTES, hold_on_driver
 from geo.tables.tail import Tail, Turn, least_look_s
 from geo.text import first_line
 
@@ -102,7 +101,7 @@ class Run:
             except BaseException as error:
                 # After a fault of this program nothing is tidied up.
                 tidy = (
-                    error is self.dispatcher.failure
+                    error is self.dispatcher.function.failure
                     or isinstance(error, (GeoError, KeyboardInterrupt, SystemExit))
                     or of_spark(error)
                 )
@@ -250,7 +249,7 @@ class Run:
     def _run_on(self) -> None:
         life, function, again = Life(), Life(), False
         while not self._is_over():
-            self.dispatcher.take_delayed()
+            self.dispatcher.function.take_delayed()
             self._reset_seen.clear()
             try:
                 if again:
@@ -264,9 +263,9 @@ class Run:
                     self._follow(tail, self._interval_s)
             except Exception as error:
                 self._raise_failure()
-                delayed = self.dispatcher.take_delayed()
+                delayed = self.dispatcher.function.take_delayed()
                 if delayed is not None and self._interval_s is None:
-                    self.dispatcher.failure = delayed
+                    self.dispatcher.function.failure = delayed
                     raise delayed from None
                 if delayed is None and not may_pass(error):
                     raise
@@ -310,10 +309,14 @@ class Run:
         few = tail.few(turn)
         if few is not None and few.column_names == self._columns.names:
             ordered = few.sort_by([(name, "ascending") for name in PUBLISH_ORDER])
-            held: DataFrame | None = self._tables.spark.createDataFrame(ordered, self._columns)
+            self.dispatcher.deliver(self._tables.spark.createDataFrame(ordered, self._columns), held_bytes=few.nbytes)
+            return
+        rows = tail.rows(turn)
+        held = hold_on_driver(rows, PUBLISH_ORDER)
+        if held is None:
+            self.dispatcher.deliver(rows)
         else:
-            held = hold_on_driver(rows := tail.rows(turn), PUBLISH_ORDER)
-        self.dispatcher.deliver(rows if held is None else held, held=held is not None)
+            self.dispatcher.deliver(held, held_bytes=MOST_HELD_BYTES)
 
     def _catch_up(self) -> None:
         """Take in the log as it is by now, and all that is known of the subscription."""
@@ -326,7 +329,7 @@ class Run:
 
     def _raise_failure(self) -> None:
         """What ends the run, in whichever thread it was met."""
-        for failure in (self.dispatcher.failure, self._member.error):
+        for failure in (self.dispatcher.function.failure, self._member.error):
             if failure is not None:
                 raise failure
 

@@ -298,6 +298,29 @@ def test_a_batch_has_no_more_bytes_than_it_may_and_a_larger_message_comes_alone(
     assert [len(batch) for batch in given.batches] == [4, 4, 2, 1, 2]
 
 
+def test_a_commit_of_more_bytes_than_a_batch_may_have_comes_in_parts_while_the_consumer_runs(backlog: World) -> None:
+    large = backlog.entries("eu", 20, 80).withColumn("payload", F.expr("CAST(repeat('x', 1000000) AS BINARY)"))
+    with consuming(backlog, "eu") as eu:
+        eu.until_given(*EU)
+        eu.given.batches.clear()
+        backlog.log("eu").append(large.coalesce(1))
+        eu.until_given(*ids("eu", 20, 80))
+    assert [len(batch) for batch in eu.given.batches] == [52, 8], "50 MiB"
+
+
+def test_what_is_acknowledged_while_a_part_before_it_is_delivered_does_not_come(backlog: World) -> None:
+    consumer = subscription(backlog, "eu", max_batch_bytes=60)
+
+    def acknowledges(messages: DataFrame) -> DataFrame:
+        if len(given.batches) == 1:
+            assert consumer.acknowledge(EU[5:10]) == 5
+        return messages
+
+    given = Given(acknowledges)
+    assert consumer.run(given, trigger="available-now") == Consumed(delivered=15, acknowledged=20)
+    assert given.ids == [*EU[:5], *EU[10:]]
+
+
 def test_an_acknowledgement_while_nothing_runs_is_refused(backlog: World) -> None:
     consumer = subscription(backlog, "eu")
     with pytest.raises(UsageError, match="works only during a run"):
@@ -458,6 +481,20 @@ def test_a_message_delivered_in_vain_often_enough_becomes_one_dead_letter_while_
         "geo.dead_letter_reason": "delivered 2 times and not acknowledged",
         "geo.subscription_epoch": "0",
     }
+
+
+def test_a_letter_that_is_older_than_its_message_is_found(world: World) -> None:
+    """By a clock that is ahead, as far as a link lets one be."""
+    ahead = F.current_timestamp() + F.expr("INTERVAL 23 HOURS")
+    world.write("eu", 0, 1)
+    world.log("eu").append(world.entries("eu", 1, 2).withColumns({"publish_time": ahead, "publish_date": F.to_date(ahead)}))
+    consume(world, "eu", NONE, max_redeliveries=0)
+    crash.arm(f"{CrashPoint.CONSUME_DEAD_LETTERED.value}:raise")
+    with pytest.raises(InjectedCrash):
+        consume(world, "eu", NONE, max_redeliveries=0)
+    crash.arm(None)
+    assert consume(world, "eu", NONE, max_redeliveries=0).consumed.dead_lettered == 2
+    assert [row["key"] for row in letters(world, "eu")] == ["k0", "k1"], "each once"
 
 
 def test_deliveries_are_counted_over_runs_and_clusters_until_a_message_is_a_dead_letter(world: World) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from geo.ids import LedgerId, MessageId
 from geo.subscription.acks.ack_state import AckState, Base, merged
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.consumer.delivery import Answer, Delivery, pieces
+from geo.subscription.consumer.delivery import Answer, Delivery
 from tests.subscription.acks.test_ack_state import ids
 
 DELAY_S = 10
@@ -140,15 +140,6 @@ class Consumer(RuleBasedStateMachine):
 
 Consumer.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 TestConsumer = Consumer.TestCase
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.integers(1, 20))
-def test_pieces_are_as_large_as_they_may_be_and_leave_nothing_out(sizes: list[int], most: int) -> None:
-    found = list(pieces(sizes, most))
-    assert [at for first, end in found for at in range(first, end)] == list(range(len(sizes)))
-    for first, end in found:
-        assert sum(sizes[first:end]) <= most or end == first + 1
-        assert end == len(sizes) or sum(sizes[first : end + 1]) > most
 
 
 ONE = MessageSet({LedgerId("eu", 1): ((3, 3),)})

@@ -24,7 +24,7 @@ from geo.subscription.acks.record import encode
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer.ack_exchange import Member
 from geo.subscription.consumer.dispatcher import Dispatcher
-from geo.tables.ownership import claim, consumer_runner
+from geo.tables.ownership import claim, consumer_runner, release
 from tests.subscription.consuming import (
     LIMIT_S,
     NAME,
@@ -62,7 +62,7 @@ def test_what_a_peer_knows_counts_before_its_link_has_brought_it_and_is_told_her
 
 def test_what_a_peer_knows_is_not_created_here_once_more(linked: World) -> None:
     consume(linked, "eu", NONE)
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match=r"is there already\. A peer of us has it, and its link brings it here"):
         create(linked.spark, linked.config, "us", TOPIC, NAME, "latest")
     delete(linked.spark, linked.config, "eu", TOPIC, NAME)
     assert create(linked.spark, linked.config, "us", TOPIC, NAME, "earliest").epoch == Epoch(2, "us")
@@ -172,6 +172,7 @@ def test_what_a_peer_tells_from_before_a_reset_is_not_told_here_though_it_is_hea
     assert consumer.take_unpublished() == consumer.state.beginning
     assert consumer.state.epoch.counter == 2
     assert len(resets) == 1
+    release([own])
 
 
 def test_consumers_of_a_process_publish_as_one_producer_and_another_process_as_another(linked: World) -> None:
@@ -250,6 +251,7 @@ def test_a_share_whose_consumer_died_is_taken_over_with_its_letters_and_what_it_
         with consuming(linked, "eu", fails, key_range=(1, 2), **options) as again:
             for consumer in (other, again):
                 consumer.until(lambda one=consumer: {*one.subscription.state.acked} == BOTH)  # type: ignore[misc]
+    assert [len(batch) for batch in again.given.batches[:2]] == [2, 2], "halves of the four it died on come first"
     assert [row["key"] for row in letters(linked, "eu")] == ["k7", "k7"], "of eu and of us, once each"
 
 

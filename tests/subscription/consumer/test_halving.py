@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from math import ceil, log2
 
 import pytest
@@ -10,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.ids import MessageId
-from geo.subscription.consumer.halving import Halving
+from geo.subscription.consumer.halving import Halving, pieces
 
 
 def batch(size: int) -> list[MessageId]:
     return [MessageId("eu", 1, entry) for entry in range(size)]
 
 
-def drive(size: int, bad: set[int]) -> tuple[Halving, list[int], int]:
-    """The halving to its end, which entries passed, and how many calls it took."""
-    halving, done, calls = Halving(batch(size)), list[int](), 0
+def drive(size: int, bad: set[int], *, of: int | None = None) -> tuple[Halving, list[int], int]:
+    """The halving to its end, which entries passed, and how many calls it took. `of`: the batch comes in parts of so many."""
+    halving = Halving(batch(size)) if of is None else Halving(untried=list(_parts(size, of)))
+    done, calls = list[int](), 0
     while (part := halving.part) is not None:
         calls += 1
         if bad & {one.entry_id for one in part}:
@@ -28,6 +30,10 @@ def drive(size: int, bad: set[int]) -> tuple[Halving, list[int], int]:
             done += [one.entry_id for one in part]
             halving.passed()
     return halving, done, calls
+
+
+def _parts(size: int, of: int) -> Iterator[list[MessageId]]:
+    return (batch(size)[at : at + of] for at in range(0, size, of))
 
 
 @pytest.mark.parametrize("size", [2, 3, 16, 1_000])
@@ -74,6 +80,44 @@ def test_a_half_that_can_pass_is_found_however_many_are_bad_before_it(bad: range
     assert done, "the run goes on"
 
 
+@pytest.mark.parametrize("of", [1, 2, 10])
+def test_of_a_batch_in_parts_nobody_is_blamed_while_nothing_passes(of: int) -> None:
+    """One that is large comes alone, and the database is away."""
+    halving, done, calls = drive(100, set(range(100)), of=of)
+    assert (halving.blamed, done) == ([], [])
+    assert calls <= 2 * ceil(log2(100)) + 1
+
+
+@pytest.mark.parametrize("of", [1, 3, 10])
+def test_bad_ones_that_fill_the_first_part_hold_up_nothing_behind_them(of: int) -> None:
+    halving, done, _ = drive(100, set(range(of)), of=of)
+    assert set(done) == set(range(of, 100))
+    assert {one.entry_id for one in halving.blamed} <= set(range(of))
+    assert halving.blamed
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.sets(st.integers(0, 59)))
+def test_once_something_passes_each_part_of_a_batch_is_delivered(size: int, of: int, bad: set[int]) -> None:
+    bad = {entry for entry in bad if entry < size}
+    halving, done, _ = drive(size, bad, of=of)
+    assert len(done) == len(set(done))
+    assert not set(done) & bad
+    assert {one.entry_id for one in halving.blamed} <= bad
+    if done:
+        whole = [{one.entry_id for one in part} for part in _parts(size, of)]
+        assert all(part <= set(done) for part in whole if not part & bad)
+    else:
+        assert not halving.blamed
+
+
+def test_a_part_of_which_nothing_is_wanted_any_more_says_nothing_of_the_function() -> None:
+    halving = Halving(untried=[batch(1), batch(2)])
+    halving.dropped()
+    assert halving.part == batch(2)
+    halving.raised()
+    assert (halving.blamed, halving.passed_any) == ([], False)
+
+
 @given(st.integers(2, 60), st.sets(st.integers(0, 59)))
 def test_whoever_is_blamed_is_bad_and_nobody_who_passed_did_so_twice(size: int, bad: set[int]) -> None:
     bad = {entry % size for entry in bad} or {0}
@@ -83,3 +127,12 @@ def test_whoever_is_blamed_is_bad_and_nobody_who_passed_did_so_twice(size: int, 
     assert len(done) == len(set(done))
     if halving.blamed:
         assert done, "somebody passed"
+
+
+@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 20))
+def test_pieces_are_as_large_as_they_may_be_and_leave_nothing_out(sizes: list[int], most: int) -> None:
+    found = list(pieces(sizes, most))
+    assert [at for first, end in found for at in range(first, end)] == list(range(len(sizes)))
+    for first, end in found:
+        assert sum(sizes[first:end]) <= most or end == first + 1
+        assert end == len(sizes) or sum(sizes[first : end + 1]) > most

@@ -1,0 +1,185 @@
+"""Calls the user's function with a batch, in parts of at most `max_batch_bytes`, and finds out whose fault it is when it raises.
+
+Which messages come is decided in `dispatcher.py`, which part of them comes next in `halving.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from random import Random
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from geo.crash import CrashPoint, reach
+from geo.errors import GeoError, RetryableError
+from geo.faults import session_is_gone
+from geo.ids import MessageId
+from geo.log.topic_log import PUBLISH_ORDER
+from geo.subscription.acks.ack_state import AckState, Epoch
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.message_set_frames import among, in_publish_order, message_ids
+from geo.subscription.acks.record import key_of
+from geo.subscription.consumer.attempt import Attempt
+from geo.subscription.consumer.delivery import Answer
+from geo.subscription.consumer.halving import Halving, pieces
+from geo.subscription.consumer.in_hand import InHand, handing_out
+from geo.subscription.consumer.settings import Settings
+from geo.tables.small_batch import octets
+from geo.text import counted, first_line
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[DataFrame], DataFrame | None]
+"""The user's function, as Pulsar's MessageListener: gets messages, returns those of them that are done. The same DataFrame: all;
+None: none. With a column `redeliver_after` beside the ids (geo.subscription.consumer.answer) rows where it is NULL are done, the
+others come again that much later. Without `max_redeliveries` what it raises ends the run; with it, it is called again with
+parts of the batch, to find the message."""
+
+
+class Settle(Protocol):
+    """As `Dispatcher._settle`."""
+
+    def __call__(
+        self,
+        handed_out: MessageSet,
+        answer: Answer,
+        epoch: Epoch,
+        blamed: Mapping[MessageId, str] | None = None,
+        **done: int,
+    ) -> None: ...
+
+
+class UserFunction:
+    """One consumer's. `ends`: the run is over, or begins elsewhere. `state`: what is known by now. `answer`: what a returned value
+    says. `settle`: what becomes of messages that were handed out; what is not settled is wanted as before."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        listener: Listener,
+        attempt: Attempt | None,
+        *,
+        ends: Callable[[], bool],
+        state: Callable[[], AckState],
+        answer: Callable[[object, DataFrame, MessageSet], Answer],
+        settle: Settle,
+    ) -> None:
+        self._settings, self._listener, self._attempt = settings, listener, attempt
+        self._ends, self._state, self._answer, self._settle = ends, state, answer, settle
+        self.failure: BaseException | None = None
+        """Of the function, or of what it returned: it ends the run."""
+        self._delayed: Exception | None = None
+        """Its last error that no message is to blame for: the run tries again later."""
+        self.works = False
+        """It has done something since it last failed on everything."""
+        self._failed_on_all = 0
+        """How often it has failed on everything."""
+
+    def take_delayed(self) -> Exception | None:
+        """Its error that no message is to blame for and that has ended the last delivery; None: none has."""
+        delayed, self._delayed = self._delayed, None
+        return delayed
+
+    def process(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
+        """Call it with `messages`, which are `live`, in publish order, whatever their size, and settle what it says. Raises what
+        it does, if no message is to blame or none can be given up."""
+        found = self._call(messages, live, state.epoch)
+        if isinstance(found, Answer):
+            self._processed(live, found, state)
+            return
+        log.warning("%s: the function failed on %s: %s", self._settings, counted(live.size, "message"), first_line(found))
+        ids = message_ids(in_publish_order(messages.select(*PUBLISH_ORDER).toArrow()))
+        self._shuffle(ids)
+        self._go_on(messages, Halving(ids), live, live, state, found)
+
+    def process_in_parts(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
+        """As `process`, with no more than `max_batch_bytes` at once; a message that is larger comes alone."""
+        size, most = octets(messages.schema), self._settings.max_batch_bytes
+        if (messages.agg(F.sum(F.expr(size))).collect()[0][0] or 0) <= most:
+            self.process(messages, live, state)
+            return
+        ids = in_publish_order(messages.select(*PUBLISH_ORDER, F.expr(size).alias("_octets")).toArrow())
+        parts = [message_ids(ids.slice(first, end - first)) for first, end in pieces(ids["_octets"].to_pylist(), most)]
+        self._shuffle(parts)
+        self._go_on(messages, Halving(untried=parts), live, MessageSet(), state, None)
+
+    def _processed(
+        self, these: MessageSet, answer: Answer, state: AckState, blamed: Mapping[MessageId, str] | None = None
+    ) -> None:
+        """Settle messages of a batch that was handed out in `state`."""
+        reach(CrashPoint.CONSUME_PROCESSED)
+        again = (these & state.in_vain()).size
+        self._settle(these, answer, state.epoch, blamed, delivered=these.size, redelivered=again)
+
+    def _shuffle(self, parts: list[Any]) -> None:
+        """After it failed on everything: of many bad ones other parts may pass than the last time."""
+        if self._failed_on_all:
+            Random(self._failed_on_all).shuffle(parts)  # noqa: S311
+
+    def _go_on(
+        self,
+        messages: DataFrame,
+        halving: Halving,
+        live: MessageSet,
+        failed: MessageSet,
+        state: AckState,
+        error: Exception | None,
+    ) -> None:
+        """Deliver the parts of `messages`, which are `live`, as `halving` has them; so far `failed` did, with `error`. What passes is
+        settled at once, and a message that is to blame counts as delivered in vain. If nothing passes and nobody is to blame,
+        raises the error; what failed before waits for its redelivery instead and holds up nobody."""
+        errors = dict.fromkeys(halving.blamed, "" if error is None else first_line(error))
+        while (part := halving.part) is not None and not self._ends():
+            now = self._state()
+            if now.epoch != state.epoch:
+                break
+            these = MessageSet.of(part) - now.acked
+            if not these:
+                halving.dropped()
+                continue
+            found = self._call(among(messages, these), these, state.epoch)
+            if isinstance(found, Answer):
+                halving.passed()
+                failed = failed - these
+                self._processed(these, found, state)
+            else:
+                error = found
+                halving.raised()
+                failed = failed | these
+                errors.update(dict.fromkeys(part if len(part) == 1 else (), first_line(error)))
+        if error is not None and not halving.passed_any:
+            self.works, self._failed_on_all = False, self._failed_on_all + 1
+            if not halving.blamed and live - state.in_vain():
+                self._delayed = error
+                raise error
+            failed = live  # what was not tried waits with them
+        self._processed(failed, Answer(), state, {one: errors[one] for one in halving.blamed})
+
+    def _call(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> Answer | Exception:
+        """What the function says of `messages`, which are `these`; or what it raised, in a run in which messages are given up.
+        Any other error is the end of the run, and raised."""
+        settings = self._settings
+        batch = InHand(key_of(settings.topic, settings.name), messages, epoch, these, self._state().acked)
+        # Who waits for its turn has nothing in hand. A fault of the note is not the function's.
+        with settings.turn, nullcontext() if self._attempt is None else self._attempt.of(these, epoch):
+            try:
+                with handing_out(batch):
+                    returned = self._listener(messages)
+                answer = self._answer(returned, messages, these)
+            except RetryableError as error:  # one of this package's, in the function: no message is to blame
+                self._delayed = error
+                raise
+            except Exception as error:
+                if settings.max_redeliveries is not None and not isinstance(error, GeoError) and not session_is_gone(error):
+                    return error
+                self.failure = error
+                raise
+            except BaseException as error:
+                self.failure = error
+                raise
+        self.works = True
+        return answer
