@@ -93,6 +93,16 @@ def _count(state: AckState, one: MessageId) -> int:
     return state.redelivery_counts(MessageSet.of([one])).get(one, 0)
 
 
+@given(bases, bases, bases, ids, st.integers(0, 10))
+def test_what_lies_before_a_base_of_two_lies_before_both(a: Base, b: Base, c: Base, one: MessageId, time_us: int) -> None:
+    if _is_before(a & b, one, time_us):
+        assert _is_before(a, one, time_us)
+        assert _is_before(b, one, time_us)
+    assert a & a == a
+    assert a & b == b & a
+    assert (a & b) & c == a & (b & c)
+
+
 @given(states(), states(), ids, st.integers(0, 10))
 def test_what_a_merged_base_leaves_out_both_leave_out(a: AckState, b: AckState, one: MessageId, time_us: int) -> None:
     both = a | b
