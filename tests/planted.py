@@ -70,6 +70,14 @@ FAULTS = (
         ("replication/test_rule_columns.py",),
         spark=True,
     ),
+    Fault(
+        "a target that was put back is appended to",
+        "geo/replication/target_watch.py",
+        "if looked.why is not None:",
+        "if looked.why is not None and version < 0:",
+        ("replication/test_cursor.py -k while_a_link_compares", "replication/test_repair.py -k yesterday"),
+        spark=True,
+    ),
     # what a link's start decides
     Fault(
         "a step of a reconcile counts as the end of it",

@@ -21,6 +21,7 @@ from geo.log.topics import create_topic, grow, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.replication.missing_rows import in_target_shape, missing_in_steps
 from geo.replication.ordered_append import append_in_order
+from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import claim, origin_runner, refuse_producers, release
 from geo.tables.table import Table
@@ -61,17 +62,21 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     source, columns = open_log(other, topic)
     target = own.log(topic)
     mine = (F.col("origin") == cluster) & is_message()
-    theirs = source.read(source.latest_version()).where(mine)
+    theirs, what = source.read(source.latest_version()).where(mine), f"rebuild of {topic}"
     if dry_run:
-        return theirs.count() if target.find(TOPIC_LOG) is None else sum(rows.count() for rows in _missing(theirs, target, mine))
+        if target.find(TOPIC_LOG) is None:
+            return theirs.count()
+        return sum(rows.count() for rows in _missing(theirs, target, target.latest_version(), mine))
     (ownership,) = claim(own, [[origin_runner(cluster, topic, cluster)]])
     try:
         there = target.find(TOPIC_LOG) or create_topic(own, topic, user_columns(columns))
-        kept = grow(target, there, user_columns(columns), f"rebuild of {topic}")
+        kept = grow(target, there, user_columns(columns), what)
         ownership.fence(target)
-        messages = 0
-        for rows in _missing(theirs, target, mine):
-            messages += append_in_order(ownership, target, in_target_shape(rows, kept), REBUILD_RECORD)
+        messages, pinned = 0, newest_commit(target, what)
+        watch = TargetWatch(target, pinned, what)
+        for rows in _missing(theirs, target, pinned.version, mine):
+            shaped = in_target_shape(rows, kept)
+            messages += append_in_order(ownership, target, shaped, REBUILD_RECORD, watch.refuse_if_put_back)
             reach(CrashPoint.REBUILD_APPENDED)
         release([ownership])
     finally:
@@ -79,6 +84,6 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     return messages
 
 
-def _missing(theirs: DataFrame, target: Table, mine: Column) -> Iterator[DataFrame]:
-    """What `target` lacks of the rows, in bounded steps."""
-    return missing_in_steps(theirs, target.read(target.latest_version()).where(mine), f"rebuild of {target}")
+def _missing(theirs: DataFrame, target: Table, version: int, mine: Column) -> Iterator[DataFrame]:
+    """What `target` at its version lacks of the rows, in bounded steps."""
+    return missing_in_steps(theirs, target.read(version).where(mine), f"rebuild of {target}")

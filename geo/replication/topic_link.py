@@ -35,6 +35,7 @@ from geo.replication.rule import LeftOut, Rule, Verdict
 from geo.replication.rule_columns import verdict_column
 from geo.replication.rule_rows import crossing
 from geo.replication.source_history import LOOK_BACK, Compare, Fault, brings, judge, published_after
+from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.streams.life import State
 from geo.streams.query import BatchQuery
 from geo.tables.cluster import ClusterTables
@@ -82,6 +83,7 @@ class TopicLink:
         self.row = LinkRow(target, link.source, topic, self.rule.origins)
         self.cursor: CommitName | None = None
         self._target_seen: CommitName | None = None
+        self._watch: TargetWatch | None = None
         self._appended = self._found = 0
         """Commits that this ownership made in the target, and those of them that a look has found there."""
         self._checkpoint = ""
@@ -143,6 +145,7 @@ class TopicLink:
         else:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
             self.cursor, self._target_seen = decision.cursor, looked.newest
+            self._watch = TargetWatch(self._target_log, looked.newest, str(self))
             if recorded is not None and self.cursor != recorded.cursor:
                 self.row.append(self.row.following(State.RUNNING, None, self.cursor, self._target_seen))
                 reach(CrashPoint.LINK_START_RECORDED)
@@ -185,7 +188,7 @@ class TopicLink:
 
     def _reconcile(self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None) -> None:
         """Step 4. Each step's record says `reconciling`; the cursor is recorded after the last one."""
-        source, logs = self._newest_of_source(), self._logs
+        source, logs = newest_commit(self._source_log, str(self)), self._logs
         if self.row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self, decision.why)
         if start_at is not None:
@@ -197,11 +200,8 @@ class TopicLink:
             what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
             begin = stands.cursor.version + 1 if stands.cursor is not None else 0
             raise self._refusal(Fault(what, min(begin, source.version), source.version, lost[:10]), stands)
-        seen = self._target_log.look()
-        assert seen is not None
-        pinned = self._target_log.commit_at(seen.version)
-        assert pinned is not None
-        target = CommitName.of(seen.table_id, pinned)
+        target = newest_commit(self._target_log, str(self))
+        self._watch = TargetWatch(self._target_log, target, str(self))
         for rows in logs.missing(source.version, target.version, self.row.floors):
             reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
             self._append(self._shaped(rows), source, reconciling=True)
@@ -209,13 +209,6 @@ class TopicLink:
         self._target_seen = self._still_there(target)
         self.cursor = source
         self.row.append(self.row.following(State.STOPPED, None, self.cursor, self._target_seen))
-
-    def _newest_of_source(self) -> CommitName:
-        seen = self._source_log.look()
-        newest = self._source_log.commit_at(seen.version) if seen is not None else None
-        if seen is None or newest is None:
-            raise RetryableError(f"{self}: the source's log {self._source_log} cannot be read at its newest version.")
-        return CommitName.of(seen.table_id, newest)
 
     def _still_there(self, since: CommitName) -> CommitName:
         """The target's newest commit. Raises RetryableError if anything since `since`, up to where the last look came, took
@@ -229,6 +222,8 @@ class TopicLink:
         own = frozenset(name for name, record in looked.brought.items() if record.token == self._ownership.token)
         if (why := lacks(looked, self.link.name, self.rule.origins - own)) is not None:
             raise RetryableError(f"{self}: {why}; comparing both logs.")
+        assert self._watch is not None, "it came with what was seen"
+        self._watch.passed(looked.newest)
         return looked.newest
 
     def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> tuple[int, int]:
@@ -396,7 +391,8 @@ class TopicLink:
         return missing_rows.in_target_shape(rows, self._columns)
 
     def _append(self, rows: DataFrame | pa.Table, cursor: CommitName, *, reconciling: bool = False) -> None:
-        """One commit with its record; none if there is no row."""
+        """One commit with its record; none if there is no row. Raises RetryableError if the target was put back meanwhile."""
+        assert self._watch is not None, "prepare made it"
         record = LinkRecord(
             self.link.name,
             tuple(sorted(self.rule.origins)),
@@ -406,7 +402,7 @@ class TopicLink:
             self._ownership.token,
             reconciling=reconciling,
         )
-        count = append_in_order(self._ownership, self._target_log, rows, record.encode())
+        count = append_in_order(self._ownership, self._target_log, rows, record.encode(), self._watch.refuse_if_put_back)
         self.replicated += count
         self._appended += count > 0
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
@@ -155,29 +155,36 @@ class Ownership:
         self.refuse_if_replaced()
         raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
 
-    def append(self, table: Table, rows: Rows, user_metadata: str | None = None) -> None:
+    def append(
+        self, table: Table, rows: Rows, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None
+    ) -> None:
         """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that
-        can be.
+        can be. `refuse` raises unless the table is as the rows were made for: it is asked right before, as `Table.append`'s.
 
         Raises FencedError if another runner took over; then nothing was written.
         """
+
+        def refuse_all() -> None:
+            self.refuse_if_lost()
+            refuse()
+
         if isinstance(rows, Written):
-            if not table.commit_here(rows, user_metadata, self.refuse_if_lost):
+            if not table.commit_here(rows, user_metadata, refuse_all):
                 try:
-                    self._append(table, table.read_written(rows), user_metadata)
+                    self._append(table, table.read_written(rows), user_metadata, refuse_all)
                 finally:
                     table.remove_written(rows)
         elif isinstance(rows, pa.Table):
-            if not table.append_here(rows, user_metadata, self.refuse_if_lost):
-                self._append(table, table.spark.createDataFrame(rows).coalesce(1), user_metadata)
+            if not table.append_here(rows, user_metadata, refuse_all):
+                self._append(table, table.spark.createDataFrame(rows).coalesce(1), user_metadata, refuse_all)
         else:
-            self._append(table, rows, user_metadata)
+            self._append(table, rows, user_metadata, refuse_all)
 
-    def _append(self, table: Table, rows: DataFrame, user_metadata: str | None) -> None:
+    def _append(self, table: Table, rows: DataFrame, user_metadata: str | None, refuse: Callable[[], None]) -> None:
         try:
-            # Here, so that a plan is not made at all by whoever was replaced long ago. The check in the plan is what counts.
-            self.refuse_if_lost()
-            table.append(rows.where(self.check), user_metadata)
+            # `refuse` also asks for the fence, so that a plan is not made at all by whoever was replaced long ago. The check in
+            # the plan is what counts.
+            table.append(rows.where(self.check), user_metadata, refuse=refuse)
         except SPARK_ERRORS:
             # Its plan found the file missing, or a file that was there when it was made: the error has many forms, the cause one.
             self.refuse_if_lost()

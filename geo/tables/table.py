@@ -373,13 +373,22 @@ class Table:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def append(self, rows: DataFrame, user_metadata: str | None = None, transaction: tuple[str, int] | None = None) -> None:
+    def append(
+        self,
+        rows: DataFrame,
+        user_metadata: str | None = None,
+        transaction: tuple[str, int] | None = None,
+        refuse: Callable[[], None] = lambda: None,
+    ) -> None:
         """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
 
         With `transaction` (application id, number) nothing is appended if the table has that number or a higher one of it.
+        `refuse` raises unless it may be appended. It is asked before each try, where there is a lock while nobody of ours can
+        commit.
         """
 
         def write() -> None:
+            refuse()
             writer = rows.write.format("delta").mode("append")
             if user_metadata is not None:
                 writer = writer.option("userMetadata", user_metadata)

@@ -90,7 +90,7 @@ def effects(spark: SparkSession, folder: Path, batches: int, *, processes: bool,
 
 def _age(world: World, commits: int) -> None:
     """So many small commits more in the logs of messages and of acknowledgements in both regions, and the links at their ends, as
-    if all had run a day. Most are hard links of one that Spark made; each hundredth is Spark's own, which writes the checkpoint
+    if all had run a day. Most are hard links of one that Spark made; each thousandth is Spark's own, which writes the checkpoint
     that is due."""
     with closing(Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(world.spark))) as publisher:
         publisher.publish_rows([{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)])
@@ -105,7 +105,7 @@ def _age(world: World, commits: int) -> None:
             until = log.latest_version() + commits
             while (now := log.latest_version()) < until:
                 rows.write.format("delta").mode("append").save(log.name)
-                grown(Path(log.name), min(until, (now // 100 + 1) * 100) - 1, 0)
+                grown(Path(log.name), min(until, (now // 1_000 + 1) * 1_000) - 1, 0)
             commit = log.commit_at(log.latest_version())
             assert commit is not None
             newest[cluster, topic] = CommitName.of(log.table_id(), commit)

@@ -248,3 +248,18 @@ def test_a_link_that_stops_at_any_window_again_and_again_loses_and_doubles_nothi
             finish(world.link(name))
     assert [world.lacks(link) for link in world.links.values()] == [[]] * len(world.links)
     assert reached >= {"link-claimed", "link-before-reconcile-append", "link-after-reconcile-append", "link-after-append"}
+
+
+def test_a_target_that_is_put_back_and_back_again_while_a_link_compares_gets_nothing_twice() -> None:
+    world = World(SHAPES["one-way"])
+    log = world.clusters["b"].logs[MESSAGES]
+    finish(world.publish("a", [Row()] * 4))
+    finish(world.link("a->b"))
+    log.restore(0)
+    comparing = world.link("a->b")
+    assert "link-before-reconcile-append" in comparing
+    log.restore(1)
+    with pytest.raises(AgainError, match="RESTORE"):
+        finish(comparing)
+    finish(world.link("a->b"))
+    assert world.lacks(world.links["a->b"]) == []

@@ -170,7 +170,7 @@ class World:
             cursor = source().name
             if begins(recorded):
                 run.record(State.RUNNING, None, None)
-            pinned = target().name
+            pinned = run.made_for = target().name
             for step in run.missing():
                 yield "link-before-reconcile-append"
                 run.append(step, cursor, reconciling=True)
@@ -178,7 +178,7 @@ class World:
             run.record(State.STOPPED, cursor, run.still_there(pinned))
         else:
             assert looked is not None
-            cursor = decision.cursor
+            cursor, run.made_for = decision.cursor, looked.newest
             if recorded is not None and cursor != recorded.cursor:
                 run.record(State.RUNNING, cursor, looked.newest)
                 yield "link-start-recorded"
@@ -269,6 +269,8 @@ class _LinkRun:
 
     def __init__(self, world: World, link: Link, topic: str, rule: Rule, claim: int) -> None:
         self._world, self._link, self._topic, self._rule, self._claim = world, link, topic, rule, claim
+        self.made_for = self._target.name
+        """The commit of the target that was looked at, or compared with."""
 
     @property
     def _source(self) -> Log:
@@ -311,6 +313,10 @@ class _LinkRun:
         self.refuse_if_replaced()
         origins, token = tuple(sorted(self._rule.origins)), str(self._claim)
         record = LinkRecord(self._link.name, origins, self._topic, cursor, self._claim, token, reconciling=reconciling)
+        commits = self._target.between(self.made_for.version, self._target.newest)
+        looked = look_at_target(self._link.name, self.made_for, self._target.table_id, self._target.newest, commits)
+        if looked.why is not None:
+            raise AgainError(looked.why)
         self._target.append(rows, record.encode())
 
     def still_there(self, since: CommitName) -> CommitName:

@@ -212,6 +212,26 @@ def test_a_target_restored_under_a_running_link_is_filled_again(linked: World) -
     linked.assert_clean()
 
 
+def test_a_target_that_is_put_back_while_a_link_compares_gets_nothing_twice(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was RESTOREd, is compared with, and is RESTOREd back right before the append."""
+    log = linked.log("eu")
+    before = log.latest_version()
+    log.delta().restoreToVersion(0)
+
+    def put_back(point: CrashPoint) -> None:
+        if point is CrashPoint.LINK_BEFORE_RECONCILE_APPEND and log.latest_version() == before + 1:
+            log.delta().restoreToVersion(before)
+
+    monkeypatch.setattr(topic_link, "reach", put_back)
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 0), "it compared again, and nothing was missing"
+    assert _origin(linked, "eu", "us") == list(range(20))
+    linked.replicate("us")
+    linked.assert_clean()
+
+
 def test_a_restore_that_undoes_an_expiry_of_the_source_is_no_new_message(linked: World) -> None:
     """The rows come back by a commit of adds only, which a stream would read as new ones."""
     old = linked.entries("us", 20, 25).selectExpr("* EXCEPT (publish_date)", "publish_date - 30 AS publish_date")

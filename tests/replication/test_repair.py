@@ -5,16 +5,19 @@ from __future__ import annotations
 import shutil
 from datetime import datetime, timezone
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.errors import AlreadyOwnedError, UsageError
+from geo.errors import AlreadyOwnedError, RetryableError, UsageError
 from geo.log.publisher import Publisher
 from geo.ops.erase import erase
 from geo.ops.verify.report import Category
+from geo.replication import missing_rows
+from geo.replication import rebuild as rebuild_module
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
@@ -133,6 +136,17 @@ def test_yesterdays_copy_put_back_is_filled_and_reuses_no_id(linked: World) -> N
     with pytest.raises(AlreadyOwnedError, match="stop that one first"):
         rebuild(world.spark, world.config, "eu", "us")
     writer.close()
+    log = world.log("eu")
+
+    def put_back(point: CrashPoint) -> None:
+        log.delta().restoreToVersion(log.latest_version() - 1)
+
+    with (
+        mock.patch.object(missing_rows, "STEP_ROWS", 3),  # the size only
+        mock.patch.object(rebuild_module, "reach", put_back),
+        pytest.raises(RetryableError, match="RESTORE"),
+    ):
+        rebuild(world.spark, world.config, "eu", "us")
     (done,) = rebuild(world.spark, world.config, "eu", "us")
     assert done.messages == 5
     assert _states(world, "eu") == [State.STOPPED]
