@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from geo.ids import LedgerId, MessageId
 from geo.names import Topic
+from geo.subscription.acks import record as acks_record
 from geo.subscription.acks.ack_state import AckState, Base, Epoch, merged
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import (
@@ -89,8 +90,11 @@ def test_the_key_names_topic_and_subscription() -> None:
             parse_key(key)
 
 
-def test_a_state_too_large_for_one_record_is_refused_before_it_is_sent_and_can_be_split_or_kept() -> None:
-    acked = MessageSet({LedgerId("eu", 7): tuple((n * 2, n * 2) for n in range(1_000_001))})
+def test_a_state_too_large_for_one_record_is_refused_before_it_is_sent_and_can_be_split_or_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acks_record, "MAX_RANGES", 150_000)  # the size only
+    acked = MessageSet({LedgerId("eu", 7): tuple((n * 2, n * 2) for n in range(150_001))})
     with pytest.raises(RefusedRecordError, match="too large"):
         encode(AckState(acked=acked))
     assert MessageId("eu", 7, 4) in acked
