@@ -45,6 +45,10 @@ class SetupError(GeoError):
     exit_code = 2
 
 
+class CheckpointError(GeoError):
+    """A file of offsets is not one, or was cut short."""
+
+
 class UnsafeError(GeoError):
     """Refused because going on could lose, double or skip messages. Nothing was written."""
 

@@ -182,6 +182,9 @@ class Topic:
         return Topic(self.tenant, self.namespace, ACKS)
 
 
+DEFAULT_PRODUCER = "default"
+
+
 def check_cluster(name: str) -> str:
     """The name itself, when it is one a cluster may have. Raises InvalidNameError."""
     return _check_label("cluster", name)

@@ -35,7 +35,7 @@ ROOMS = (
         "progress",
         "config",
     ),
-    *("tables", "streams", "log", "replication", "subscription", "ops", "cli", "__main__", "jobs"),
+    *("tables", "streams", "log", "replication", "subscription", "ops", "fleet", "cli", "__main__", "jobs"),
 )
 """From the ground up. A room is a folder or a file of geo, or a folder beside it; what it imports lies below it."""
 

@@ -18,6 +18,7 @@ from geo.text import printable_lines
 VERBS = {
     "demo": ("demo", "two clusters on this disk, real flights, a crash, and a check"),
     "publish": ("publish", "publish JSON lines or a Kafka topic, each line or record exactly once"),
+    "broker": ("broker", "run all that a cluster needs: publishers, inbound links, folds"),
     "replicate": ("links", "run the inbound links of a cluster"),
     "reconcile": ("links", "compare a link's two logs and append what is missing; resolves a FAILED link"),
     "verify": ("ops", "compare every cluster's log by message id and content"),

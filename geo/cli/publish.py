@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from functools import partial
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, from_1_to
 from geo.cli.output import Output
 from geo.cli.running import start_spark, stop_on_signals
 from geo.config import load
+from geo.config.model import Publication
 from geo.errors import UsageError
-from geo.log.publish import DEFAULT_PRODUCER, publish_json_lines, publish_kafka
-from geo.log.publish_stream import PublishStream
+from geo.log.publish import publish_source
 from geo.log.publish_work import Publishing
 from geo.log.sources import jsonl, kafka
-from geo.names import Topic
+from geo.names import DEFAULT_PRODUCER, Topic
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted
 
@@ -57,21 +57,15 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     config.cluster(args.cluster)
     if (args.kafka is None) != (args.kafka_topic is None):
         raise UsageError("--kafka BOOTSTRAP and --kafka-topic K belong together.")
-    common: dict[str, Any] = {
-        "config": config, "cluster": args.cluster, "producer": args.producer, "trigger": args.trigger,
-        "rejects": args.rejects,
-    }  # fmt: skip
+    what = Publication(args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start)
     spark = start_spark("geo publish")
-
-    def begin(take_over: bool) -> PublishStream:
-        if args.kafka is not None:
-            return publish_kafka(
-                spark, args.kafka, args.kafka_topic, topic, begin=args.kafka_start, batch_rows=args.batch_rows,
-                accept_lost=args.accept_lost, take_over=take_over, **common,
-            )  # fmt: skip
-        return publish_json_lines(spark, args.jsonl, topic, batch_bytes=args.batch_bytes, take_over=take_over, **common)
-
-    runner = Publishing(begin, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over)
+    begin = partial(
+        publish_source, spark, what, config=config, trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows,
+        accept_lost=args.accept_lost, rejects=args.rejects,
+    )  # fmt: skip
+    runner = Publishing(
+        lambda take_over: begin(take_over=take_over), what.name, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over
+    )
     stop_on_signals(runner.stop)
     done = runner.run()
     rejects_file = runner.work.rejects_file

@@ -19,8 +19,10 @@ from geo.errors import ConfigError, UsageError
 from geo.names import (
     ACKS,
     ALL_TOPICS,
+    DEFAULT_PRODUCER,
     Topic,
     check_cluster,
+    check_producer,
     check_topic_glob,
     glob_names_system_topics,
     namespace_glob_matches,
@@ -173,6 +175,34 @@ class TopicPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Publication:
+    """What a broker publishes into a topic of its cluster: either JSON lines below the path `jsonl`, or the topic `kafka_topic` of
+    the Kafka brokers `kafka`, from `kafka_start` where nothing was read yet. UsageError if not."""
+
+    cluster: str
+    topic: Topic
+    producer: str = DEFAULT_PRODUCER
+    jsonl: str | None = None
+    kafka: str | None = None
+    kafka_topic: str | None = None
+    kafka_start: Start = "earliest"
+
+    def __post_init__(self) -> None:
+        check_cluster(self.cluster), check_producer(self.producer)
+        if self.topic.is_system:
+            raise UsageError(f"{self.topic} is a system topic, into which delta-geo alone publishes")
+        if (self.jsonl is None) == (self.kafka is None):
+            raise UsageError(f"{self.name}: expected either jsonl, or kafka and kafka_topic")
+        if (self.kafka is None) != (self.kafka_topic is None):
+            raise UsageError(f"{self.name}: kafka and kafka_topic belong together")
+
+    @property
+    def name(self) -> str:
+        """Unique in a configuration: a producer of a topic goes on from one source only."""
+        return f"{self.topic} in {self.cluster} by {self.producer}"
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All clusters, links and policies. Raises ConfigError with everything in which they contradict each other."""
 
@@ -182,6 +212,7 @@ class Config:
     policies: tuple[TopicPolicy, ...] = ()
     kafka: Mapping[str, Mapping[str, str | Secret]] = field(default_factory=dict, repr=False)
     """Settings of kafka-python by bootstrap servers."""
+    publications: tuple[Publication, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clusters", MappingProxyType(dict(self.clusters)))
@@ -192,6 +223,7 @@ class Config:
         problems: list[tuple[object, str]] = [*cluster_problems(list(self.clusters.values()))]
         problems += [*link_problems(self.links, self.clusters), *gaps(self.links)]
         problems += _policy_problems(self.policies, self.clusters)
+        problems += publication_problems(self.publications, self.clusters)
         if not self.clusters:
             problems.append((self, "expected at least one cluster"))
         if problems:
@@ -214,6 +246,11 @@ class Config:
         """The links into a cluster: those that run there."""
         self.cluster(target)
         return tuple(link for link in self.links if link.target == target)
+
+    def published_in(self, cluster: str) -> tuple[Publication, ...]:
+        """What the broker of a cluster publishes there."""
+        self.cluster(cluster)
+        return tuple(one for one in self.publications if one.cluster == cluster)
 
     def policy(self, topic: Topic) -> TopicPolicy:
         """The first policy that matches the topic; without one, nothing expires.
@@ -282,6 +319,15 @@ def _policy_problems(policies: Sequence[TopicPolicy], clusters: Collection[str])
         for name in policy.replication_clusters or ():
             if name not in clusters:
                 yield policy, f"policy {policy.match}: {_unknown(name, clusters)}"
+
+
+def publication_problems(publications: Sequence[Publication], clusters: Collection[str]) -> Iterator[tuple[Publication, str]]:
+    """Publications in clusters that do not exist, and two of one producer."""
+    for at, one in enumerate(publications):
+        if one.cluster not in clusters:
+            yield one, f"publish {one.name}: {_unknown(one.cluster, clusters)}"
+        if any(other.name == one.name for other in publications[:at]):
+            yield one, f"publish {one.name} is there twice; give each a producer of its own"
 
 
 def gaps(links: Sequence[Link]) -> Iterator[tuple[Link, str]]:

@@ -27,6 +27,14 @@
       broker-1:9092,broker-2:9092:
         security_protocol: SASL_SSL        settings of kafka-python, those of KAFKA_SETTINGS; secrets only as references
         sasl_plain_password: secret://env/KAFKA_PASSWORD
+    publish:                               default none; what `geo broker` publishes
+      - cluster: eu                        required; the cluster whose broker does it
+        topic: persistent://shop/web/sales required
+        producer: default                  the name under which progress is kept; default `default`
+        jsonl: /data/in                    a JSON lines file or a directory of them, relative to this file; or
+        kafka: broker-1:9092,broker-2:9092 bootstrap servers, and
+        kafka_topic: sales                 the Kafka topic to read, one ledger per partition
+        kafka_start: earliest              or latest: where nothing was read yet; default earliest
 
 Every finding is reported with its line, all at once. What the tree itself allows is in `model.py`.
 """
@@ -46,6 +54,7 @@ from geo.config.model import (
     Cluster,
     Config,
     Link,
+    Publication,
     TopicPolicy,
     check_carry,
     check_conf,
@@ -55,11 +64,12 @@ from geo.config.model import (
     cluster_problems,
     gaps,
     link_problems,
+    publication_problems,
 )
 from geo.config.secret import SECRET_FORMS, Secret
 from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, duration_s, line_of, resolve_location
 from geo.errors import ConfigError, UsageError
-from geo.names import ALL_TOPICS, check_cluster, check_topic_glob
+from geo.names import ALL_TOPICS, DEFAULT_PRODUCER, Topic, check_cluster, check_producer, check_topic_glob
 from geo.text import show
 
 VERSION = "1"
@@ -89,16 +99,20 @@ def parse(text: str, *, path: str | Path) -> Config:
     """As `load`, of a text that is already read; `path` is for messages and as the start of relative paths."""
     reader = Reader(str(path))
     document = reader.document(text)
-    fields = reader.fields(document, "the configuration", ("version", "clusters"), ("links", "topics", "kafka"))
+    fields = reader.fields(document, "the configuration", ("version", "clusters"), ("links", "topics", "kafka", "publish"))
     if "version" in fields and reader.word(fields["version"], "version", _check_version) is None:
         reader.finish()  # by another version every key may mean something else: nothing below is worth reading
 
     base = os.path.dirname(os.path.abspath(path))
+
+    def resolve(text: str) -> str:
+        return resolve_location(text, base)
+
     entries = reader.entries(fields.get("clusters"), "clusters")
     clusters: dict[str, Cluster] = {}
     lines: dict[int, int] = {}  # of each cluster and link, by id(): two equal links are still two findings
     for name, (key, node) in entries.items():
-        cluster = _read_cluster(reader, name, line_of(key), node, base)
+        cluster = _read_cluster(reader, name, line_of(key), node, resolve)
         if cluster is not None:
             clusters[name], lines[id(cluster)] = cluster, line_of(key)
     if isinstance(group := fields.get("clusters"), MappingNode) and not group.value:
@@ -116,19 +130,24 @@ def parse(text: str, *, path: str | Path) -> Config:
         servers: _read_kafka(reader, servers, node) for servers, (_, node) in reader.entries(fields.get("kafka"), "kafka").items()
     }
 
+    publications: list[Publication] = []
+    for node in reader.items(fields.get("publish"), "publish"):
+        if (publication := _read_publication(reader, node, entries, resolve)) is not None:
+            publications.append(publication)
+            lines[id(publication)] = line_of(node)
+
     problems: list[tuple[object, str]] = [*cluster_problems(list(clusters.values())), *link_problems(links, entries)]
     if len(links) == len(link_nodes):  # otherwise the gap may be the link that could not be read
         problems += gaps(links)
+    problems += publication_problems(publications, entries)
     for where, message in problems:
         reader.refuse(lines[id(where)], message)
     reader.finish()
-    return Config(str(path), clusters, tuple(links), tuple(policy for policy in policies if policy is not None), kafka)
+    found = tuple(policy for policy in policies if policy is not None)
+    return Config(str(path), clusters, tuple(links), found, kafka, tuple(publications))
 
 
-def _read_cluster(reader: Reader, name: str, line: int, node: Node, base: str) -> Cluster | None:
-    def resolve(text: str) -> str:
-        return resolve_location(text, base)
-
+def _read_cluster(reader: Reader, name: str, line: int, node: Node, resolve: Callable[[str], str]) -> Cluster | None:
     what = f"cluster {show(name)}"
     fields = reader.fields(
         node, what, (), ("root", "catalog", "schema", "checkpoints", "spark_conf", "single_driver", "owner_timeout")
@@ -191,6 +210,24 @@ def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | 
         return None
     topics = topics or (ALL_TOPICS,)
     return reader.attempt(line_of(node), lambda: Link(source, target, topics, start or "earliest", origins, carry or "both"))
+
+
+def _read_publication(reader: Reader, node: Node, clusters: Collection[str], resolve: Callable[[str], str]) -> Publication | None:
+    more = ("producer", "jsonl", "kafka", "kafka_topic", "kafka_start")
+    fields = reader.fields(node, "publish", ("cluster", "topic"), more)
+    before = reader.refused
+    cluster = reader.word(fields.get("cluster"), "cluster", partial(check_known, clusters=clusters))
+    topic = reader.word(fields.get("topic"), "topic", Topic.parse)
+    producer = reader.word(fields.get("producer"), "producer", check_producer)
+    jsonl = reader.text(fields.get("jsonl"), "jsonl", resolve)
+    kafka, kafka_topic = (reader.text(fields.get(name), name, str) for name in ("kafka", "kafka_topic"))
+    start = reader.word(fields.get("kafka_start"), "kafka_start", check_start)
+    if cluster is None or topic is None or reader.refused > before:
+        return None
+    return reader.attempt(
+        line_of(node),
+        lambda: Publication(cluster, topic, producer or DEFAULT_PRODUCER, jsonl, kafka, kafka_topic, start or "earliest"),
+    )
 
 
 def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[str], str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from pyspark.sql import DataFrame, SparkSession
 
-from geo.config.model import Config
+from geo.config.model import Config, Publication
 from geo.config.secret import Secret
 from geo.errors import UsageError
 from geo.log.ledgers import SourceEnd
@@ -17,14 +17,12 @@ from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import Identity, by_id, by_order
 from geo.log.sources import jsonl, kafka
 from geo.log.sources.source import Source
-from geo.names import Topic
+from geo.names import DEFAULT_PRODUCER, Topic
 from geo.session import require_delta
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.tables.cluster import connect
 
 log = logging.getLogger(__name__)
-
-DEFAULT_PRODUCER = "default"
 
 
 def publish(
@@ -92,6 +90,32 @@ def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | N
         "these rows have no identity: if the call is repeated after a crash, nobody can tell which of them were published. "
         "Give order_by=[columns that order them without ties], or publish_id='a name for exactly these rows', or a stream."
     )
+
+
+def publish_source(
+    spark: SparkSession,
+    what: Publication,
+    *,
+    config: Config,
+    trigger: str = AVAILABLE_NOW,
+    batch_bytes: int = jsonl.BATCH_BYTES,
+    batch_rows: int = kafka.BATCH_ROWS,
+    accept_lost: bool = False,
+    rejects: str | None = None,
+    take_over: bool = False,
+) -> SourceStream:
+    """Begin to publish what a publication says, as `publish_kafka` or `publish_json_lines`."""
+    if what.jsonl is not None:
+        return publish_json_lines(
+            spark, what.jsonl, what.topic, config=config, cluster=what.cluster, producer=what.producer, trigger=trigger, rejects=rejects,
+            batch_bytes=batch_bytes, take_over=take_over,
+        )  # fmt: skip
+    assert what.kafka is not None, "a publication has one of both"
+    assert what.kafka_topic is not None, "it belongs to kafka"
+    return publish_kafka(
+        spark, what.kafka, what.kafka_topic, what.topic, config=config, cluster=what.cluster, producer=what.producer, trigger=trigger,
+        begin=what.kafka_start, batch_rows=batch_rows, accept_lost=accept_lost, rejects=rejects, take_over=take_over,
+    )  # fmt: skip
 
 
 def publish_json_lines(

@@ -8,12 +8,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from geo.errors import GeoError
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published
+from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query_work import QueryWork, leave
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Failed, Found
 
 log = logging.getLogger(__name__)
+
+FAILED_AGAIN_S = 300.0
+"""When a failed publisher is tried again, where it runs beside others: what it lacked may be there, and no verb says so."""
 
 
 class Publishing:
@@ -22,11 +26,13 @@ class Publishing:
     `begin` starts the stream; it is told whether to take its producer over from an owner that lives.
     """
 
-    def __init__(self, begin: Callable[[bool], PublishStream], *, once: bool, take_over: bool = False) -> None:
-        self.work = PublishWork(begin, once=once, take_over=take_over)
+    def __init__(
+        self, begin: Callable[[bool], PublishStream], name: str = "publisher", *, once: bool, take_over: bool = False
+    ) -> None:
+        self.work = PublishWork(begin, name, once=once, take_over=take_over)
         self.life = Life()
         """Where it is in its life; its reason and error are those of the last fault."""
-        self._supervisor = Supervisor[PublishWork]([_OneProducer(self.work)], once=once, on_change=self._changed)
+        self._supervisor = Supervisor[PublishWork]([OneProducer(self.work)], once=once, on_change=self._changed)
 
     def stop(self) -> None:
         """Let the running batch end, then stop; callable from a signal handler."""
@@ -52,16 +58,17 @@ class Publishing:
 
 
 class PublishWork(QueryWork[PublishStream]):
-    """One producer's stream, as often as it is begun."""
+    """One producer's stream, as often as it is begun. `name` is how people are told of it."""
 
-    def __init__(self, begin: Callable[[bool], PublishStream], *, once: bool, take_over: bool = False) -> None:
+    def __init__(self, begin: Callable[[bool], PublishStream], name: str, *, once: bool, take_over: bool = False) -> None:
         super().__init__(begin, once=once, take_over=take_over)
+        self._name = name
         self._before = Published()
         """What the streams before this one published."""
         self._rejects_file: str | None = None
 
     def __str__(self) -> str:
-        return "publisher" if self.opened is None else str(self.opened)
+        return self._name
 
     @property
     def published(self) -> Published:
@@ -81,17 +88,17 @@ class PublishWork(QueryWork[PublishStream]):
         return super().take_off()
 
 
-class _OneProducer:
+class OneProducer:
     """The group of one piece of work."""
 
     def __init__(self, work: PublishWork) -> None:
-        self._work = work
+        self.work, self._again = work, FailedAgain(FAILED_AGAIN_S)
 
     def __str__(self) -> str:
-        return "publisher"
+        return str(self.work)
 
     def discover(self, known: Mapping[Hashable, tuple[PublishWork, State]]) -> Found[PublishWork]:
-        return Found() if known else Found([("publisher", self._work)])
+        return Found(resolved=self._again.due(known)) if known else Found([("publisher", self.work)])
 
     def claim(self, works: Sequence[PublishWork]) -> Failed[PublishWork]:
         return []  # it owns itself when it is begun

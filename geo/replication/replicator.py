@@ -81,7 +81,7 @@ class Replicator:
             for link in links
         ]
         self._supervisor = Supervisor[LinkWork](
-            groups, once=trigger == AVAILABLE_NOW, on_change=lambda group, work, life: on_event(_report(group, work, life))
+            groups, once=trigger == AVAILABLE_NOW, on_change=lambda group, work, life: on_event(report_of(group, work, life))
         )
 
     def stop(self) -> None:
@@ -95,7 +95,7 @@ class Replicator:
         DELAYED; the others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses
         every source then.
         """
-        reports = [_report(group, work, life) for group, work, life in self._supervisor.run()]
+        reports = [report_of(group, work, life) for group, work, life in self._supervisor.run()]
         return sorted(reports, key=lambda report: (report.link, report.topic))
 
 
@@ -194,7 +194,8 @@ def replicates(config: Config, link: Link, found: Registered) -> bool:
     return link in config.links_of(found.topic, {link.source: found.replication_clusters})
 
 
-def _report(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:
+def report_of(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:
+    """What is said of a link's topic, or of a link whose source cannot be asked for its topics."""
     assert isinstance(group, LinkTopics)
     if work is None:
         return LinkReport(group.link.name, group.glob, life.state, life.reason, 0, None)

@@ -67,7 +67,8 @@ class Supervisor(Generic[W]):
     """Runs the works of some groups; `run` until done or stopped.
 
     `once`: it ends when all there is has been done. `on_change` is told the life of a group, or of a work, whenever it changes,
-    by the group's thread.
+    by the group's thread. `regroup` is asked all the time: the groups that are to run from now on, or None for those that do. One
+    of them that runs already goes on undisturbed; one that is not among them is ended, before others are begun in its place.
     """
 
     def __init__(
@@ -76,9 +77,12 @@ class Supervisor(Generic[W]):
         *,
         once: bool,
         on_change: Callable[[Group[W], W | None, Life], None] = lambda group, work, life: None,
+        regroup: Callable[[], Sequence[Group[W]] | None] = lambda: None,
     ) -> None:
         self._stop = threading.Event()
-        self._crews = [_Crew(group, self._stop, once=once, on_change=on_change) for group in groups]
+        self._once, self._on_change, self._regroup = once, on_change, regroup
+        self._crews: list[_Crew[W]] = []
+        self._groups = groups
 
     def stop(self) -> None:
         """Let running batches end, then stop; callable from a signal handler."""
@@ -90,25 +94,47 @@ class Supervisor(Generic[W]):
         Raises, once everything has stopped: what refused all groups at the start (all is run by another process already, no
         registry can be read); a fault of this program; the end of Spark.
         """
-        for crew in self._crews:
-            crew.thread.start()
         try:
-            while any(crew.thread.is_alive() for crew in self._crews) and not self._stop.is_set():
-                for crew in self._crews:
-                    crew.thread.join(TICK_S / len(self._crews))
+            self._begin(self._groups)
+            while not self._stop.is_set() and not (self._once and all(not crew.thread.is_alive() for crew in self._crews)):
+                if self._crews:
+                    for crew in self._crews:
+                        crew.thread.join(TICK_S / len(self._crews))
+                else:
+                    self._stop.wait(TICK_S)
                 if any(crew.fault is not None for crew in self._crews) or self._refusal() is not None:
                     break
+                if (groups := self._regroup()) is not None:
+                    self._run_instead(groups)
         finally:
             self._stop.set()
-            deadline = time.monotonic() + STOP_S
-            for crew in self._crews:
-                crew.thread.join(max(0.0, deadline - time.monotonic()))
-            for crew in self._crews:
-                crew.leave_behind()
+            self._end(self._crews)
         for raised in (*(crew.fault for crew in self._crews), self._refusal()):
             if raised is not None:
                 raise raised
         return [ended for crew in self._crews for ended in crew.ended()]
+
+    def _begin(self, groups: Sequence[Group[W]]) -> None:
+        for group in groups:
+            crew = _Crew(group, once=self._once, on_change=self._on_change)
+            self._crews.append(crew)
+            crew.thread.start()
+
+    def _end(self, crews: Sequence[_Crew[W]]) -> None:
+        for crew in crews:
+            crew.stop.set()
+        deadline = time.monotonic() + STOP_S
+        for crew in crews:
+            crew.thread.join(max(0.0, deadline - time.monotonic()))
+        for crew in crews:
+            crew.leave_behind()
+
+    def _run_instead(self, groups: Sequence[Group[W]]) -> None:
+        wanted, running = {id(group) for group in groups}, {id(crew.group) for crew in self._crews}
+        gone = [crew for crew in self._crews if id(crew.group) not in wanted]
+        self._end(gone)
+        self._crews = [crew for crew in self._crews if crew not in gone or crew.fault is not None]
+        self._begin([group for group in groups if id(group) not in running])
 
     def _refusal(self) -> BaseException | None:
         """Why nothing at all could be begun; None if something was."""
@@ -122,12 +148,13 @@ class _Crew(Generic[W]):
     def __init__(
         self,
         group: Group[W],
-        stop: threading.Event,
         *,
         once: bool,
         on_change: Callable[[Group[W], W | None, Life], None],
     ) -> None:
-        self.group, self._stop, self._once, self._on_change = group, stop, once, on_change
+        self.group, self._once, self._on_change = group, once, on_change
+        self.stop = threading.Event()
+        """Turns end after the one they are in."""
         self.slots: dict[Hashable, Slot[W]] = {}
         self.life = Life()
         """Of the group itself: whether it can be asked what there is."""
@@ -135,8 +162,6 @@ class _Crew(Generic[W]):
         """What ends the whole run."""
         self.refusal: BaseException | None = None
         """Because of which nothing of it could be begun at the start, and a person must act."""
-        self._ending = threading.Event()
-        """Turns end after the one they are in."""
         self._left = threading.Event()
         """Nobody waits for it any more."""
         self._asked_at: float | None = None
@@ -172,7 +197,7 @@ class _Crew(Generic[W]):
                 self._run()
             except BaseException as error:
                 self.fault = error
-            self._ending.set()
+            self.stop.set()
             self._end(hand_over=self.fault is None)
         except BaseException as error:
             self.fault = self.fault or error
@@ -180,14 +205,11 @@ class _Crew(Generic[W]):
             for workers in (self._starts, self._dues):
                 workers.close()
 
-    def _is_ending(self) -> bool:
-        return self._stop.is_set() or self._ending.is_set()
-
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while not self.stop.is_set():
             self._ask_if_due()
             for key, slot in list(self.slots.items()):
-                if self._stop.is_set():
+                if self.stop.is_set():
                     return
                 if slot.task is None and (why := self._left_out.pop(key, None)) is not None:
                     self._leave_out(slot, why)
@@ -196,7 +218,7 @@ class _Crew(Generic[W]):
             if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
                 return
             self._record_if_due()
-            self._stop.wait(min(TICK_S, LEAST_TICK_S + OF_A_WORK_S * len(self.slots)))
+            self.stop.wait(min(TICK_S, LEAST_TICK_S + OF_A_WORK_S * len(self.slots)))
 
     def _record_if_due(self) -> None:
         """Record all that are up, those of which something is done now as soon as it is done."""
@@ -274,7 +296,7 @@ class _Crew(Generic[W]):
                 if (due := slot.work.follow()) is not None and self._dues.has_room:
                     slot.task = self._dues.submit(due)
             elif slot.life.is_ripe(time.monotonic()) and self._starts.has_room:
-                slot.task, slot.is_starting = self._starts.submit(partial(slot.work.bring_up, self._is_ending)), True
+                slot.task, slot.is_starting = self._starts.submit(partial(slot.work.bring_up, self.stop.is_set)), True
         except FAULTS as error:
             if session_is_gone(error):
                 raise
@@ -287,7 +309,7 @@ class _Crew(Generic[W]):
         slot.task, slot.is_starting = None, False
         (self._starts if was_starting else self._dues).result(task)
         self.refusal = None
-        if was_starting and self._is_ending():
+        if was_starting and self.stop.is_set():
             slot.life = slot.life.after(Event.DONE)  # it has stopped between two steps
         elif was_starting:
             self._set(slot, Event.DONE if self._once else Event.UP)

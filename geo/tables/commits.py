@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from geo.errors import RetryableError, SchemaError
 from geo.text import first_line
-from geo.times import from_us, utc
+from geo.times import LAST_US, from_us, in_us, utc
 
 T = TypeVar("T")
 
@@ -78,7 +78,8 @@ class Commit:
     parameters: Mapping[str, str]
     metrics: Mapping[str, int]
     user_metadata: str | None
-    timestamp: str
+    committed_us: int
+    """When its writer says that it made it, in microseconds since 1970; 0 where it does not."""
     user: str | None
 
     @property
@@ -110,7 +111,8 @@ class Commit:
     @property
     def who(self) -> str:
         """Who made it and when, for messages."""
-        return f"by {self.user or 'someone'} at {self.timestamp} UTC"
+        made = from_us(min(max(self.committed_us, 0), LAST_US))
+        return f"by {self.user or 'someone'} at {made:%Y-%m-%d %H:%M:%S} UTC"
 
     def has_record(self, key: str) -> bool:
         """Whether its userMetadata is a record of ours with this key."""
@@ -151,7 +153,7 @@ def of_info(version: int, info: Mapping[str, Any], commit_id: str) -> Commit:
         _texts(info.get("operationParameters")),
         _counts(info.get("operationMetrics")),
         info.get("userMetadata"),
-        f"{from_us(millis * 1000):%Y-%m-%d %H:%M:%S}",
+        int(millis) * 1000,
         info.get("userName"),
     )
 
@@ -190,7 +192,7 @@ def of_history(row: Mapping[str, Any]) -> Commit:
         _texts(row["operationParameters"]),
         _counts(row["operationMetrics"]),
         row["userMetadata"],
-        f"{came:%Y-%m-%d %H:%M:%S}",
+        in_us(came),
         row["userName"],
     )
 

@@ -102,6 +102,11 @@ def consumer_runner(tables: ClusterTables, topic: Topic, subscription: str, shar
     return Runner(name, f"consume/{topic.path}/{subscription}{part}", f"subscription.{subscription}{part}")
 
 
+def broker_runner(tables: ClusterTables) -> Runner:
+    """What the broker of a cluster owns: being the only one. What it runs is owned piece by piece."""
+    return Runner(f"broker of {tables.cluster.name}", "broker", "broker")
+
+
 def subscription_prefix(tables: ClusterTables, topic: Topic, subscription: str) -> str:
     """How the names of all runners begin that deliver the subscription, or a share of it, in this cluster."""
     return f"subscription {subscription} of {topic} in {tables.cluster.name}"

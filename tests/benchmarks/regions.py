@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -90,8 +91,8 @@ def effects(spark: SparkSession, folder: Path, batches: int, *, processes: bool,
 
 def _age(world: World, commits: int) -> None:
     """So many small commits more in the logs of messages and of acknowledgements in both regions, and the links at their ends, as
-    if all had run a day. Most are hard links of one that Spark made; each thousandth is Spark's own, which writes the checkpoint
-    that is due."""
+    if all had run a day. They are hard links of one that Spark made; before Spark makes the last one a checkpoint is written, as
+    there would have been."""
     with closing(Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(world.spark))) as publisher:
         publisher.publish_rows([{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)])
     for target in ("eu", "us", "eu"):
@@ -103,9 +104,10 @@ def _age(world: World, commits: int) -> None:
             log = world.log(cluster, topic)
             rows = world.spark.createDataFrame(log.read().limit(_ROWS).toArrow(), log.read().schema).coalesce(1).persist()
             until = log.latest_version() + commits
-            while (now := log.latest_version()) < until:
-                rows.write.format("delta").mode("append").save(log.name)
-                grown(Path(log.name), min(until, (now // 1_000 + 1) * 1_000) - 1, 0)
+            rows.write.format("delta").mode("append").save(log.name)
+            grown(Path(log.name), until - 1, 0)
+            DeltaTable(log.name).create_checkpoint()
+            rows.write.format("delta").mode("append").save(log.name)
             commit = log.commit_at(log.latest_version())
             assert commit is not None
             newest[cluster, topic] = CommitName.of(log.table_id(), commit)

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from geo.config.model import Cluster, Config, Link, TopicPolicy
+from geo.config.model import Cluster, Config, Link, Publication, TopicPolicy
 from geo.config.reader import load, parse
 from geo.config.secret import Secret
 from geo.config.yaml_nodes import MAX_CHARACTERS, MAX_DURATION_S, contains
@@ -42,6 +42,14 @@ def _finding(text: str) -> str:
 
 def _cluster(fields: str) -> str:
     return f"version: 1\nclusters:\n  eu: {fields}\n"
+
+
+def _publish(entries: str) -> str:
+    return (
+        _cluster(f"{{root: /a}}\npublish: [{entries}]")
+        .replace("topic: T", 'topic: "persistent://a/b/c"')
+        .replace('c"/__acks', '__acks"')
+    )
 
 
 # What is right
@@ -241,7 +249,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
             "link asia->africa is there twice",
             "'7' is not a duration; allowed: <int> seconds|minutes|hours|days|weeks, such as 7 days",
             "match is missing",
-            "unknown key 'linkz'; allowed: version, clusters, links, topics, kafka; did you mean 'links'?",
+            "unknown key 'linkz'; allowed: version, clusters, links, topics, kafka, publish; did you mean 'links'?",
         ],
         strict=True,
     ):
@@ -294,6 +302,18 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (_cluster("{root: /a}\nkafka: {b: {sasl_mechanisms: PLAIN}}"), 4, "did you mean 'sasl_mechanism'?"),
         (_cluster('{root: /a}\ntopics: [{match: "persistent://*/*/*", replication_clusters: [us]}]'), 4, "us"),
         (_cluster('{root: /a}\ntopics: [{match: "persistent://*/*/*", longest_outage: 5}]'), 4, "longest_outage: '5' is not"),
+        (_publish("{cluster: us, topic: T, jsonl: in}"), 4, "cluster: cluster 'us' is unknown; clusters: eu"),
+        (_publish("{cluster: eu, jsonl: in}"), 4, "publish: topic is missing"),
+        (_publish("{cluster: eu, topic: clicks, jsonl: in}"), 4, "topic: topic 'clicks' is not of the form"),
+        (_publish("{cluster: eu, topic: T, jsonl: in, kafka: b}"), 4, "expected either jsonl, or kafka and kafka_topic"),
+        (_publish("{cluster: eu, topic: T}"), 4, "expected either jsonl, or kafka and kafka_topic"),
+        (_publish("{cluster: eu, topic: T, kafka: b}"), 4, "kafka and kafka_topic belong together"),
+        (_publish("{cluster: eu, topic: T, jsonl: in, kafka_topic: t}"), 4, "kafka and kafka_topic belong together"),
+        (_publish("{cluster: eu, topic: T, kafka: b, kafka_topic: t, kafka_start: now}"), 4, "'now' is no start"),
+        (_publish("{cluster: eu, topic: T, jsonl: in, producer: a/b}"), 4, "producer: "),
+        (_publish("{cluster: eu, topic: T, jsonl: in, kafka_topics: t}"), 4, "did you mean 'kafka_topic'?"),
+        (_publish("{cluster: eu, topic: T/__acks, jsonl: in}"), 4, "is a system topic"),
+        (_publish("{cluster: eu, topic: T, jsonl: in}, {cluster: eu, topic: T, jsonl: other}"), 4, "by default is there twice"),
         (_cluster("{root: /a}\nlinks: {source: a}"), 4, "links is a mapping; expected: a list"),
         (_cluster("{root: /a}\nlinks: [5]"), 4, "link is of type int; expected: a mapping"),
         (_cluster("{root: /a}\ntopics: [{match: flights}]"), 4, "match: topic glob 'flights' is not of the form"),
@@ -484,6 +504,17 @@ def test_kafka_settings_are_kept_by_bootstrap_servers() -> None:
         "sasl_plain_password": Secret("secret://env/X"),
         "ssl_keyfile": "/k",
     }
+
+
+def test_what_a_broker_publishes_is_read_with_paths_from_the_folder_of_the_file() -> None:
+    entries = (
+        "{cluster: eu, topic: T, jsonl: in}, {cluster: eu, topic: T, producer: k, kafka: b, kafka_topic: t, kafka_start: latest}"
+    )
+    lines, kafka = parse(_publish(entries), path="/conf/g").published_in("eu")
+    topic = Topic("a", "b", "c")
+    assert lines == Publication("eu", topic, "default", jsonl="/conf/in")
+    assert kafka == Publication("eu", topic, "k", kafka="b", kafka_topic="t", kafka_start="latest")
+    assert lines.name == "persistent://a/b/c in eu by default"
 
 
 # Secrets

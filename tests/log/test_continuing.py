@@ -24,7 +24,7 @@ def _commit(version: int, operation: str = "WRITE", metadata: str | None = None,
     parameters = {"mode": "Append"} if operation == "WRITE" else {}
     metrics = {"numUpdatedRows": 3} if operation == "UPDATE" else {}
     return Commit(
-        version, commit_id or f"id{version}", operation, parameters, metrics, metadata, "2026-01-02 03:04:05", "somebody"
+        version, commit_id or f"id{version}", operation, parameters, metrics, metadata, 1_767_323_045_000_000, "somebody"
     )
 
 
@@ -81,7 +81,7 @@ def test_commits_after_which_no_ledger_goes_on_are_named(commit: Commit, why: st
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS"])
 def test_upkeep_is_no_reason_to_stop(operation: str) -> None:
     assert _tail(_commit(11, operation)).broken is None
-    expiry = Commit(11, "id11", "DELETE", {}, {"numRemovedFiles": 4}, f'{{"{EXPIRED}":1}}', "", None)
+    expiry = Commit(11, "id11", "DELETE", {}, {"numRemovedFiles": 4}, f'{{"{EXPIRED}":1}}', 0, None)
     assert _tail(expiry).broken is None
 
 

@@ -114,7 +114,7 @@ class Log:
         found = {"numOutputRows": len(added)} if metrics is None else dict(metrics)
         version = len(self.commits)
         self.commits.append(
-            Commit(version, f"commit {next(_numbers)}", operation, parameters or {}, found, record, f"t{version}", None)
+            Commit(version, f"commit {next(_numbers)}", operation, parameters or {}, found, record, version, None)
         )
         self.versions.append(after)
         self.added.append(added)

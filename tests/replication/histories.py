@@ -28,7 +28,7 @@ def commit(
         parameters or mode,
         metrics or {},
         metadata,
-        "2026-11-22 10:00:00",
+        1_795_341_600_000_000,
         "ann",
     )
 

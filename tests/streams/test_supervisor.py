@@ -113,7 +113,11 @@ class Running:
 
     def __init__(self, *groups: Jobs, once: bool = False) -> None:
         self.changes: list[tuple[str, State, str | None]] = []
-        self.supervisor = Supervisor[Job](groups, once=once, on_change=self._changed)
+        self.instead: list[list[Jobs]] = []
+        """What is to run from now on, once."""
+        self.supervisor = Supervisor[Job](
+            groups, once=once, on_change=self._changed, regroup=lambda: self.instead.pop() if self.instead else None
+        )
         self.ended: list[tuple[Any, Job | None, Life]] = []
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
@@ -378,6 +382,24 @@ def test_one_for_which_something_is_always_due_is_recorded_too(monkeypatch: pyte
     job = Job("a", due=lambda: None)
     with Running(Jobs([job])) as running:
         running.until(lambda: job.noted.count("record RUNNING") > 3)
+
+
+def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
+    stays, goes, comes = Jobs([Job("a")], "stays"), Jobs([Job("b")], "goes"), Jobs([Job("b")], "comes")
+    begun_after: list[list[str]] = []
+    comes.asked = lambda: begun_after.append(list(goes.released))
+    with Running(stays, goes) as running:
+        running.until(lambda: State.RUNNING in running.states("a") and State.RUNNING in running.states("b"))
+        running.instead.append([stays, comes])
+        running.until(lambda: comes.jobs[0].is_owned)
+        assert begun_after[0] == ["b"], "what goes has given up what it owned"
+        assert stays.jobs[0].noted == ["up"]
+        running.instead.append([])
+        running.until(lambda: stays.released == ["a"] and comes.released == ["b"])
+        running.instead.append([stays])
+        running.until(lambda: stays.jobs[0].noted.count("up") == 2)
+    assert running.error is None
+    assert [life.state for _, _, life in running.ended] == [State.STOPPED]
 
 
 def test_the_end_of_spark_ends_the_run() -> None:

@@ -26,7 +26,7 @@ def _record(number: int, end: int, subscription: str = "mine") -> SinkRecord:
 def _commit(version: int, record: SinkRecord | None = None, /, **restored: str) -> Commit:
     operation = "RESTORE" if restored else "WRITE"
     metadata = None if record is None else record.encode()
-    return Commit(version, str(version), operation, {"mode": "Append", **restored}, {}, metadata, "2026-01-01 00:00:00", None)
+    return Commit(version, str(version), operation, {"mode": "Append", **restored}, {}, metadata, 0, None)
 
 
 def test_a_record_is_read_as_it_was_written() -> None:

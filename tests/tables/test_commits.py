@@ -63,7 +63,7 @@ def test_only_what_is_known_is_passed_over(commit: Commit, kind: Kind) -> None:
 def test_a_commit_is_named_by_its_transaction_or_by_all_of_its_file() -> None:
     with_id = ['{"commitInfo":{"txnId":"u","timestamp":0,"operation":"WRITE"}}\n', "never read\n"]
     found = of_file(5, iter(with_id))
-    assert (found.version, found.commit_id, found.timestamp) == (5, "u", "1970-01-01 00:00:00")
+    assert (found.version, found.commit_id, found.who) == (5, "u", "by someone at 1970-01-01 00:00:00 UTC")
     without = ['{"add":{"path":"x"}}\n', '{"commitInfo":{"operation":"WRITE","operationMetrics":{"num_added_rows":3}}}\n']
     found = of_file(5, without)
     assert found.commit_id.startswith("sha256:")

@@ -30,6 +30,7 @@ from geo.log.topic_log import is_message
 from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.session import require_delta
+from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query import BatchQuery
 from geo.streams.query_work import QueryWork, leave
@@ -142,8 +143,6 @@ class NamespaceFold(QueryWork[OpenFold]):
         self.done = Folded()
         self._publisher: AckPublisher | None = None
         self._ttl_s = config.policy(acks).message_ttl_s
-        self.failed_at: float | None = None
-        """When it was found to have failed, while it has."""
         self._one_at_a_time = threading.Lock()
         """A batch, or the states that are due by the clock."""
         self._uncompacted: set[str] = set()
@@ -293,6 +292,8 @@ class Namespaces:
 
     def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool) -> None:
         self._tables, self._config, self._trigger, self._take_over = tables, config, trigger, take_over
+        tables.spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
+        self._again = FailedAgain(FAILED_AGAIN_S)
 
     def __str__(self) -> str:
         return f"folds in {self._tables.cluster.name}"
@@ -304,13 +305,7 @@ class Namespaces:
             for acks in namespaces
             if acks not in known
         ]
-        now = time.monotonic()
-        again: list[Hashable] = []
-        for key, (work, state) in known.items():
-            work.failed_at = None if state is not State.FAILED else work.failed_at or now
-            if work.failed_at is not None and now - work.failed_at >= FAILED_AGAIN_S:
-                again.append(key)
-        return Found(fresh, resolved=again)
+        return Found(fresh, resolved=self._again.due(known))
 
     def claim(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
         return []  # each owns itself when it is begun
@@ -330,7 +325,6 @@ class Folding:
     ) -> None:
         require_delta(spark)
         parse_trigger(trigger)
-        spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
         tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         group = Namespaces(tables, config, trigger, take_over=take_over)
         self._supervisor = Supervisor[NamespaceFold]([group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import wait
 from functools import partial
@@ -22,6 +21,7 @@ from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import partitions, registered_topics
 from geo.names import Topic, check_topic_glob, is_glob, topic_glob_matches
+from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query_work import QueryWork, leave
 from geo.streams.supervisor import Supervisor
@@ -214,7 +214,7 @@ class _Topics:
         self._tables, self._topics, self._name, self._begin = tables, topics, name, begin
         self._once, self._take_over = trigger == AVAILABLE_NOW, take_over
         self._works: list[_TopicWork] = []
-        self._failed_at: dict[Hashable, float] = {}
+        self._again = FailedAgain(FAILED_AGAIN_S)
         self._asked = False
 
     def __str__(self) -> str:
@@ -238,13 +238,7 @@ class _Topics:
             log.warning("%s: there is no such topic yet", self)
         self._asked = True
         self._works += [work for _, work in fresh]
-        now = time.monotonic()
-        failed = [key for key, (_, state) in known.items() if state is State.FAILED]
-        self._failed_at = {key: self._failed_at.get(key, now) for key in failed}
-        again = [key for key, at in self._failed_at.items() if now - at >= FAILED_AGAIN_S]
-        for key in again:
-            del self._failed_at[key]
-        return Found(fresh, resolved=again)
+        return Found(fresh, resolved=self._again.due(known))
 
     @property
     def _pattern(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -101,7 +102,7 @@ def test_a_hundred_of_the_worst_in_a_peers_log_stop_no_start_no_link_no_consumer
     consume(linked, "eu", "origin = 'eu'")
     random, now = Random(7), from_us(now_us())
     state = AckState(acked=MessageSet.of(ids("eu", 0, 20)))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "origin": "us", "ledger_id": 77, "entry_id": entry, "publish_time": now, "producer": "forger",
             "key": random.choice([None, "", "no key", f"{TOPIC}/", f"{TOPIC}/other", KEY + "\0", KEY]),
@@ -123,10 +124,10 @@ def test_a_hundred_of_the_worst_in_a_peers_log_stop_no_start_no_link_no_consumer
         assert not folded.unfinished
     alone = Fold()
     for row in rows:
-        alone.add([Received("us", row["key"], row["payload"], NOW_US)])  # type: ignore[arg-type]
-    (row,) = linked.tables("eu").journal(CURSORS).newest(topic=str(TOPIC), subscription=NAME)
-    assert row["refused"] == {reason.value: count for reason, count in alone.refused_of(KEY).items()}, "each, with its reason"
-    assert len(row["refused"]) > 1
+        alone.add([Received("us", row["key"], row["payload"], NOW_US)])
+    (cursor,) = linked.tables("eu").journal(CURSORS).newest(topic=str(TOPIC), subscription=NAME)
+    assert cursor["refused"] == {reason.value: count for reason, count in alone.refused_of(KEY).items()}, "each, with its reason"
+    assert len(cursor["refused"]) > 1
     known = read_known(linked.tables("eu"), TOPIC, NAME)
     assert known.states[KEY].acked == MessageSet.of(ids("eu", 0, 20))
     assert set(consume(linked, "eu").ids) == set(ids("us", 0, 20)), "nothing unacknowledged is skipped, nothing comes again"

@@ -1,0 +1,1 @@
+"""Everything that one cluster runs, in one application."""

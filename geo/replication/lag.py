@@ -1,0 +1,48 @@
+"""How far a link is behind its source. Pure: no Spark, clock or I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from geo.log.ledgers import Batch
+from geo.replication.source_history import brings
+from geo.tables.commits import Commit
+
+IN_SYNC_S = 30.0
+"""Kafka's replica.lag.time.max.ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What of a source has not crossed a link. Never negative; nothing if there is nothing to do, whether or not the link runs.
+
+    `versions`: commits of the source above the cursor, those too that bring nothing. `messages` and `bytes` are of those that
+    bring something, as their writers counted them: an upper bound, since some messages may be routed elsewhere or have expired.
+    `seconds`: the age of the oldest of them.
+    """
+
+    versions: int = 0
+    messages: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def in_sync(self) -> bool:
+        return self.seconds <= IN_SYNC_S
+
+
+def lag_of(cursor: int, newest: int, commits: Iterable[Commit], origins: frozenset[str], source: str, now_us: int) -> Lag:
+    """The lag of a link of these origins that stands at version `cursor` of a source whose newest is `newest` (-1: it has brought
+    nothing yet). `commits` are those between, oldest first and as far as they are there; they are read once."""
+    messages = size = 0
+    oldest_us: int | None = None
+    for commit in commits:
+        if not brings(commit, origins, source) or not commit.rows:
+            continue
+        messages, size = messages + commit.rows, size + commit.bytes
+        if oldest_us is None:
+            batch = Batch.decode(commit.user_metadata)
+            oldest_us = commit.committed_us if batch is None else batch.publish_time_us
+    age_us = 0 if oldest_us is None else max(0, now_us - oldest_us)
+    return Lag(max(0, newest - cursor), messages, size, age_us / 1e6)

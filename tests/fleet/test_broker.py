@@ -1,0 +1,200 @@
+"""Everything of a cluster in one application: what it runs, and what becomes of it when the configuration changes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from geo.errors import AlreadyOwnedError, FencedError
+from geo.fleet import broker as broker_module
+from geo.fleet.broker import Broker, BrokerReport
+from geo.log.topics import registered_topics
+from geo.names import Topic
+from geo.replication import link_work
+from geo.streams import supervisor
+from geo.streams.life import State
+from geo.streams.trigger import AVAILABLE_NOW
+from schemas import OWNERS
+from tests.running import TRIGGER
+from tests.subscription.consuming import consume
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+LIMIT_S = 120.0
+OTHER = Topic.parse("persistent://shop/web/orders")
+
+
+class Running:
+    """A broker in a thread of the test, and what it said."""
+
+    def __init__(self, world: World, cluster: str, *, take_over: bool = False) -> None:
+        self.events: list[BrokerReport] = []
+        self.said: list[str] = []
+        self.ended: list[BrokerReport] = []
+        self.error: BaseException | None = None
+        self.broker = Broker(
+            world.spark, world.config, cluster, trigger=TRIGGER, take_over=take_over, on_event=self.events.append,
+            say=self.said.append,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.ended = self.broker.run()
+        except BaseException as error:
+            self.error = error
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert self._thread.is_alive(), f"ended early: {self.error!r} {self.events}"
+            assert time.monotonic() < deadline, f"did not happen: {self.events} {self.said}"
+            time.sleep(0.05)
+
+    def state(self, name: str) -> State | None:
+        return next((event.state for event in reversed(self.events) if event.name == name), None)
+
+    def join(self) -> None:
+        self._thread.join(LIMIT_S)
+        assert not self._thread.is_alive()
+
+    def stop(self) -> list[BrokerReport]:
+        self.broker.stop()
+        self.join()
+        return self.ended
+
+
+@pytest.fixture(autouse=True)
+def _soon() -> Iterator[None]:
+    """Intervals only: so that nobody waits ten seconds for nothing."""
+    with (
+        mock.patch.object(supervisor, "DISCOVERY_INTERVAL_S", 0.5),
+        mock.patch.object(supervisor, "RECORD_INTERVAL_S", 0.5),
+        mock.patch.object(link_work, "LOOK_INTERVAL_S", 0.5),
+        mock.patch.object(broker_module, "CONFIG_LOOK_S", 0.2),
+        mock.patch.object(broker_module, "FOLD_TRIGGER", TRIGGER),
+    ):
+        yield
+
+
+def _publishes(world: World, *entries: str) -> None:
+    """The world's configuration with a section `publish`, put in place at once."""
+    text = world.path.read_text().split("publish:")[0]
+    new = world.path.with_suffix(".new")
+    new.write_text(text + "publish:\n" + "".join(f"  - {entry}\n" for entry in entries))
+    new.replace(world.path)
+
+
+def _lines(world: World, name: str, first: int, end: int) -> Path:
+    folder = world.folder / name
+    folder.mkdir(exist_ok=True)
+    (folder / ".new").write_text("".join(f'{{"key": "k{n}", "payload": "p"}}\n' for n in range(first, end)))
+    (folder / ".new").rename(folder / f"{first:06}.jsonl")
+    return folder
+
+
+def _rows(world: World, cluster: str, topic: Topic = TOPIC) -> int:
+    return world.log(cluster, topic).read().count() if world.log(cluster, topic).exists() else 0
+
+
+def _entry(topic: Topic, folder: str, producer: str = "default") -> str:
+    return f'{{cluster: eu, topic: "{topic}", jsonl: {folder}, producer: {producer}}}'
+
+
+def test_one_pass_publishes_replicates_and_folds_what_there_is(linked: World) -> None:
+    consume(linked, "us")
+    _lines(linked, "in", 0, 5)
+    _publishes(linked, _entry(OTHER, "in"))
+    linked.reload()
+    said: list[str] = []
+    reports = Broker(linked.spark, linked.config, "eu", trigger=AVAILABLE_NOW, say=said.append).run()
+    assert [(r.kind, r.name, r.state, r.messages) for r in reports] == [
+        ("publisher", f"{OTHER} in eu by default", State.STOPPED, 5),
+        ("link", f"us->eu {TOPIC.acks}", State.STOPPED, reports[1].messages),
+        ("link", f"us->eu {TOPIC}", State.STOPPED, 0),
+    ]
+    (again, *_) = Broker(linked.spark, linked.config, "eu", trigger=AVAILABLE_NOW).run()
+    assert (again.state, again.messages) == (State.STOPPED, 0)
+    # What the first pass brought of acknowledgements is folded by the next.
+    folds = [r for r in Broker(linked.spark, linked.config, "eu", trigger=AVAILABLE_NOW).run() if r.kind == "fold"]
+    assert [(r.name, r.state) for r in folds] == [(str(TOPIC.acks), State.STOPPED)]
+
+
+def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_else(linked: World) -> None:
+    _lines(linked, "clicks", 100, 105)
+    _publishes(linked, _entry(TOPIC, "clicks"))
+    linked.reload()
+    clicks, link = f"{TOPIC} in eu by default", f"us->eu {TOPIC}"
+    running = Running(linked, "eu")
+    try:
+        running.until(lambda: running.state(clicks) is State.RUNNING and running.state(link) is State.RUNNING)
+        _lines(linked, "orders", 0, 5)
+        _publishes(linked, _entry(TOPIC, "clicks"), _entry(OTHER, "orders"))
+        running.until(lambda: _rows(linked, "eu", OTHER) == 5)
+        linked.write("us", 0, 3, topic=OTHER)  # a new topic of a source
+        running.until(lambda: _rows(linked, "eu", OTHER) == 8)
+        for wrong in ("{cluster: eu}", _entry(TOPIC, "clicks") + "\n  - " + _entry(TOPIC, "clicks")):
+            before = len(running.said)
+            _publishes(linked, wrong)
+            running.until(lambda: len(running.said) > before)  # noqa: B023
+            assert "is not taken, what runs goes on" in running.said[-1]
+        _publishes(linked, _entry(OTHER, "orders"))
+        running.until(lambda: running.state(clicks) is State.STOPPED)
+        _lines(linked, "orders", 5, 7)
+        linked.write("us", 20, 22)
+        running.until(lambda: _rows(linked, "eu", OTHER) == 10 and _rows(linked, "eu") == 47)
+        owners = {row["runner"]: row for row in linked.tables("eu").journal(OWNERS).newest()}
+        assert owners[f"producer default of {TOPIC} in eu"]["state"] == "released"
+    finally:
+        reports = running.stop()
+    assert {(r.kind, r.state) for r in reports} == {("publisher", State.STOPPED), ("link", State.STOPPED)}
+    told = [(event.name, event.state) for event in running.events if event.state is not State.STOPPED]
+    assert len(told) == len(set(told)), "nothing was begun twice"
+    assert {str(one.topic) for one in registered_topics(linked.tables("eu"))} >= {str(TOPIC), str(OTHER)}
+    linked.reload()
+    linked.replicate("us")
+    assert linked.verify().clean
+
+
+def test_a_second_broker_is_refused_and_one_that_takes_over_ends_the_first(linked: World) -> None:
+    first = Running(linked, "eu")
+    first.until(lambda: first.state(f"us->eu {TOPIC}") is State.RUNNING)
+    with pytest.raises(AlreadyOwnedError, match="broker of eu: already run by"):
+        Broker(linked.spark, linked.config, "eu", trigger=TRIGGER).run()
+    second = Running(linked, "eu", take_over=True)
+    try:
+        first.join()
+        assert isinstance(first.error, FencedError)
+        second.until(lambda: second.state(f"us->eu {TOPIC}") is State.RUNNING)
+        linked.write("us", 20, 25)
+        second.until(lambda: _rows(linked, "eu") == 45)
+    finally:
+        second.stop()
+    linked.replicate("us")
+    linked.assert_clean()
+
+
+def test_a_work_that_fails_and_one_that_is_away_stop_no_other(linked: World) -> None:
+    (linked.folder / "torn").mkdir()
+    _publishes(linked, _entry(OTHER, "nowhere"), _entry(TOPIC, "clicks"))
+    _lines(linked, "clicks", 100, 105)
+    linked.reload()
+    running = Running(linked, "eu")
+    try:
+        running.until(lambda: running.state(f"{OTHER} in eu by default") in (State.FAILED, State.DELAYED))
+        linked.log("us").delta().restoreToVersion(0)
+        running.until(lambda: running.state(f"us->eu {TOPIC}") is State.FAILED)
+        _lines(linked, "clicks", 105, 109)
+        running.until(lambda: _rows(linked, "eu") == 49)
+        assert "1 FAILED" in running.broker.status()
+    finally:
+        reports = running.stop()
+    assert {r.state for r in reports if r.name == f"us->eu {TOPIC}"} == {State.FAILED}
+    assert "geo reconcile" in next(r.reason or "" for r in reports if r.name == f"us->eu {TOPIC}")

@@ -1,0 +1,53 @@
+"""The lag of a link, derived from the commits above its cursor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from geo.log.ledgers import Batch
+from geo.replication.lag import Lag, lag_of
+from geo.replication.link_state import LinkRecord
+from geo.tables.commits import Commit
+from tests.replication.histories import commit, cursor
+
+US = frozenset({"us"})
+NOW_US = 1_800_000_000_000_000
+
+
+def _brought(version: int, rows: int, *, published_us: int | None = None, committed_us: int = NOW_US) -> Commit:
+    record = None if published_us is None else Batch("p", published_us, (), {}).encode()
+    found = commit(version, metadata=record, metrics={"numOutputRows": rows, "numOutputBytes": rows * 100})
+    return replace(found, committed_us=committed_us)
+
+
+def _echo(version: int) -> Commit:
+    record = LinkRecord("eu->us", ("eu",), "t", cursor(1), 1, "token")
+    return commit(version, metadata=record.encode(), metrics={"numOutputRows": 5})
+
+
+def _lag(at: int, newest: int, *commits: Commit) -> Lag:
+    return lag_of(at, newest, commits, US, "us", NOW_US)
+
+
+def test_nothing_to_do_is_no_lag_however_long_ago_that_was() -> None:
+    assert _lag(7, 7) == Lag()
+    assert _lag(9, 7) == Lag(), "a source that was put back is behind its link"
+
+
+def test_it_counts_what_the_commits_bring_and_the_age_of_the_first() -> None:
+    found = _lag(
+        4, 7, _brought(5, 10, published_us=NOW_US - 90_000_000), _brought(6, 20, published_us=NOW_US - 1), _brought(7, 1)
+    )
+    assert found == Lag(versions=3, messages=31, bytes=3100, seconds=90.0)
+    assert not found.in_sync
+
+
+def test_what_brings_nothing_is_behind_in_versions_alone() -> None:
+    found = _lag(4, 7, _echo(5), commit(6, "OPTIMIZE"), _brought(7, 0))
+    assert found == Lag(versions=3)
+    assert found.in_sync
+
+
+def test_of_rows_that_no_producer_of_ours_wrote_the_commit_tells_the_time() -> None:
+    assert _lag(4, 5, _brought(5, 1, committed_us=NOW_US - 2_000_000)).seconds == 2.0
+    assert _lag(4, 5, _brought(5, 1, committed_us=NOW_US + 2_000_000)).seconds == 0.0, "by a clock that is ahead"
