@@ -5,8 +5,20 @@ new version may add nullable columns at the end and nothing else, so an older re
 long as the major number is the same; a program refuses to *write* a table of a newer version than it knows.
 """
 
-from schemas.system import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, TOPICS
+from schemas.system import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, REQUESTS, TOPICS
 from schemas.table import Column, TableSchema
 from schemas.topic_log import ENVELOPE, TOPIC_LOG
 
-__all__ = ["CURSORS", "ENVELOPE", "LEDGERS", "LINKS", "OWNERS", "PROCESSES", "TOPICS", "TOPIC_LOG", "Column", "TableSchema"]
+__all__ = [
+    "CURSORS",
+    "ENVELOPE",
+    "LEDGERS",
+    "LINKS",
+    "OWNERS",
+    "PROCESSES",
+    "REQUESTS",
+    "TOPICS",
+    "TOPIC_LOG",
+    "Column",
+    "TableSchema",
+]

@@ -116,7 +116,7 @@ LINKS = TableSchema(
     columns=(
         Column("source", "STRING", "cluster read from", nullable=False),
         Column("topic", "STRING", "full topic name", nullable=False),
-        Column("state", "STRING", "RUNNING, STOPPED, DELAYED or FAILED", nullable=False),
+        Column("state", "STRING", "RUNNING, STOPPED, DELAYED, FAILED or PAUSED", nullable=False),
         Column("reason", "STRING", "why it is not running, with the range and the resolving verb"),
         Column("generation", "BIGINT", "claim of the owner that wrote this row", nullable=False),
         Column("origins", "ARRAY<STRING>", "the origins for which the cursor counts", nullable=False),
@@ -132,6 +132,23 @@ LINKS = TableSchema(
             "sequence", "BIGINT", "counts the owner's rows of this topic; of one claim the newest has the highest", nullable=False
         ),
         Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
+    ),
+)
+
+REQUESTS = TableSchema(
+    kind="requests",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("source", "topics", "kind"),
+    properties=_JOURNAL,
+    columns=(
+        Column("source", "STRING", "the link is that from this cluster", nullable=False),
+        Column("topics", "STRING", "glob of the topics it is asked for, those too that come later", nullable=False),
+        Column("kind", "STRING", "pause or restart: a resume follows a pause, a restart neither", nullable=False),
+        Column("asked", "STRING", "pause, resume or restart", nullable=False),
+        Column("by", "STRING", "the process that a person ran for it", nullable=False),
+        Column("sequence", "BIGINT", "counts the requests of this cluster; what was asked last counts", nullable=False),
+        Column("asked_at", "TIMESTAMP", "when", nullable=False),
     ),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,14 +12,18 @@ from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
 from geo.config import load
+from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_topic_glob, topic_glob_matches
+from geo.replication.link_requests import Asked, Request, ask, read_requests
+from geo.replication.link_state import LinkState
+from geo.replication.link_status import LinkStatus, high_watermarks, link_statuses, told_state
 from geo.replication.link_table import read_links
 from geo.replication.rebuild import rebuild
-from geo.replication.repair import reconcile_links
+from geo.replication.repair import Reconciled, reconcile_links
 from geo.replication.replicator import LinkReport, Replicator
 from geo.streams.life import State
 from geo.streams.trigger import parse_trigger
-from geo.tables.cluster import ClusterTables
+from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted
 
 
@@ -39,6 +44,20 @@ def add_links(verbs: Verbs, does: str) -> None:
     p = of_links.add("list", "list the links of every cluster with their states", list_links)
     add_glob(p)
     add_engine(p)
+    p = of_links.add("status", "how far every link is behind its source, whether or not it runs", links_status)
+    add_glob(p)
+    add_engine(p)
+    for asked, does in _ASKED.items():
+        p = of_links.add(asked.value, does, ask_links)
+        p.set_defaults(asked=asked)
+        p.add_argument("--source", required=True)
+        p.add_argument("--target", required=True)
+        add_glob(p)
+    p = of_links.add("resolve", "go on with all FAILED topics of a link, their sources taken as they are now", resolve_links)
+    p.add_argument("--source", required=True)
+    p.add_argument("--target", required=True)
+    add_glob(p)
+    add_dry_run(p)
     does = "let a link begin again at a time; what is before is not fetched any more, what is there stays"
     p = of_links.add("reset", does, reset_link)
     _add_link(p)
@@ -51,6 +70,13 @@ def add_rebuild(verbs: Verbs, does: str) -> None:
     p.add_argument("--from", required=True, dest="peer", metavar="PEER", help="the cluster that holds them")
     add_glob(p)
     add_dry_run(p)
+
+
+_ASKED = {
+    Asked.PAUSE: "let a link rest, also over restarts; what runs it notices within ten seconds",
+    Asked.RESUME: "let a paused link go on from where it stands",
+    Asked.RESTART: "let whoever runs a link end and begin it anew; also what waits to be tried again, or FAILED",
+}
 
 
 def _add_link(p: argparse.ArgumentParser) -> None:
@@ -104,23 +130,84 @@ def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
         dry_run=args.dry_run,
         take_over=args.take_over,
     )
+    _say_reconciled(done, output, dry_run=args.dry_run, begins="" if start is None else f"begins at {start}, ")
+    return 0
+
+
+def _say_reconciled(done: Sequence[Reconciled], output: Output, *, dry_run: bool, begins: str = "") -> None:
     output.data([{"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
-                  "dry_run": args.dry_run} for r in done])  # fmt: skip
-    begins = "" if start is None else f"begins at {start}, "
+                  "dry_run": dry_run} for r in done])  # fmt: skip
     for r in done:
         what = (
             f"{counted(r.missing, 'message')} missing, nothing written"
-            if args.dry_run
+            if dry_run
             else f"{counted(r.appended, 'missing message')} appended"
         )
         output.text(f"{r.link} {r.topic}: {begins}{what}, compared with version {r.source_version} of the source")
+
+
+def links_status(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    looked = LookedAt("geo links", config, args.engine)
+    found: list[LinkStatus] = []
+
+    def read(tables: ClusterTables) -> list[dict[str, Any]]:
+        found.extend(link_statuses(tables, looked.clusters, config, args.topic))
+        return []
+
+    _, unreadable = looked.read_each(read)
+    all_of, of_in_sync = high_watermarks(found, in_sync=False), high_watermarks(found, in_sync=True)
+    found.sort(key=lambda one: (str(one.topic), one.link.name))
+    rows = [
+        {"link": one.link.name, "topic": str(one.topic), "state": one.state.value, "reason": one.reason,
+         "source_version": one.at, "source_newest": one.newest, "lag_versions": one.lag.versions,
+         "lag_messages": one.lag.messages, "lag_bytes": one.lag.bytes, "lag_seconds": round(one.lag.seconds, 3),
+         "in_sync": one.lag.in_sync, "high_watermark": all_of[one.link.source, one.topic],
+         "high_watermark_in_sync": of_in_sync[one.link.source, one.topic]}
+        for one in found
+    ]  # fmt: skip
+    output.data([*rows, *unreadable])
+    output.table(
+        ("TOPIC", "LINK", "STATE", "MESSAGES", "BYTES", "SECONDS", "VERSION", "OF", "REASON"),
+        [(r["topic"], r["link"], r["state"], f"{r['lag_messages']:,}", f"{r['lag_bytes']:,}", f"{r['lag_seconds']:,.1f}",
+          r["source_version"], r["source_newest"], r["reason"]) for r in rows],
+    )  # fmt: skip
+    return say_unreadable(output, unreadable)
+
+
+def ask_links(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    link, topics = config.link(args.source, args.target), check_topic_glob(args.topic)
+    tables = connect(start_spark("geo links"), config.cluster(args.target))
+    ask(open_for_writing(tables, config), args.source, topics, args.asked)
+    output.data({"link": link.name, "topics": topics, "asked": args.asked.value})
+    output.text(f"{link.name} {topics}: asked to {args.asked.value}. What runs it follows within ten seconds.")
+    return 0
+
+
+def resolve_links(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    link, topics = config.link(args.source, args.target), check_topic_glob(args.topic)
+    spark = start_spark("geo links resolve")
+    rows = read_links(connect(spark, config.cluster(args.target)))
+    failed = [topic for (source, topic), row in rows.items() if source == args.source and row.state is State.FAILED]
+    found = [topic for topic in sorted(failed) if topic_glob_matches(topics, Topic.parse(topic))]
+    done = [
+        one
+        for topic in found
+        for one in reconcile_links(spark, config, args.source, args.target, topics=topic, dry_run=args.dry_run)
+    ]
+    _say_reconciled(done, output, dry_run=args.dry_run)
+    if not found:
+        output.text(f"{link.name}: no topic that matches {topics} is FAILED")
     return 0
 
 
 def list_links(args: argparse.Namespace, output: Output) -> int:
     def rows(tables: ClusterTables) -> list[dict[str, Any]]:
+        requests = read_requests(tables)
         return [
-            {"link": f"{source}->{tables.cluster.name}", "topic": topic, "state": state.state.value, "reason": state.reason,
+            {"link": f"{source}->{tables.cluster.name}", "topic": topic, **_told(state, requests),
              "source_version": state.cursor.version if state.cursor else None, "floors": state.floors, "expired": state.expired}
             for (source, topic), state in read_links(tables).items()
             if topic_glob_matches(args.topic, Topic.parse(topic))
@@ -134,6 +221,11 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
         [(r["topic"], r["link"], r["state"], r["source_version"], r["reason"]) for r in found],
     )
     return say_unreadable(output, unreadable)
+
+
+def _told(row: LinkState, requests: Sequence[Request]) -> dict[str, str | None]:
+    state, reason = told_state(row, requests, row.source, Topic.parse(row.topic))
+    return {"state": state.value, "reason": reason}
 
 
 def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:

@@ -22,7 +22,7 @@ VERBS = {
     "replicate": ("links", "run the inbound links of a cluster"),
     "reconcile": ("links", "compare a link's two logs and append what is missing; resolves a FAILED link"),
     "verify": ("ops", "compare every cluster's log by message id and content"),
-    "links": ("links", "list links with their states (also without VERB), reset one"),
+    "links": ("links", "list links with their states (also without VERB), their lag; pause, resume, restart, resolve, reset"),
     "rebuild": ("links", "give a region that lost data its own messages back from a peer"),
     "erase": ("ops", "empty messages of one cluster for good (the right to erasure); their ids stay"),
     "maintain": ("ops", "drop expired dates, compact small files, clean up, beside live streams"),

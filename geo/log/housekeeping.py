@@ -27,11 +27,11 @@ from geo.tables.journal import Journal
 from geo.tables.process import Process
 from geo.text import first_line
 from geo.times import in_us, utc
-from schemas import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, TOPICS, TableSchema
+from schemas import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, REQUESTS, TOPICS, TableSchema
 
 log = logging.getLogger(__name__)
 
-JOURNALS = (TOPICS, LEDGERS, OWNERS, PROCESSES, LINKS, CURSORS)
+JOURNALS = (TOPICS, LEDGERS, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS)
 
 ROUND_S = 60.0
 """Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""

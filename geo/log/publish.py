@@ -133,10 +133,11 @@ def publish_json_lines(
 ) -> SourceStream:
     """Publish a JSON lines file, or all of a directory (`.jsonl`, `.json`, `.ndjson`), each line exactly once.
 
-    One ledger per file and `replicate_to`, entries in line order. Lines that cannot be published go to a file below
+    One ledger per file and `replicate_to`, entries in line order. A file is known by its whole path, however `path` is written. Lines that cannot be published go to a file below
     `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`) as `{"file", "line", "reason"}`; the rest is published.
     Errors as `publish`.
     """
+    path = jsonl.whole_path(path)
     jsonl.open_path(path)
     require_delta(spark)
     publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer)

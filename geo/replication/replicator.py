@@ -19,7 +19,8 @@ from geo.errors import AlreadyOwnedError, RetryableError, UsageError
 from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, registered_topics
-from geo.names import ALL_TOPICS, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.replication.link_requests import Request, is_paused, read_requests, restarted
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
 from geo.replication.link_work import LinkWork, own
@@ -114,6 +115,8 @@ class LinkTopics:
     ) -> None:
         self._target, self._source, self._config, self.link = target, source, config, link
         self.glob, self._trigger, self._take_over = glob, trigger, take_over
+        self._restarts: dict[Hashable, int] = {}
+        """Of each topic, the last request to restart it that was followed."""
 
     def __str__(self) -> str:
         return f"link {self.link.name}"
@@ -131,22 +134,45 @@ class LinkTopics:
         fresh: list[tuple[Hashable, LinkWork]] = []
         left_out: dict[Hashable, str] = {}
         wanted: list[Hashable] = []
+        resolved: list[Hashable] = []
+        requests = read_requests(self._target)
         for found in registered:
             key = str(found.topic)
             carried = topic_glob_matches(self.glob, found.topic) and replicates(self._config, self.link, found)
-            if key in known:
-                paused = known[key][1] is State.PAUSED
-                if not carried and not paused:
-                    left_out[key] = "its replication clusters leave this link out"
-                elif carried and paused:
-                    wanted.append(key)
-            # Registered a moment ago, its log is about to be created. One that this link has read must be there.
-            elif carried and (self._source.log(found.topic).exists() or key in rows()):
+            restart = restarted(requests, self.link.source, found.topic)
+            unwanted = self._unwanted(found.topic, requests, carried=carried)
+            if key not in known:
+                # Registered a moment ago, its log is about to be created. One that this link has read must be there.
+                if not carried or not (self._source.log(found.topic).exists() or key in rows()):
+                    continue
                 link = TopicLink(self._target, self._source, self._config, self.link, found.topic)
                 fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over)))
-        failed = [key for key, (work, state) in known.items() if state is State.FAILED and not work.replaced]
-        resolved = [key for key in failed if (row := rows().get(str(key))) is not None and row.state is not State.FAILED]
+                if unwanted is not None:
+                    left_out[key] = unwanted
+                self._restarts[key] = restart
+                continue
+            work, state = known[key]
+            if unwanted is not None and state is not State.PAUSED:
+                left_out[key] = unwanted
+            elif unwanted is None and state is State.PAUSED:
+                wanted.append(key)
+            elif unwanted is None and state is State.FAILED and not work.replaced:
+                row = rows().get(key)
+                if restart > self._restarts[key] or (row is not None and row.state is not State.FAILED):
+                    resolved.append(key)
+            elif unwanted is None and state is not State.FAILED and restart > self._restarts[key]:
+                left_out[key] = "it was asked to restart, and begins again in a moment"
+            self._restarts[key] = restart
         return Found(fresh, left_out, wanted, resolved)
+
+    def _unwanted(self, topic: Topic, requests: Sequence[Request], *, carried: bool) -> str | None:
+        """Why the topic is not to be replicated now."""
+        if not carried:
+            return "its replication clusters leave this link out"
+        if is_paused(requests, self.link.source, topic):
+            ends = f"--source {self.link.source} --target {self.link.target} --topic '{topic}'"
+            return f"it was asked to pause. To let it go on: geo links resume {ends}"
+        return None
 
     def claim(self, works: Sequence[LinkWork]) -> Failed[LinkWork]:
         """In one commit; if another runner has some of them, one by one."""

@@ -102,7 +102,7 @@ class Life:
             tries = 1 if steady else self.tries + 1
             done = ends and (event is Event.REFUSED or tries >= TRIES)
             return replace(life, tries=tries, again_at=now + backoff_s(tries), done=done)
-        return replace(life, done=event is Event.DONE)
+        return replace(life, done=event is Event.DONE or (ends and event is Event.LEFT_OUT))
 
     def is_ripe(self, now: float) -> bool:
         """Whether it is to be brought up now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,7 @@ def test_bad_lines_are_listed_and_the_others_are_published(world: World, monkeyp
     assert "not JSON" in rejects[0]["reason"]
     assert "replicate_to names mars" in rejects[1]["reason"]
     assert run().published == Published(), "complete: nothing is added, nothing rejected twice"
+    assert _lines(world, Path(os.path.relpath(path))) == Published(), "a file is the same however its path is written"
     with path.open("a") as more:
         more.write('{"key": "d"}\n')
     assert run().published.rows == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,11 @@ FEW_BYTES = 1024 * 1024
 _MARK = re.compile(r"(\d+):(\d+):([0-9a-f]*)")
 _PLACE = ((FILE, pa.string()), (LINE, pa.int64()))
 BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, field.type) for field in MESSAGE)])
+
+
+def whole_path(path: str) -> str:
+    """The path as files are named by in what is recorded: the same however it was written, and from whichever folder."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def open_path(path: str) -> tuple[fs.FileSystem, str]:

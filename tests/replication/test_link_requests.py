@@ -1,0 +1,118 @@
+"""Pausing and restarting links: what was asked last counts, for all that it names, also later and after a restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from geo.names import Topic
+from geo.replication.link_requests import Asked, Request, ask, is_paused, read_requests, restarted
+from geo.replication.link_status import LinkStatus, high_watermarks, link_statuses
+from geo.streams.life import State
+from tests.running import Running, running
+from tests.world import TOPIC, World
+
+ORDERS = Topic.parse("persistent://shop/web/orders")
+ALL = "persistent://*/*/*"
+
+
+def _requests(*asked: tuple[str, str, Asked]) -> list[Request]:
+    return [Request(source, topics, one, number) for number, (source, topics, one) in enumerate(asked, 1)]
+
+
+def test_of_the_requests_that_match_the_last_counts() -> None:
+    requests = _requests(("us", ALL, Asked.PAUSE), ("us", str(TOPIC), Asked.RESUME), ("us", str(ORDERS), Asked.RESTART))
+    assert not is_paused(requests, "us", TOPIC)
+    assert is_paused(requests, "us", ORDERS)
+    assert not is_paused(requests, "eu", ORDERS)
+    assert (restarted(requests, "us", ORDERS), restarted(requests, "us", TOPIC)) == (3, 0)
+    requests.append(Request("us", ALL, Asked.PAUSE, 4))
+    assert is_paused(requests, "us", TOPIC)
+    assert not is_paused([], "us", TOPIC)
+
+
+@pytest.mark.spark
+def test_a_newer_request_of_a_glob_takes_the_place_of_the_older_and_a_restart_of_none(world: World) -> None:
+    tables = world.tables("eu")
+    for asked in (Asked.PAUSE, Asked.RESTART, Asked.RESUME, Asked.PAUSE):
+        ask(tables, "us", ALL, asked)
+    assert sorted((one.number, one.asked) for one in read_requests(tables)) == [(2, Asked.RESTART), (4, Asked.PAUSE)]
+
+
+def _row(world: World) -> tuple[State, int | None]:
+    found = world.link_state("eu", "us")
+    return found.state, None if found.cursor is None else found.cursor.version
+
+
+def _said(links: Running, topic: Topic, state: State) -> int:
+    return sum(1 for report in links.reports if (report.topic, report.state) == (str(topic), state))
+
+
+@pytest.mark.spark
+def test_a_paused_link_rests_over_restarts_and_goes_on_where_it_stood(linked: World) -> None:
+    tables = linked.tables("eu")
+    with running(linked, "eu") as links:
+        links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
+        ask(tables, "us", ALL, Asked.PAUSE)
+        links.until(lambda: links.last(TOPIC)[0] is State.PAUSED)
+        assert "geo links resume --source us --target eu" in (links.last(TOPIC)[1] or "")
+        linked.write("us", 20, 25)
+        linked.write("us", 0, 5, topic=ORDERS)
+        links.until(lambda: links.last(ORDERS)[0] is State.PAUSED)
+    assert linked.link_state("eu", "us").state is State.PAUSED, "it is told to all who look"
+    reports = linked.replicate("eu")
+    assert {(report.topic, report.state, report.replicated) for report in reports} == {
+        (str(TOPIC), State.PAUSED, 0),
+        (str(ORDERS), State.PAUSED, 0),
+    }
+    ask(tables, "us", str(TOPIC), Asked.RESUME)
+    with running(linked, "eu") as links:
+        links.until(lambda: links.last(TOPIC)[0] is State.RUNNING and links.last(ORDERS)[0] is State.PAUSED)
+        ask(tables, "us", str(ORDERS), Asked.RESUME)
+        links.until(lambda: links.last(ORDERS)[0] is State.RUNNING)
+    assert {row[0] for row in linked.log("eu", ORDERS).read().select("entry_id").collect()} == set(range(5))
+    linked.replicate("us")
+    linked.assert_clean()
+
+
+@pytest.mark.spark
+def test_a_restart_begins_a_running_link_anew_and_takes_a_failed_one_up(linked: World) -> None:
+    tables = linked.tables("eu")
+    with running(linked, "eu") as links:
+        links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
+        ask(tables, "us", ALL, Asked.RESTART)
+        links.until(lambda: _said(links, TOPIC, State.RUNNING) == 2)
+        linked.log("us").delta().restoreToVersion(0)
+        links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
+        failed = _said(links, TOPIC, State.FAILED)
+        ask(tables, "us", ALL, Asked.RESTART)
+        links.until(lambda: _said(links, TOPIC, State.FAILED) > failed)
+        assert _said(links, TOPIC, State.RUNNING) == 2, "what was wrong still is"
+
+
+def _statuses(world: World) -> dict[str, LinkStatus]:
+    sources = {name: world.tables(name) for name in world.config.clusters}
+    found = [one for name in sources for one in link_statuses(world.tables(name), sources, world.config, ALL)]
+    return {one.link.name: one for one in found}
+
+
+@pytest.mark.spark
+def test_the_lag_of_links_is_told_by_the_tables_whether_or_not_they_run(world: World) -> None:
+    world.rewrite(("a", "b", "c"))
+    world.write("a", 0, 10)
+    world.replicate("b")
+    world.write("a", 10, 15)
+    found = _statuses(world)
+    assert set(found) == {"a->b", "a->c", "b->a", "b->c"}, "c has no topic yet"
+    behind, never = found["a->b"], found["a->c"]
+    assert (behind.at, behind.newest, behind.lag.versions, behind.lag.messages) == (1, 2, 1, 5)
+    assert 0 < behind.lag.seconds < 60
+    assert behind.lag.bytes > 0
+    assert (never.at, never.state, never.reason, never.lag.messages) == (None, State.STOPPED, "it has never run", 15)
+    assert (found["b->a"].lag.messages, found["b->a"].lag.seconds) == (0, 0.0), "what b got goes back nowhere"
+    assert high_watermarks(found.values(), in_sync=False)["a", TOPIC] == -1
+    with running(world, "b") as links:  # its row is older than what it has brought
+        links.until(lambda: _statuses(world)["a->b"].lag.messages == 0)
+    world.replicate("c")
+    found = _statuses(world)
+    assert {(one.lag.messages, one.lag.seconds, one.lag.in_sync) for one in found.values()} == {(0, 0.0, True)}
+    assert high_watermarks(found.values(), in_sync=True)["a", TOPIC] == 2
