@@ -45,6 +45,13 @@ class SetupError(GeoError):
     exit_code = 2
 
 
+class NotReplicatedError(GeoError):
+    """What was published is in its own region, and not in time in those that were waited for. It is no failure of the publish,
+    which is not to be repeated. `published` (geo.log.publisher.Published) is what that did."""
+
+    published: object = None
+
+
 class CheckpointError(GeoError):
     """A file of offsets is not one, or was cut short."""
 

@@ -144,9 +144,9 @@ REQUESTS = TableSchema(
     columns=(
         Column("source", "STRING", "the link is that from this cluster", nullable=False),
         Column("topics", "STRING", "glob of the topics it is asked for, those too that come later", nullable=False),
-        Column("kind", "STRING", "pause or restart: a resume follows a pause, a restart neither", nullable=False),
-        Column("asked", "STRING", "pause, resume or restart", nullable=False),
-        Column("by", "STRING", "the process that a person ran for it", nullable=False),
+        Column("kind", "STRING", "what a newer one takes the place of: pause (also of resume), or restart", nullable=False),
+        Column("action", "STRING", "pause, resume or restart", nullable=False),
+        Column("by", "STRING", "the process that recorded it", nullable=False),
         Column("sequence", "BIGINT", "counts the requests of this cluster; what was asked last counts", nullable=False),
         Column("asked_at", "TIMESTAMP", "when", nullable=False),
     ),

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
-from dataclasses import asdict
+from datetime import datetime, timezone
 
 from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
 from geo.cli.running import start_spark, stop_on_signals
 from geo.config import load
-from geo.fleet.broker import TRIGGER, Broker, BrokerReport
+from geo.fleet.broker import TRIGGER, Broker, BrokerReport, Kind
 from geo.streams.life import State
-from geo.streams.trigger import parse_trigger
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted
 
-_BROUGHT = {"publisher": ("message", "published"), "link": ("message", "replicated"), "fold": ("cursor", "written")}
+log = logging.getLogger(__name__)
+
+_BROUGHT = {Kind.PUBLISHER: ("message", "published"), Kind.LINK: ("message", "replicated"), Kind.FOLD: ("cursor", "written")}
 
 
 def add_broker(verbs: Verbs, does: str) -> None:
@@ -26,28 +29,38 @@ def add_broker(verbs: Verbs, does: str) -> None:
 
 def broker(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
-    config = load(args.config)
-    config.cluster(args.cluster)
+    load(args.config).cluster(args.cluster)
+
+    def event(report: BrokerReport) -> None:
+        output.text(_line(report))
+        if args.trigger != AVAILABLE_NOW:  # a run that ends says all at its end, as one document
+            output.line({"time": datetime.now(timezone.utc), **_fields(report)})
+
     runner = Broker(
         start_spark("geo broker"),
-        config,
+        args.config,
         args.cluster,
         trigger=args.trigger,
         take_over=args.take_over,
-        on_event=lambda report: output.text(_line(report)),
-        say=output.text,
+        on_event=event,
+        say=lambda line: log.info("%s", line) if output.as_json else output.text(line),
     )
     stop_on_signals(runner.stop)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda *_: runner.reload())
     reports = runner.run()
-    output.data([{**asdict(report), "state": report.state.value} for report in reports])
+    if args.trigger == AVAILABLE_NOW:
+        output.data([_fields(report) for report in reports])
     return 1 if any(report.state in (State.FAILED, State.DELAYED) for report in reports) else 0
 
 
+def _fields(report: BrokerReport) -> dict[str, object]:
+    return {"kind": report.kind.value, "state": report.state.value, "reason": report.reason, **report.fields}
+
+
 def _line(report: BrokerReport) -> str:
-    head = f"{report.kind} {report.name}: {report.state.value}"
+    head = f"{report.kind.value} {report.name}: {report.state.value}"
     if report.reason:
         return f"{head}: {report.reason}"
     noun, verb = _BROUGHT[report.kind]
-    return f"{head}, {counted(report.messages, noun)} {verb}" if report.state is State.STOPPED else head
+    return f"{head}, {counted(report.brought, noun)} {verb}" if report.state is State.STOPPED else head

@@ -12,19 +12,24 @@ from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
 from geo.config import load
+from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
+from geo.log.topics import registered_topics
 from geo.names import Topic, check_topic_glob, topic_glob_matches
-from geo.replication.link_requests import Asked, Request, ask, read_requests
+from geo.replication.lag import Lag
+from geo.replication.link_requests import Action, Request
 from geo.replication.link_state import LinkState
-from geo.replication.link_status import LinkStatus, high_watermarks, link_statuses, told_state
+from geo.replication.link_status import HighWatermarks, LinkStatus, high_watermarks, link_statuses, told_state
 from geo.replication.link_table import read_links
 from geo.replication.rebuild import rebuild
-from geo.replication.repair import Reconciled, reconcile_links
+from geo.replication.repair import Reconciled, reconcile_links, resolve_links
 from geo.replication.replicator import LinkReport, Replicator
+from geo.replication.request_table import ask, read_requests
 from geo.streams.life import State
+from geo.streams.supervisor import DISCOVERY_INTERVAL_S
 from geo.streams.trigger import parse_trigger
 from geo.tables.cluster import ClusterTables, connect
-from geo.text import counted
+from geo.text import counted, first_line
 
 
 def add_replicate(verbs: Verbs, does: str) -> None:
@@ -47,17 +52,16 @@ def add_links(verbs: Verbs, does: str) -> None:
     p = of_links.add("status", "how far every link is behind its source, whether or not it runs", links_status)
     add_glob(p)
     add_engine(p)
-    for asked, does in _ASKED.items():
-        p = of_links.add(asked.value, does, ask_links)
-        p.set_defaults(asked=asked)
-        p.add_argument("--source", required=True)
-        p.add_argument("--target", required=True)
+    for action, does in _ASKED.items():
+        p = of_links.add(action.value, does, ask_links)
+        p.set_defaults(action=action)
+        _add_ends(p)
         add_glob(p)
-    p = of_links.add("resolve", "go on with all FAILED topics of a link, their sources taken as they are now", resolve_links)
-    p.add_argument("--source", required=True)
-    p.add_argument("--target", required=True)
+    p = of_links.add("resolve", "reconcile all FAILED topics of a link: takes their sources as right", resolve)
+    _add_ends(p)
     add_glob(p)
     add_dry_run(p)
+    add_take_over(p)
     does = "let a link begin again at a time; what is before is not fetched any more, what is there stays"
     p = of_links.add("reset", does, reset_link)
     _add_link(p)
@@ -73,15 +77,19 @@ def add_rebuild(verbs: Verbs, does: str) -> None:
 
 
 _ASKED = {
-    Asked.PAUSE: "let a link rest, also over restarts; what runs it notices within ten seconds",
-    Asked.RESUME: "let a paused link go on from where it stands",
-    Asked.RESTART: "let whoever runs a link end and begin it anew; also what waits to be tried again, or FAILED",
+    Action.PAUSE: f"let a link rest, also over restarts; whoever runs it follows within {DISCOVERY_INTERVAL_S:.0f} seconds",
+    Action.RESUME: "let a paused link go on from where it stands",
+    Action.RESTART: "let whoever runs a link end and begin it anew, also what is FAILED or waits to be tried again",
 }
 
 
+def _add_ends(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--source", required=True, help="the cluster that the link reads")
+    p.add_argument("--target", required=True, help="the cluster that it writes, and that runs it")
+
+
 def _add_link(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--source", required=True)
-    p.add_argument("--target", required=True)
+    _add_ends(p)
     p.add_argument("--topic", required=True, metavar="GLOB")
     add_dry_run(p)
     add_take_over(p)
@@ -102,8 +110,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
     )
     stop_on_signals(runner.stop)
     reports = runner.run()
-    output.data([{"link": r.link, "topic": r.topic, "state": r.state.value, "reason": r.reason, "replicated": r.replicated,
-                  "source_version": r.source_version, "expired": r.expired, "impossible": r.impossible} for r in reports])  # fmt: skip
+    output.data([{**r.fields, "state": r.state.value, "reason": r.reason} for r in reports])
     if not reports:
         output.text(f"nothing to replicate into {args.cluster}: its sources have no matching topic yet")
     return 1 if any(r.state in (State.FAILED, State.DELAYED) for r in reports) else 0
@@ -130,13 +137,17 @@ def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
         dry_run=args.dry_run,
         take_over=args.take_over,
     )
+    output.data([_reconciled(one, dry_run=args.dry_run) for one in done])
     _say_reconciled(done, output, dry_run=args.dry_run, begins="" if start is None else f"begins at {start}, ")
     return 0
 
 
+def _reconciled(r: Reconciled, *, dry_run: bool) -> dict[str, Any]:
+    return {"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
+            "dry_run": dry_run}  # fmt: skip
+
+
 def _say_reconciled(done: Sequence[Reconciled], output: Output, *, dry_run: bool, begins: str = "") -> None:
-    output.data([{"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
-                  "dry_run": dry_run} for r in done])  # fmt: skip
     for r in done:
         what = (
             f"{counted(r.missing, 'message')} missing, nothing written"
@@ -152,55 +163,89 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
     found: list[LinkStatus] = []
 
     def read(tables: ClusterTables) -> list[dict[str, Any]]:
-        found.extend(link_statuses(tables, looked.clusters, config, args.topic))
+        found.extend(link_statuses(tables, looked.clusters, config, check_topic_glob(args.topic)))
         return []
 
     _, unreadable = looked.read_each(read)
-    all_of, of_in_sync = high_watermarks(found, in_sync=False), high_watermarks(found, in_sync=True)
     found.sort(key=lambda one: (str(one.topic), one.link.name))
-    rows = [
-        {"link": one.link.name, "topic": str(one.topic), "state": one.state.value, "reason": one.reason,
-         "source_version": one.at, "source_newest": one.newest, "lag_versions": one.lag.versions,
-         "lag_messages": one.lag.messages, "lag_bytes": one.lag.bytes, "lag_seconds": round(one.lag.seconds, 3),
-         "in_sync": one.lag.in_sync, "high_watermark": all_of[one.link.source, one.topic],
-         "high_watermark_in_sync": of_in_sync[one.link.source, one.topic]}
-        for one in found
-    ]  # fmt: skip
-    output.data([*rows, *unreadable])
+    away = [link for one in unreadable for link in config.inbound(one["cluster"])]
+    every, of_in_sync = high_watermarks(found, away, in_sync=False), high_watermarks(found, away, in_sync=True)
+    output.data([*(_status(one, every, of_in_sync) for one in found), *unreadable])
     output.table(
-        ("TOPIC", "LINK", "STATE", "MESSAGES", "BYTES", "SECONDS", "VERSION", "OF", "REASON"),
-        [(r["topic"], r["link"], r["state"], f"{r['lag_messages']:,}", f"{r['lag_bytes']:,}", f"{r['lag_seconds']:,.1f}",
-          r["source_version"], r["source_newest"], r["reason"]) for r in rows],
-    )  # fmt: skip
-    return say_unreadable(output, unreadable)
+        ("TOPIC", "LINK", "STATE", "IN SYNC", "LAG", "BYTES", "SECONDS", "VERSION", "OF", "REASON"),
+        [
+            (
+                one.topic,
+                one.link.name,
+                one.state.value,
+                "yes" if one.in_sync else "no",
+                *_lag(one.lag),
+                one.at,
+                one.newest,
+                one.reason,
+            )
+            for one in found
+        ],
+    )
+    return say_unreadable(output, unreadable) or int(any(one.lag is None for one in found))
+
+
+def _lag(lag: Lag | None) -> tuple[str | None, ...]:
+    """Messages, bytes and seconds as people read them."""
+    if lag is None:
+        return None, None, None
+    more = "" if lag.complete else ">"
+    return f"{more}{lag.messages:,}", f"{more}{lag.bytes:,}", f"{more}{lag.seconds:,.1f}"
+
+
+def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) -> dict[str, Any]:
+    lag, key = one.lag, (one.link.source, one.topic)
+    return {
+        "link": one.link.name, "topic": str(one.topic), "state": one.state.value, "reason": one.reason,
+        "source_version": one.at, "source_newest": one.newest, "in_sync": one.in_sync,
+        "lag_versions": lag and lag.versions, "lag_messages": lag and lag.messages, "lag_bytes": lag and lag.bytes,
+        "lag_seconds": lag and round(lag.seconds, 3), "lag_complete": lag and lag.complete,
+        "high_watermark": every[key], "high_watermark_in_sync": of_in_sync[key],
+    }  # fmt: skip
 
 
 def ask_links(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    link, topics = config.link(args.source, args.target), check_topic_glob(args.topic)
-    tables = connect(start_spark("geo links"), config.cluster(args.target))
-    ask(open_for_writing(tables, config), args.source, topics, args.asked)
-    output.data({"link": link.name, "topics": topics, "asked": args.asked.value})
-    output.text(f"{link.name} {topics}: asked to {args.asked.value}. What runs it follows within ten seconds.")
+    link, topics, action = config.link(args.source, args.target), check_topic_glob(args.topic), args.action
+    spark = start_spark("geo links")
+    ask(open_for_writing(connect(spark, config.cluster(args.target)), config), args.source, topics, action)
+    try:
+        registered = registered_topics(connect(spark, config.cluster(args.source)))
+        matching = sum(topic_glob_matches(topics, one.topic) for one in registered)
+        matches = f"{counted(matching, 'topic')} of {args.source} now"
+    except FAULTS as error:  # it may be away; the link rests in its target
+        matching, matches = None, f"nobody knows what, since {args.source} cannot be read ({first_line(error)})"
+    output.data({"link": link.name, "topics": topics, "action": action.value, "matching": matching})
+    output.text(
+        f"{link.name} {topics}: asked to {action.value}; it matches {matches}. Whoever runs the link follows within "
+        f"{DISCOVERY_INTERVAL_S:.0f} seconds{'' if action is Action.RESTART else ', or at its next start'}."
+    )
     return 0
 
 
-def resolve_links(args: argparse.Namespace, output: Output) -> int:
+def resolve(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics = config.link(args.source, args.target), check_topic_glob(args.topic)
-    spark = start_spark("geo links resolve")
-    rows = read_links(connect(spark, config.cluster(args.target)))
-    failed = [topic for (source, topic), row in rows.items() if source == args.source and row.state is State.FAILED]
-    found = [topic for topic in sorted(failed) if topic_glob_matches(topics, Topic.parse(topic))]
-    done = [
-        one
-        for topic in found
-        for one in reconcile_links(spark, config, args.source, args.target, topics=topic, dry_run=args.dry_run)
-    ]
+    done, not_done = resolve_links(
+        start_spark("geo links resolve"), config, args.source, args.target, topics, dry_run=args.dry_run, take_over=args.take_over
+    )
+    output.data(
+        [
+            *(_reconciled(one, dry_run=args.dry_run) for one in done),
+            *({"link": link.name, "topic": topic, "not_resolved": why} for topic, why in not_done.items()),
+        ]
+    )
     _say_reconciled(done, output, dry_run=args.dry_run)
-    if not found:
+    for topic, why in not_done.items():
+        output.text(f"{link.name} {topic}: not resolved: {why}")
+    if not done and not not_done:
         output.text(f"{link.name}: no topic that matches {topics} is FAILED")
-    return 0
+    return 1 if not_done else 0
 
 
 def list_links(args: argparse.Namespace, output: Output) -> int:

@@ -10,12 +10,15 @@ from geo.cli.output import Output
 from geo.cli.running import start_spark, stop_on_signals
 from geo.config import load
 from geo.config.model import Publication
-from geo.errors import UsageError
-from geo.log.publish import publish_source
+from geo.config.yaml_nodes import duration_s
+from geo.errors import NotReplicatedError, UsageError
+from geo.log.publish import publish_source, waited
 from geo.log.publish_work import Publishing
+from geo.log.replicas import WAIT_S, Replicas, WaitFor
 from geo.log.sources import jsonl, kafka
 from geo.names import DEFAULT_PRODUCER, Topic
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.tables.cluster import connect
 from geo.text import counted
 
 
@@ -48,7 +51,33 @@ def add_publish(verbs: Verbs, does: str) -> None:
         default=kafka.BATCH_ROWS,
         help="most Kafka records in one commit (default: %(default)s)",
     )
+    p.add_argument(
+        "--wait-for",
+        type=_wait_for,
+        metavar="REGION,…|N|in-sync",
+        help="end only once these regions hold what was published: by name, any N of them, or those in sync when it began",
+    )
+    p.add_argument(
+        "--wait-limit",
+        type=_duration,
+        default=WAIT_S,
+        metavar="DURATION",
+        help=f"for at most so long (default: {WAIT_S:.0f} seconds)",
+    )
     add_running(p)
+
+
+def _wait_for(text: str) -> WaitFor:
+    """The type of `--wait-for`."""
+    return int(text) if text.isdigit() else "in-sync" if text == "in-sync" else tuple(text.split(","))
+
+
+def _duration(text: str) -> float:
+    """The type of a duration, as the configuration has it."""
+    try:
+        return float(duration_s(text))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def publish(args: argparse.Namespace, output: Output) -> int:
@@ -57,6 +86,8 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     config.cluster(args.cluster)
     if (args.kafka is None) != (args.kafka_topic is None):
         raise UsageError("--kafka BOOTSTRAP and --kafka-topic K belong together.")
+    if args.wait_for is not None and args.trigger != AVAILABLE_NOW:
+        raise UsageError("--wait-for is for a run that ends: leave --trigger out.")
     what = Publication(args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start)
     spark = start_spark("geo publish")
     begin = partial(
@@ -67,16 +98,29 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         lambda take_over: begin(take_over=take_over), what.name, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over
     )
     stop_on_signals(runner.stop)
-    done = runner.run()
+    tables = connect(spark, config.cluster(args.cluster))
+    waits_for = partial(Replicas.of, args.wait_for, tables, config, topic, args.producer)
+    if args.wait_for not in (None, "in-sync"):
+        waits_for({})  # what is wrong with it is said before anything is published
+    done, not_in_time = runner.run(), None
     rejects_file = runner.work.rejects_file
+    if args.wait_for is not None:
+        try:
+            done = waited(done, waits_for(runner.work.began_at), runner.work.ends, args.wait_limit)
+        except NotReplicatedError as error:
+            not_in_time = error
     output.data(
         {"topic": str(topic), "cluster": args.cluster, "producer": args.producer, "published": done.rows, "rejected": done.rejected,
-         "commits": done.commits, "rejects_file": rejects_file}
+         "commits": done.commits, "rejects_file": rejects_file, "held_after_s": done.held_after}
     )  # fmt: skip
     output.text(
         f"{topic} in {args.cluster}: {counted(done.rows, 'message')} published in {counted(done.commits, 'commit')} "
         f"by producer {args.producer}"
     )
+    for region, seconds in done.held_after.items():
+        output.text(f"{region} holds it, after {seconds:.1f} s")
     if done.rejected:
         output.text(f"{done.rejected:,} rejected, each with its place and reason in {rejects_file}")
+    if not_in_time is not None:
+        raise not_in_time
     return 0

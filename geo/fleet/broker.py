@@ -10,24 +10,25 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from geo.config import load
 from geo.config.model import Config, Link, Publication
-from geo.errors import GeoError, UsageError
+from geo.config.reader import load, parse
+from geo.errors import UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.log.housekeeping import open_for_writing
 from geo.log.publish import publish_source
 from geo.log.publish_work import OneProducer, PublishWork
 from geo.names import ALL_TOPICS
 from geo.replication.link_work import LinkWork
-from geo.replication.replicator import LinkTopics
+from geo.replication.replicator import LinkTopics, report_of_link
 from geo.session import require_delta
 from geo.streams.life import Life, State
 from geo.streams.supervisor import Supervisor
@@ -35,6 +36,7 @@ from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Group
 from geo.subscription.acks.fold_query import NamespaceFold, Namespaces
 from geo.tables.cluster import connect
+from geo.tables.heartbeat import keep_house_anew
 from geo.tables.ownership import Ownership, broker_runner, claim, release
 from geo.text import counted
 
@@ -51,34 +53,50 @@ CONFIG_LOOK_S = 5.0
 STATUS_S = 60.0
 """Between two lines that say how all is."""
 
-KINDS = ("publisher", "link", "fold")
+
+class Kind(str, Enum):
+    """What a broker runs."""
+
+    PUBLISHER = "publisher"
+    LINK = "link topic"
+    FOLD = "fold"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """What became of one piece of work. `kind`: one of KINDS. `name`: `us->eu persistent://…`, `persistent://… in eu by default`,
-    `persistent://…/__acks`; of a group that cannot be asked what it has, the group's. `messages`: how many it has brought, of a
-    fold how many cursors it has written."""
+    """What became of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the same
+    for programs: of a link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it has
+    published or replicated, of a fold how many cursors it has written."""
 
-    kind: str
+    kind: Kind
     name: str
     state: State
     reason: str | None
-    messages: int
+    brought: int
+    fields: Mapping[str, object]
+
+
+class _Publisher(OneProducer):
+    """The group of one publication."""
+
+    def __init__(self, what: Publication, work: PublishWork) -> None:
+        super().__init__(work)
+        self.what = what
 
 
 class Broker:
     """Runs everything that `cluster` needs; `run` until done or stopped.
 
-    Topics that come later are found within ten seconds, a changed configuration file within five (`reload`: at once): what it
-    changes is ended and begun anew, the rest goes on. A configuration that is wrong is reported, and the one before goes on. One
-    work that fails stops no other. With the available-now trigger it makes one pass over what there is.
+    Topics that come later are found within ten seconds, a changed configuration file within five (`reload`: at once): what depends on
+    what changed is ended and begun anew, the rest goes on. A configuration that is wrong is reported, and the one before goes on. One
+    work that fails stops no other. With the available-now trigger it makes one pass of each kind, side by side: what a link brings in
+    it is folded by the next.
     """
 
     def __init__(
         self,
         spark: SparkSession,
-        config: Config,
+        config_path: str,
         cluster: str,
         *,
         trigger: str = TRIGGER,
@@ -86,14 +104,12 @@ class Broker:
         on_event: Callable[[BrokerReport], None] = lambda report: None,
         say: Callable[[str], None] = log.info,
     ) -> None:
-        """`config`: the file it was read from is read anew. `on_event` is told what changes its state, `say` gets lines for people
-        now and then. Raises UsageError for a cluster that is not in the configuration, UnsafeError for a storage that several
-        writers would break."""
+        """`on_event` is told what changes its state, `say` gets lines for people now and then. Raises ConfigError, UsageError for a
+        cluster that is not in the configuration, UnsafeError for a storage that several writers would break."""
         require_delta(spark)
         parse_trigger(trigger)
-        self._path = config.path
-        self._text = _read(self._path)
-        config = load(self._path)  # it may have changed while Spark started
+        self._path, self._text = config_path, _read(config_path)
+        config = load(config_path) if self._text is None else parse(self._text, path=config_path)
         self._spark, self._cluster, self._trigger, self._take_over = spark, cluster, trigger, take_over
         self._tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         self._ownership: Ownership | None = None
@@ -101,6 +117,9 @@ class Broker:
         self._parts: list[tuple[object, Group[Any]]] = []
         """What each group was made from, and the group."""
         self._lives: dict[tuple[int, int], tuple[Group[Any], Any, Life]] = {}
+        """By group and work: what became of them."""
+        self._brought: Counter[Kind] = Counter()
+        """What groups have brought that are gone."""
         self._changing = threading.Lock()
         self._look_at = self._status_at = time.monotonic()
         self._hurry = threading.Event()
@@ -119,7 +138,7 @@ class Broker:
         self._hurry.set()
 
     def run(self) -> list[BrokerReport]:
-        """Run until stopped, or with the available-now trigger until all there is has been published, has crossed and is folded.
+        """Run until stopped, or with the available-now trigger until each kind has made its pass.
 
         What cannot continue is reported as FAILED, what another process runs, or what is away, as DELAYED; the rest goes on.
         Raises AlreadyOwnedError if the cluster has a broker already, FencedError once another one took its place.
@@ -131,38 +150,46 @@ class Broker:
             release([ownership])
         finally:
             ownership.abandon()
-        return sorted(reports, key=lambda report: (KINDS.index(report.kind), report.name))
+        kinds = list(Kind)
+        return sorted(reports, key=lambda report: (kinds.index(report.kind), report.name))
 
     # -- what runs ---------------------------------------------------------------------------------------------------
 
     def _groups(self, config: Config) -> list[Group[Any]]:
-        """The groups of a configuration; those that it does not change are those that run."""
+        """The groups of a configuration; those of which nothing has changed are those that run."""
         if config.cluster(self._cluster) != self._tables.cluster:
-            raise UsageError(f"cluster {self._cluster} itself is another one there: start its broker again.")
+            raise UsageError(
+                f"it changes cluster {self._cluster} itself (where its tables are, or how they are reached): stop this broker, and start it again."
+            )
+        self._forget_those_gone()
+        # Whoever writes a log asks who reads it, where else it is, and for how long: routes, peers, expiry.
+        world = (config.clusters, config.links, config.policies)
         wanted: list[tuple[object, Callable[[], Group[Any]]]] = [
-            ((one, config.kafka.get(one.kafka or "")), partial(self._publisher, config, one))
+            ((Kind.PUBLISHER, one, config.kafka.get(one.kafka or ""), world), partial(self._publisher, config, one))
             for one in config.published_in(self._cluster)
         ]
-        wanted += [
-            ((link, config.cluster(link.source), config.policies, config.links), partial(self._link, config, link))
-            for link in config.inbound(self._cluster)
-        ]
-        wanted.append((config.policies, partial(self._folds, config)))
+        wanted += [((Kind.LINK, link, world), partial(self._link, config, link)) for link in config.inbound(self._cluster)]
+        wanted.append(((Kind.FOLD, world), partial(self._folds, config)))
         self._parts = parts = [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
-        groups = [group for _, group in parts]
+        return [group for _, group in parts]
+
+    def _forget_those_gone(self) -> None:
+        running = {id(group) for _, group in self._parts}
         with self._changing:
-            self._lives = {key: told for key, told in self._lives.items() if any(told[0] is group for group in groups)}
-        return groups
+            for key, told in list(self._lives.items()):
+                if key[0] not in running:
+                    del self._lives[key]
+                    report = report_of(*told)
+                    self._brought[report.kind] += report.brought
 
     def _running(self, made_from: object) -> Group[Any] | None:
         return next((group for before, group in self._parts if before == made_from), None)
 
-    def _publisher(self, config: Config, what: Publication) -> OneProducer:
+    def _publisher(self, config: Config, what: Publication) -> _Publisher:
         begin = partial(publish_source, self._spark, what, config=config, trigger=self._trigger)
         once = self._trigger == AVAILABLE_NOW
-        return OneProducer(
-            PublishWork(lambda take_over: begin(take_over=take_over), what.name, once=once, take_over=self._take_over)
-        )
+        work = PublishWork(lambda take_over: begin(take_over=take_over), what.name, once=once, take_over=self._take_over)
+        return _Publisher(what, work)
 
     def _link(self, config: Config, link: Link) -> LinkTopics:
         source, options = connect(self._spark, config.cluster(link.source)), parse_trigger(self._trigger)
@@ -189,13 +216,15 @@ class Broker:
             return None
         self._text = text
         try:
-            groups = self._groups(load(self._path))
-        except (UsageError, GeoError, *FAULTS) as error:
+            config = parse(text, path=self._path)
+            groups = self._groups(config)
+        except FAULTS as error:
             if session_is_gone(error):
                 raise
-            self._say(f"{self._path} has changed and is not taken, what runs goes on: {error}")
+            log.warning("%s has changed and is not taken, what runs goes on: %s", self._path, error)
             return None
-        self._say(f"{self._path} has changed and is taken: {self.status()}")
+        keep_house_anew(open_for_writing(self._tables, config))
+        self._say(f"{self._path} has changed and is taken")
         return groups
 
     # -- what is said of it --------------------------------------------------------------------------------------------
@@ -206,37 +235,49 @@ class Broker:
         self._on_event(report_of(group, work, life))
 
     def status(self) -> str:
-        """One line: how many works of each kind are in which state, and what they have brought so far."""
+        """One line: how many works of each kind are in which state, and what all have brought since the start."""
+        running = {id(group) for _, group in self._parts}
         with self._changing:
-            told = [report_of(*one) for one in self._lives.values()]
-        counts: Counter[tuple[str, State]] = Counter((r.kind, r.state) for r in told if r.state is not State.STOPPED)
+            told = [(id(group) in running, report_of(group, work, life)) for group, work, life in self._lives.values()]
+        counts: Counter[tuple[Kind, State]] = Counter((r.kind, r.state) for runs, r in told if runs)
         states = [
-            f"{kind}s " + ", ".join(f"{counts[kind, state]} {state.value}" for state in State if counts[kind, state])
-            for kind in KINDS
+            f"{kind.value}s " + ", ".join(f"{counts[kind, state]} {state.value}" for state in State if counts[kind, state])
+            for kind in Kind
             if any(of == kind for of, _ in counts)
         ]
-        published, replicated = (sum(r.messages for r in told if r.kind == kind) for kind in ("publisher", "link"))
-        brought = f"{counted(published, 'message')} published, {replicated:,} replicated"
-        return f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}; {brought}"
+        brought = self._brought + Counter({kind: sum(r.brought for _, r in told if r.kind is kind) for kind in Kind})
+        published = counted(brought[Kind.PUBLISHER], "message")
+        return f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}; {published} published, {brought[Kind.LINK]:,} replicated"
 
 
 def report_of(group: Group[Any], work: Any, life: Life) -> BrokerReport:
     """What is said of a piece of work, or of a group that cannot be asked what it has."""
-    reason = life.reason
+    state, reason = life.state, life.reason
     match group, work:
-        case OneProducer(), _:
-            return BrokerReport("publisher", str(group), life.state, reason, group.work.published.rows)
-        case LinkTopics(), LinkWork():
-            return BrokerReport("link", str(work), life.state, reason, work.link.replicated)
+        case _Publisher(what=what), _:
+            done = group.work.published
+            fields = {"topic": str(what.topic), "cluster": what.cluster, "producer": what.producer, "published": done.rows,
+                      "rejected": done.rejected, "rejects_file": group.work.rejects_file}  # fmt: skip
+            return BrokerReport(Kind.PUBLISHER, what.name, state, reason, done.rows, fields)
         case LinkTopics(), _:
-            return BrokerReport("link", group.link.name, life.state, reason, 0)
+            one = report_of_link(group, work, life)
+            name = str(work) if isinstance(work, LinkWork) else one.link
+            return BrokerReport(Kind.LINK, name, state, reason, one.replicated, one.fields)
         case _, NamespaceFold():
-            return BrokerReport("fold", str(work.acks), life.state, reason, work.done.cursors)
-    return BrokerReport("fold", str(group), life.state, reason, 0)
+            return BrokerReport(
+                Kind.FOLD,
+                str(work.acks),
+                state,
+                reason,
+                work.done.cursors,
+                {"topic": str(work.acks), "cursors": work.done.cursors},
+            )
+    return BrokerReport(Kind.FOLD, str(group), state, reason, 0, {"topic": None, "cursors": 0})
 
 
-def _read(path: str) -> bytes | None:
+def _read(path: str) -> str | None:
+    """The text of a file; None if it cannot be read, as while it is replaced."""
     try:
-        return Path(path).read_bytes()
-    except OSError:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
         return None

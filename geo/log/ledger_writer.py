@@ -15,7 +15,7 @@ from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError, UnsafeError
 from geo.log.ledger_table import LedgerTable
-from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
+from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
 from geo.names import Topic
 from geo.tables.clock import Stamp, jumped, refuse_wrong
 from geo.tables.cluster import ClusterTables
@@ -87,6 +87,11 @@ class LedgerWriter:
         except BaseException:
             self._ownership.abandon()
             raise
+
+    @property
+    def ends(self) -> dict[LedgerKey, Ledger]:
+        """How far its ledgers reach, of each key the newest."""
+        return dict(self._progress.ledgers)
 
     @property
     def sources(self) -> dict[str, SourceEnd]:

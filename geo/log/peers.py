@@ -65,18 +65,25 @@ def _ends(rows: pa.Table) -> dict[int, int]:
     return dict(zip(found["ledger_id"].to_pylist(), found["entry_id_max"].to_pylist(), strict=True))
 
 
+def ends_in(tables: ClusterTables, peer: Cluster, topic: Topic, ids: Collection[int], since: date | None) -> Mapping[int, int]:
+    """`ledger_ends`, of ledgers of the cluster of `tables`, in another cluster: none where it has no such topic. Raises what is in
+    the way of reading it."""
+    there = connect(tables.spark, peer).log(topic)
+    if there.by_path:
+        check_folder(there.name)
+    return ledger_ends(there, tables.cluster.name, ids, since) if there.exists() else {}
+
+
 def peer_ends(
     tables: ClusterTables, config: Config, topic: Topic, ids: Collection[int], since: date | None
 ) -> dict[str, Mapping[int, int] | None]:
     """`ledger_ends` in each other cluster of the configuration: none where it has no such topic, None for one that is away."""
 
-    def ask(peer: Cluster) -> Mapping[int, int]:
-        there = connect(tables.spark, peer).log(topic)
-        if there.by_path:
-            check_folder(there.name)
-        return ledger_ends(there, tables.cluster.name, ids, since) if there.exists() else {}
-
-    peers = {name: partial(ask, cluster) for name, cluster in config.clusters.items() if name != tables.cluster.name}
+    peers = {
+        name: partial(ends_in, tables, cluster, topic, ids, since)
+        for name, cluster in config.clusters.items()
+        if name != tables.cluster.name
+    }
     found: dict[str, Mapping[int, int] | None] = {}
     for name, answer in ask_all(peers, WAIT_S).items():
         try:

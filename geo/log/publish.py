@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.config.model import Config, Publication
 from geo.config.secret import Secret
-from geo.errors import UsageError
+from geo.errors import NotReplicatedError, UsageError
 from geo.log.ledgers import SourceEnd
 from geo.log.publish_stream import FrameStream, SourceStream
 from geo.log.publisher import Published, Publisher
+from geo.log.replicas import WAIT_S, Ledgers, Replicas, WaitFor
 from geo.log.source_identity import Identity, by_id, by_order
 from geo.log.sources import jsonl, kafka
 from geo.log.sources.source import Source
@@ -37,6 +39,8 @@ def publish(
     publish_id: str | None = None,
     trigger: str = AVAILABLE_NOW,
     take_over: bool = False,
+    wait_for: WaitFor | None = None,
+    wait_s: float = WAIT_S,
 ) -> Published | FrameStream:
     """Publish a DataFrame to a topic of `cluster`, each row exactly once however often this is repeated.
 
@@ -49,8 +53,13 @@ def publish(
     once. A stream has its checkpoint, kept under the producer's name. A row that cannot be published refuses the whole of a batch
     DataFrame; of a stream it goes to a file below `<checkpoints>/rejects/<topic>/<producer>`, and the others are published.
 
+    With `wait_for` it returns once other regions hold what this call has published, and what was published before into the same
+    ledgers: regions by name, a number of them, or "in-sync": those that lacked, as it began, at most what this producer published in
+    the last thirty seconds. It waits for a batch DataFrame only, `wait_s` seconds at most.
+
     Returns what was published, or for a streaming `df` a running FrameStream.
-    Raises UsageError (columns, rows, no identity; nothing was published), SourceChangedError, AlreadyOwnedError, FencedError.
+    Raises UsageError (columns, rows, no identity; nothing was published), SourceChangedError, AlreadyOwnedError, FencedError;
+    NotReplicatedError, which has what was published, once it has waited for too long.
     """
     spark = df.sparkSession
     require_delta(spark)
@@ -60,16 +69,28 @@ def publish(
     if df.isStreaming:
         if order or partition_by or publish_id:
             raise UsageError("a stream is identified by its checkpoint: leave order_by, partition_by and publish_id out.")
+        if wait_for is not None:
+            raise UsageError("wait_for is for a batch: a stream has no end. Ask `geo links status` how far its regions are.")
         return FrameStream(publisher, df, trigger, take_over=take_over)
     identity = _batch_identity(df, order, partition_by, publish_id)
     publisher.open(df.schema, {*order, *([partition_by] if partition_by else [])}, take_over=take_over)
     try:
+        replicas = None if wait_for is None else Replicas.of(wait_for, publisher.tables, config, topic, producer, publisher.ends)
         result = publisher.publish(df, identity)
     except BaseException:
         publisher.close(clean=False)
         raise
     publisher.close()
-    return result
+    return result if replicas is None else waited(result, replicas, publisher.ends, wait_s)
+
+
+def waited(published: Published, replicas: Replicas, ledgers: Ledgers, wait_s: float) -> Published:
+    """What was published, once the regions hold it. Raises NotReplicatedError, which has it."""
+    try:
+        return replace(published, held_after=replicas.wait(ledgers, wait_s))
+    except NotReplicatedError as error:
+        error.published = published
+        raise
 
 
 def _of_users(topic: str | Topic) -> Topic:

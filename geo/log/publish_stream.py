@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from geo.errors import UnsafeError
+from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.numbering.tallies import Rejected
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_batch, by_columns
@@ -49,9 +50,16 @@ class PublishStream:
         publisher.open(given, take_over=take_over)
         self.resumed_from = publisher.sources
         """How far each source partition was published when this stream started."""
+        self.began_at = publisher.ends
+        """How far its ledgers reached then."""
 
     def __str__(self) -> str:
         return self._name
+
+    @property
+    def ends(self) -> dict[LedgerKey, Ledger]:
+        """How far its ledgers reach now."""
+        return self._publisher.ends
 
     @property
     def published(self) -> Published:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from geo.errors import GeoError
+from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published
 from geo.streams.again import FailedAgain
@@ -61,8 +62,11 @@ class PublishWork(QueryWork[PublishStream]):
     """One producer's stream, as often as it is begun. `name` is how people are told of it."""
 
     def __init__(self, begin: Callable[[bool], PublishStream], name: str, *, once: bool, take_over: bool = False) -> None:
-        super().__init__(begin, once=once, take_over=take_over)
-        self._name = name
+        super().__init__(self._noted, once=once, take_over=take_over)
+        self._stream_of, self._name = begin, name
+        self.began_at: Mapping[LedgerKey, Ledger] = {}
+        """How far its ledgers reached before it published anything."""
+        self._ends: Mapping[LedgerKey, Ledger] = {}
         self._before = Published()
         """What the streams before this one published."""
         self._rejects_file: str | None = None
@@ -80,11 +84,21 @@ class PublishWork(QueryWork[PublishStream]):
         return (self.opened.rejects_file if self.opened is not None else None) or self._rejects_file
 
     @property
+    def ends(self) -> Mapping[LedgerKey, Ledger]:
+        """How far its ledgers reach."""
+        return self._ends if self.opened is None else self.opened.ends
+
+    def _noted(self, take_over: bool) -> PublishStream:
+        stream = self._stream_of(take_over)
+        self.began_at = self.began_at if self.has_begun else stream.began_at
+        return stream
+
+    @property
     def how_far(self) -> int | None:
         return self.published.commits or None
 
     def take_off(self) -> PublishStream | None:
-        self._before, self._rejects_file = self.published, self.rejects_file
+        self._before, self._rejects_file, self._ends = self.published, self.rejects_file, self.ends
         return super().take_off()
 
 

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import xor
 from typing import cast
@@ -27,7 +27,7 @@ from geo.log.admission import ERROR, Routes, check_columns, new_topic_columns, p
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledger_writer import RECORD_INTERVAL_S, LedgerWriter
-from geo.log.ledgers import Batch, Counted, LedgerKey, SourceEnd
+from geo.log.ledgers import Batch, Counted, Ledger, LedgerKey, SourceEnd
 from geo.log.numbering.held_rows import hold_spans
 from geo.log.numbering.tagging import Tagging
 from geo.log.numbering.tallies import Common, Rejected, Tally
@@ -56,6 +56,8 @@ class Published:
     rejected: int = 0
     already_published: int = 0
     commits: int = 0
+    held_after: Mapping[str, float] = field(default_factory=dict)
+    """By region that was waited for: after how many seconds it was seen to hold what was published."""
 
     def __add__(self, other: Published) -> Published:
         return Published(
@@ -63,6 +65,7 @@ class Published:
             self.rejected + other.rejected,
             self.already_published + other.already_published,
             self.commits + other.commits,
+            {**self.held_after, **other.held_after},
         )
 
 
@@ -136,6 +139,11 @@ class Publisher:
     @property
     def ledgers(self) -> LedgerTable:
         return self._writer.ledgers
+
+    @property
+    def ends(self) -> dict[LedgerKey, Ledger]:
+        """How far its ledgers reach, of each source partition and `replicate_to` the newest."""
+        return self._writer.ends
 
     @property
     def sources(self) -> dict[str, SourceEnd]:

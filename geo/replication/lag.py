@@ -19,25 +19,28 @@ class Lag:
 
     `versions`: commits of the source above the cursor, those too that bring nothing. `messages` and `bytes` are of those that
     bring something, as their writers counted them: an upper bound, since some messages may be routed elsewhere or have expired.
-    `seconds`: the age of the oldest of them.
+    `seconds`: the age of the oldest of them. If it is not `complete`, commits above the cursor are gone (log cleanup), and all
+    three are of what is left: a lower bound.
     """
 
     versions: int = 0
     messages: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    complete: bool = True
 
     @property
     def in_sync(self) -> bool:
-        return self.seconds <= IN_SYNC_S
+        return self.complete and self.seconds <= IN_SYNC_S
 
 
 def lag_of(cursor: int, newest: int, commits: Iterable[Commit], origins: frozenset[str], source: str, now_us: int) -> Lag:
     """The lag of a link of these origins that stands at version `cursor` of a source whose newest is `newest` (-1: it has brought
     nothing yet). `commits` are those between, oldest first and as far as they are there; they are read once."""
-    messages = size = 0
+    messages = size = seen = 0
     oldest_us: int | None = None
     for commit in commits:
+        seen += 1
         if not brings(commit, origins, source) or not commit.rows:
             continue
         messages, size = messages + commit.rows, size + commit.bytes
@@ -45,4 +48,5 @@ def lag_of(cursor: int, newest: int, commits: Iterable[Commit], origins: frozens
             batch = Batch.decode(commit.user_metadata)
             oldest_us = commit.committed_us if batch is None else batch.publish_time_us
     age_us = 0 if oldest_us is None else max(0, now_us - oldest_us)
-    return Lag(max(0, newest - cursor), messages, size, age_us / 1e6)
+    versions = max(0, newest - cursor)
+    return Lag(versions, messages, size, age_us / 1e6, complete=seen >= versions)

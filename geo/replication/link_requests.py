@@ -1,24 +1,26 @@
-"""What people ask of links: pause, resume, restart. Kept in `system/requests` of the target, so it holds over restarts; whoever
-runs the link reads it as it looks for topics."""
+"""What people ask of links, and what follows from it. Pure: no Spark, clock or I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from enum import Enum
+from enum import Enum, auto
 
 from geo.names import Topic, topic_glob_matches
-from geo.tables.cluster import ClusterTables
-from schemas import REQUESTS
+from geo.streams.life import State
 
 
-class Asked(str, Enum):
+class Action(str, Enum):
     """What can be asked."""
 
     PAUSE = "pause"
     RESUME = "resume"
     RESTART = "restart"
+
+    @property
+    def kind(self) -> str:
+        """Of the same link, glob and kind a newer request takes the place of an older one."""
+        return "restart" if self is Action.RESTART else "pause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,36 +30,45 @@ class Request:
 
     source: str
     topics: str
-    asked: Asked
+    action: Action
     number: int
 
 
 def is_paused(requests: Iterable[Request], source: str, topic: Topic) -> bool:
-    """Whether the last of the requests to pause or resume that match says so."""
-    return max((one.number, one.asked is Asked.PAUSE) for one in _of(requests, source, topic, restarts=False))[1]
+    """Whether the last of the requests to pause or resume that match says so; of two at the same moment the pause."""
+    found = _of(requests, source, topic, "pause")
+    return max(((one.number, one.action is Action.PAUSE) for one in found), default=(0, False))[1]
 
 
-def restarted(requests: Iterable[Request], source: str, topic: Topic) -> int:
+def last_restart(requests: Iterable[Request], source: str, topic: Topic) -> int:
     """The number of the last request to restart it; 0: there is none."""
-    return max(one.number for one in _of(requests, source, topic, restarts=True))
+    return max((one.number for one in _of(requests, source, topic, "restart")), default=0)
 
 
-def _of(requests: Iterable[Request], source: str, topic: Topic, *, restarts: bool) -> list[Request]:
-    found = [one for one in requests if one.source == source and (one.asked is Asked.RESTART) is restarts]
-    return [Request(source, "", Asked.RESUME, 0), *(one for one in found if topic_glob_matches(one.topics, topic))]
+def _of(requests: Iterable[Request], source: str, topic: Topic, kind: str) -> list[Request]:
+    return [one for one in requests if one.source == source and one.action.kind == kind and topic_glob_matches(one.topics, topic)]
 
 
-def read_requests(tables: ClusterTables) -> list[Request]:
-    """The newest requests of each link and glob into the cluster of `tables`."""
-    return [
-        Request(row["source"], row["topics"], Asked(row["asked"]), row["sequence"]) for row in tables.journal(REQUESTS).newest()
-    ]
+class Next(Enum):
+    """What becomes of a topic of a link that is known."""
+
+    NOTHING = auto()
+    LEFT_OUT = auto()
+    WANTED = auto()
+    RESOLVED = auto()
+    AGAIN = auto()
 
 
-def ask(tables: ClusterTables, source: str, topics: str, asked: Asked) -> None:
-    """Record a request, after all that are there."""
-    number = max((one.number for one in read_requests(tables)), default=0) + 1
-    kind = "restart" if asked is Asked.RESTART else "pause"
-    row = {"source": source, "topics": topics, "kind": kind, "asked": asked.value, "by": str(tables.me),
-           "sequence": number, "asked_at": datetime.now(timezone.utc)}  # fmt: skip
-    tables.journal(REQUESTS).append([row])
+def what_next(state: State, *, is_wanted: bool, restarts: bool, is_replaced: bool, recorded: State | None) -> Next:
+    """`is_wanted`: the link carries the topic, and nobody asked it to rest. `restarts`: somebody asked for that since it was begun.
+    `is_replaced`: another runner took it over; it does not come back. `recorded`: what its newest row says, by whoever wrote it."""
+    if not is_wanted:
+        return Next.NOTHING if state is State.PAUSED else Next.LEFT_OUT
+    if state is State.PAUSED:
+        return Next.WANTED
+    if is_replaced:
+        return Next.NOTHING
+    if restarts:
+        return Next.AGAIN
+    resolved = state is State.FAILED and recorded not in (None, State.FAILED)
+    return Next.RESOLVED if resolved else Next.NOTHING

@@ -2,87 +2,153 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from geo.config.model import Config, Link
+from geo.faults import FAULTS, session_is_gone
 from geo.log.topics import registered_topics
 from geo.names import Topic, topic_glob_matches
 from geo.now import now_us
 from geo.replication.lag import Lag, lag_of
-from geo.replication.link_requests import Request, is_paused, read_requests
-from geo.replication.link_start import look_at_target
+from geo.replication.link_requests import Request, is_paused
+from geo.replication.link_start import Standing, begins, look_at_target, standing
 from geo.replication.link_state import RECORD_KEY, LinkState
 from geo.replication.link_table import read_links
 from geo.replication.replicator import replicates
+from geo.replication.request_table import read_requests
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.history import CommitName
 from geo.tables.table import Table
+from geo.text import first_line
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """One topic of one link. `at`: the version of the source up to which the target holds everything, None before its first
-    comparison has ended; `newest`: the source's newest."""
+    """One topic of one link.
+
+    `at`: the version of the source up to which the target holds everything; None where that is not known, because the link has
+    never run, its next start compares both logs, or its source cannot be read. `newest`: the source's newest version, `lag`: how
+    far the link is behind it; None where the source cannot be read.
+    """
 
     link: Link
     topic: Topic
     state: State
     reason: str | None
     at: int | None
-    newest: int
-    lag: Lag
+    newest: int | None
+    lag: Lag | None
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether the target lacks, for sure, nothing that is older than IN_SYNC_S."""
+        return self.at is not None and self.lag is not None and self.lag.in_sync
 
 
 def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str) -> Iterator[LinkStatus]:
-    """Every topic that the links into a cluster carry, and that matches."""
+    """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were recorded.
+    Raises what is in the way of reading the target."""
     rows, requests = read_links(target), read_requests(target)
     for link in config.inbound(target.cluster.name):
         source = sources[link.source]
-        for found in registered_topics(source):
-            topic = found.topic
-            if not topic_glob_matches(glob, topic) or not replicates(config, link, found) or not source.log(topic).exists():
-                continue
-            row = rows.get((link.source, str(topic)))
-            state, reason = told_state(row, requests, link.source, topic)
-            cursor = None if row is None else cursor_of(row, link, target.log(topic))
-            newest, lag = behind(source.log(topic), cursor, link)
-            yield LinkStatus(link, topic, state, reason, None if cursor is None else cursor.version, newest, lag)
+        try:
+            source.refuse_no_folder()
+            registered = registered_topics(source)
+            topics = [one.topic for one in registered if replicates(config, link, one) and source.log(one.topic).exists()]
+            away = None
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            topics = [Topic.parse(topic) for name, topic in rows if name == link.source]
+            away = first_line(error)
+        for topic in topics:
+            if topic_glob_matches(glob, topic):
+                yield _status(link, topic, rows.get((link.source, str(topic))), requests, target, source, away)
+
+
+def _status(
+    link: Link,
+    topic: Topic,
+    row: LinkState | None,
+    requests: Sequence[Request],
+    target: ClusterTables,
+    source: ClusterTables,
+    away: str | None,
+) -> LinkStatus:
+    state, reason = told_state(row, requests, link.source, topic)
+    if away is None:
+        try:
+            stands = stands_at(row, link, target.log(topic))
+            at, newest, lag, why = _behind(source.log(topic), stands, link, begins_at_end=_begins_at_end(row, link, topic))
+            return LinkStatus(link, topic, state, reason or why, at, newest, lag)
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            away = first_line(error)
+    told = f"{link.source} cannot be read: {away}"
+    return LinkStatus(link, topic, state, told if reason is None else f"{reason}; {told}", None, None, None)
 
 
 def told_state(row: LinkState | None, requests: Sequence[Request], source: str, topic: Topic) -> tuple[State, str | None]:
-    """State and reason of a link's topic as people are told: what was asked of it goes before what its last runner recorded."""
-    if is_paused(requests, source, topic):
-        return State.PAUSED, "it was asked to pause"
-    return (State.STOPPED, "it has never run") if row is None else (row.state, row.reason)
+    """State and reason of a link's topic as people are told: those that its runner recorded, and whether it was asked to pause."""
+    state, reason = (State.STOPPED, "it has never run") if row is None else (row.state, row.reason)
+    if not is_paused(requests, source, topic):
+        return state, reason
+    if state is State.PAUSED:
+        return state, "it was asked to pause"
+    asked = "it was asked to pause, and nobody has followed that yet"
+    return state, asked if reason is None else f"{reason}; {asked}"
 
 
-def cursor_of(row: LinkState, link: Link, log: Table) -> CommitName | None:
-    """The newest cursor of a link: the recorded one, or that of a commit it has made in its target's log since."""
-    if row.cursor is None or row.target is None or (seen := log.look()) is None:
-        return row.cursor
+def stands_at(row: LinkState | None, link: Link, log: Table) -> Standing:
+    """Where a link stands, by its newest row and its target's commits since; as its next start finds it."""
+    if row is None or row.target is None or (seen := log.look()) is None:
+        return standing(row, None, link.name, link.origins)
     commits = log.commits(row.target.version, seen.version, only=(RECORD_KEY,))
-    own = look_at_target(link.name, row.target, seen.table_id, seen.version, commits).own
-    return row.cursor if own is None else own.cursor
+    looked = look_at_target(link.name, row.target, seen.table_id, seen.version, commits)
+    return standing(row, looked, link.name, link.origins)
 
 
 def behind(log: Table, cursor: CommitName | None, link: Link) -> tuple[int, Lag]:
-    """The newest version of a source's log, and how far a link with that cursor is behind."""
-    seen = log.look()
-    if seen is None:
-        return -1, Lag()
-    at = cursor.version if cursor is not None and cursor.table_id == seen.table_id else -1
-    commits = log.commits(at + 1, seen.version)
-    return seen.version, lag_of(at, seen.version, commits, frozenset(link.origins), link.source, now_us())
+    """The newest version of a source's log, and how far a link with that cursor, of that log, is behind."""
+    newest, at = log.latest_version(), -1 if cursor is None else cursor.version
+    return newest, lag_of(at, newest, log.commits(at + 1, newest), frozenset(link.origins), link.source, now_us())
 
 
-def high_watermarks(statuses: Iterable[LinkStatus], *, in_sync: bool) -> dict[tuple[str, Topic], int]:
-    """By source and topic: the version of the source that every target holds (-1: one holds nothing yet), or every one that is in
-    sync, as Kafka's high watermark is that of the in-sync replicas. Where none is in sync the source stands alone: its newest."""
-    found: dict[tuple[str, Topic], int] = {}
+def _behind(log: Table, stands: Standing, link: Link, *, begins_at_end: bool) -> tuple[int | None, int, Lag, str | None]:
+    """Up to which version the target holds everything, the newest, the lag, and why the first is not known."""
+    cursor, why = stands.cursor, stands.why
+    if cursor is not None and cursor.table_id != log.table_id():
+        cursor, why = None, "the source is another table now"
+    newest, lag = behind(log, cursor, link)
+    if begins_at_end:  # nothing of what is there now is due
+        lag = Lag(lag.versions)
+    if cursor is not None and cursor.version > newest:
+        why = why or f"the source ends at version {newest}, before the one that was read last"
+    if why is not None or cursor is None:
+        return None, newest, lag, why and f"its next start compares both logs: {why}"
+    return cursor.version, newest, lag, None
+
+
+def _begins_at_end(row: LinkState | None, link: Link, topic: Topic) -> bool:
+    return begins(row) and link.start == "latest" and not topic.is_system
+
+
+HighWatermarks = Mapping[tuple[str, Topic], int | None]
+"""By source and topic."""
+
+
+def high_watermarks(statuses: Iterable[LinkStatus], away: Collection[Link] = (), *, in_sync: bool) -> HighWatermarks:
+    """By source and topic: the version of the source that every target holds, None if that is not known of one, among them those of
+    links whose target is `away`. With `in_sync` of the targets that are, as Kafka's high watermark is that of the in-sync
+    replicas; where none is, the source stands alone: its newest."""
+    found: dict[tuple[str, Topic], int | None] = {}
     for one in statuses:
         key = one.link.source, one.topic
-        at = one.newest if in_sync and not one.lag.in_sync else (-1 if one.at is None else one.at)
-        found[key] = min(found.get(key, at), at)
+        at = one.newest if in_sync and not one.in_sync else one.at
+        unknown = any(link.source == one.link.source and link.carries(one.topic) for link in away) and not in_sync
+        before = found.get(key, at)
+        found[key] = None if unknown or at is None or before is None else min(before, at)
     return found

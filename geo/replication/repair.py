@@ -10,15 +10,18 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config, Start
 from geo.crash import CrashPoint
 from geo.errors import UsageError
+from geo.faults import FAULTS, session_is_gone
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
-from geo.names import ALL_TOPICS, topic_glob_matches
+from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.replication.link_table import read_links
 from geo.replication.replicator import replicates
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
+from geo.streams.life import State
 from geo.tables.cluster import connect
 from geo.tables.ownership import claim, release
+from geo.text import first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +79,35 @@ def reconcile_links(
         assert work.cursor is not None
         done.append(Reconciled(link.name, str(topic), work.replicated, work.replicated, work.cursor.version))
     return done
+
+
+def resolve_links(
+    spark: SparkSession,
+    config: Config,
+    source: str,
+    target: str,
+    topics: str = ALL_TOPICS,
+    *,
+    dry_run: bool = False,
+    take_over: bool = False,
+) -> tuple[list[Reconciled], dict[str, str]]:
+    """`reconcile_links` of each matching topic of one link that is FAILED. One that cannot be reconciled stops no other.
+
+    Returns what was done, and by topic why the others were not.
+    """
+    require_delta(spark)
+    config.link(source, target)
+    rows = read_links(connect(spark, config.cluster(target)))
+    failed = [topic for (name, topic), row in rows.items() if name == source and row.state is State.FAILED]
+    done: list[Reconciled] = []
+    not_done: dict[str, str] = {}
+    for topic in sorted(failed):
+        if not topic_glob_matches(topics, Topic.parse(topic)):
+            continue
+        try:
+            done += reconcile_links(spark, config, source, target, topics=topic, dry_run=dry_run, take_over=take_over)
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            not_done[topic] = first_line(error)
+    return done, not_done

@@ -20,10 +20,11 @@ from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, registered_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
-from geo.replication.link_requests import Request, is_paused, read_requests, restarted
+from geo.replication.link_requests import Next, Request, is_paused, last_restart, what_next
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
 from geo.replication.link_work import LinkWork, own
+from geo.replication.request_table import read_requests
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
 from geo.streams.life import Life, State
@@ -50,6 +51,12 @@ class LinkReport:
     """Messages left out because they had expired when they were read."""
     impossible: int = 0
     """Rows left out because no producer can have written them."""
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """For programs, beside state and reason."""
+        return {"link": self.link, "topic": self.topic, "replicated": self.replicated, "source_version": self.source_version,
+                "expired": self.expired, "impossible": self.impossible}  # fmt: skip
 
 
 class Replicator:
@@ -82,7 +89,7 @@ class Replicator:
             for link in links
         ]
         self._supervisor = Supervisor[LinkWork](
-            groups, once=trigger == AVAILABLE_NOW, on_change=lambda group, work, life: on_event(report_of(group, work, life))
+            groups, once=trigger == AVAILABLE_NOW, on_change=lambda group, work, life: on_event(report_of_link(group, work, life))
         )
 
     def stop(self) -> None:
@@ -96,7 +103,7 @@ class Replicator:
         DELAYED; the others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses
         every source then.
         """
-        reports = [report_of(group, work, life) for group, work, life in self._supervisor.run()]
+        reports = [report_of_link(group, work, life) for group, work, life in self._supervisor.run()]
         return sorted(reports, key=lambda report: (report.link, report.topic))
 
 
@@ -133,37 +140,31 @@ class LinkTopics:
             raise RetryableError(f"{self}: the registry of {self.link.source} is not there now, or empty.")
         fresh: list[tuple[Hashable, LinkWork]] = []
         left_out: dict[Hashable, str] = {}
-        wanted: list[Hashable] = []
-        resolved: list[Hashable] = []
+        found: dict[Next, list[Hashable]] = {outcome: [] for outcome in Next}
         requests = read_requests(self._target)
-        for found in registered:
-            key = str(found.topic)
-            carried = topic_glob_matches(self.glob, found.topic) and replicates(self._config, self.link, found)
-            restart = restarted(requests, self.link.source, found.topic)
-            unwanted = self._unwanted(found.topic, requests, carried=carried)
+        for one in registered:
+            key, restart = str(one.topic), last_restart(requests, self.link.source, one.topic)
+            carried = topic_glob_matches(self.glob, one.topic) and replicates(self._config, self.link, one)
+            unwanted = self._unwanted(one.topic, requests, carried=carried)
             if key not in known:
                 # Registered a moment ago, its log is about to be created. One that this link has read must be there.
-                if not carried or not (self._source.log(found.topic).exists() or key in rows()):
+                if not carried or not (self._source.log(one.topic).exists() or key in rows()):
                     continue
-                link = TopicLink(self._target, self._source, self._config, self.link, found.topic)
+                link = TopicLink(self._target, self._source, self._config, self.link, one.topic)
                 fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over)))
-                if unwanted is not None:
-                    left_out[key] = unwanted
-                self._restarts[key] = restart
-                continue
-            work, state = known[key]
-            if unwanted is not None and state is not State.PAUSED:
-                left_out[key] = unwanted
-            elif unwanted is None and state is State.PAUSED:
-                wanted.append(key)
-            elif unwanted is None and state is State.FAILED and not work.replaced:
-                row = rows().get(key)
-                if restart > self._restarts[key] or (row is not None and row.state is not State.FAILED):
-                    resolved.append(key)
-            elif unwanted is None and state is not State.FAILED and restart > self._restarts[key]:
-                left_out[key] = "it was asked to restart, and begins again in a moment"
+                becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
+            else:
+                work, state = known[key]
+                row = rows().get(key) if state is State.FAILED else None
+                becomes = what_next(
+                    state, is_wanted=unwanted is None, restarts=restart > self._restarts[key], is_replaced=work.replaced,
+                    recorded=None if row is None else row.state,
+                )  # fmt: skip
             self._restarts[key] = restart
-        return Found(fresh, left_out, wanted, resolved)
+            found[becomes].append(key)
+            if becomes is Next.LEFT_OUT:
+                left_out[key] = unwanted or ""
+        return Found(fresh, left_out, found[Next.AGAIN], found[Next.WANTED], found[Next.RESOLVED])
 
     def _unwanted(self, topic: Topic, requests: Sequence[Request], *, carried: bool) -> str | None:
         """Why the topic is not to be replicated now."""
@@ -220,7 +221,7 @@ def replicates(config: Config, link: Link, found: Registered) -> bool:
     return link in config.links_of(found.topic, {link.source: found.replication_clusters})
 
 
-def report_of(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:
+def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:
     """What is said of a link's topic, or of a link whose source cannot be asked for its topics."""
     assert isinstance(group, LinkTopics)
     if work is None:

@@ -29,7 +29,7 @@ class State(str, Enum):
     FAILED = "FAILED"
     """Needs a person; the reason names range and verb."""
     PAUSED = "PAUSED"
-    """Left out by a policy; continues by itself when the policy has it again."""
+    """Not wanted now, by a policy or because a person asked; continues by itself when it is wanted again."""
 
 
 class Event(Enum):
@@ -49,18 +49,21 @@ class Event(Enum):
     """It is not wanted any more."""
     WANTED = auto()
     """It is wanted again."""
+    RESTARTED = auto()
+    """It was ended, to be begun anew at once."""
     STOP = auto()
     """The supervisor stops, or stopped it cleanly."""
 
 
 _FAULTS = {Event.FAULT: State.DELAYED, Event.REFUSED: State.FAILED}
-_ALIVE = {Event.UP: State.RUNNING, Event.DONE: State.STOPPED, Event.LEFT_OUT: State.PAUSED, **_FAULTS}
+_ENDED = {Event.LEFT_OUT: State.PAUSED, Event.RESTARTED: State.STOPPED}
+_ALIVE = {Event.UP: State.RUNNING, Event.DONE: State.STOPPED, **_ENDED, **_FAULTS}
 
 TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     State.STOPPED: {**_ALIVE, Event.STOP: State.STOPPED},
     State.RUNNING: {**_ALIVE, Event.STOP: State.STOPPED},
     State.DELAYED: {**_ALIVE, Event.STOP: State.DELAYED},
-    State.FAILED: {Event.RESOLVED: State.STOPPED, Event.LEFT_OUT: State.PAUSED, Event.STOP: State.FAILED},
+    State.FAILED: {Event.RESOLVED: State.STOPPED, **_ENDED, Event.STOP: State.FAILED},
     State.PAUSED: {Event.WANTED: State.STOPPED, Event.STOP: State.PAUSED},
 }
 
@@ -102,6 +105,8 @@ class Life:
             tries = 1 if steady else self.tries + 1
             done = ends and (event is Event.REFUSED or tries >= TRIES)
             return replace(life, tries=tries, again_at=now + backoff_s(tries), done=done)
+        if event is Event.RESTARTED:
+            life = replace(life, tries=0, again_at=now)
         return replace(life, done=event is Event.DONE or (ends and event is Event.LEFT_OUT))
 
     def is_ripe(self, now: float) -> bool:

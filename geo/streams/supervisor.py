@@ -82,7 +82,7 @@ class Supervisor(Generic[W]):
         self._stop = threading.Event()
         self._once, self._on_change, self._regroup = once, on_change, regroup
         self._crews: list[_Crew[W]] = []
-        self._groups = groups
+        self._groups, self._has_regrouped = groups, False
 
     def stop(self) -> None:
         """Let running batches end, then stop; callable from a signal handler."""
@@ -130,14 +130,25 @@ class Supervisor(Generic[W]):
             crew.leave_behind()
 
     def _run_instead(self, groups: Sequence[Group[W]]) -> None:
+        """End what is not among the groups, then begin those that do not run. A stop meanwhile ends all as ever."""
+        self._has_regrouped = True
         wanted, running = {id(group) for group in groups}, {id(crew.group) for crew in self._crews}
         gone = [crew for crew in self._crews if id(crew.group) not in wanted]
-        self._end(gone)
+        for crew in gone:
+            crew.stop.set()
+        deadline = time.monotonic() + STOP_S
+        while any(crew.thread.is_alive() for crew in gone) and time.monotonic() < deadline:
+            if self._stop.wait(TICK_S / 10):
+                return
+        for crew in gone:
+            crew.leave_behind()
         self._crews = [crew for crew in self._crews if crew not in gone or crew.fault is not None]
         self._begin([group for group in groups if id(group) not in running])
 
     def _refusal(self) -> BaseException | None:
-        """Why nothing at all could be begun; None if something was."""
+        """Why nothing at all could be begun at the start; None if something was."""
+        if self._has_regrouped:
+            return None
         refusals = [crew.refusal for crew in self._crews]
         return None if None in refusals else next(iter(refusals), None)
 
@@ -169,6 +180,8 @@ class _Crew(Generic[W]):
         self._unrecorded: list[Slot[W]] = []
         self._left_out: dict[Hashable, str] = {}
         """What is to be ended as soon as nothing is done for it."""
+        self._again: set[Hashable] = set()
+        """What is to be ended then and begun anew."""
         self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(AT_ONCE, f"geo-due-{group}")
         self.thread = threading.Thread(target=self._main, name=f"geo-{group}", daemon=True)
 
@@ -212,7 +225,12 @@ class _Crew(Generic[W]):
                 if self.stop.is_set():
                     return
                 if slot.task is None and (why := self._left_out.pop(key, None)) is not None:
-                    self._leave_out(slot, why)
+                    self._let_go(slot, State.PAUSED)
+                    self._set(slot, Event.LEFT_OUT, reason=why)
+                elif slot.task is None and key in self._again:
+                    self._again.discard(key)
+                    self._let_go(slot, State.STOPPED)
+                    self._set(slot, Event.RESTARTED)
                 else:
                     self._step(slot)
             if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
@@ -257,6 +275,7 @@ class _Crew(Generic[W]):
         for key in found.wanted:
             self._set(self.slots[key], Event.WANTED)
         self._left_out = dict(found.left_out)
+        self._again = (self._again | set(found.again)) - self._left_out.keys()
         self._take_up(found.fresh, first=first)
 
     def _take_up(self, fresh: Sequence[tuple[Hashable, W]], *, first: bool) -> None:
@@ -273,16 +292,16 @@ class _Crew(Generic[W]):
             errors = [error for _, error in failed]
             self.refusal = next((one for one in errors if needs_person(one) or isinstance(one, AlreadyOwnedError)), None)
 
-    def _leave_out(self, slot: Slot[W], why: str) -> None:
+    def _let_go(self, slot: Slot[W], state: State) -> None:
+        """End it, record its state, and own it no longer."""
         try:
             if slot.work.end() and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned:
-                self._release(self._record([slot], State.PAUSED))
+                self._release(self._record([slot], state))
         except FAULTS as error:
             log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
         finally:
             # Whatever is not known to have ended cleanly stays owned, so that whoever continues fences it first.
             slot.work.abandon()
-        self._set(slot, Event.LEFT_OUT, reason=why)
 
     # -- running -------------------------------------------------------------------------------------------------------
 

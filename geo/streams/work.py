@@ -51,6 +51,8 @@ class Found(Generic[W]):
     """Works that are not known yet, by their key."""
     left_out: Mapping[Hashable, str] = field(default_factory=dict)
     """Known works that are not wanted now, and why."""
+    again: Sequence[Hashable] = ()
+    """Known works that are to be ended and begun anew, at once whatever they wait for."""
     wanted: Sequence[Hashable] = ()
     """Paused works that are wanted again."""
     resolved: Sequence[Hashable] = ()

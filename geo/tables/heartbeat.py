@@ -58,6 +58,15 @@ def keep_alive(tables: ClusterTables, owned: int) -> None:
         heart.owned += owned
 
 
+def keep_house_anew(tables: ClusterTables) -> None:
+    """Who keeps the cluster small here follows, from now on, what `tables` were opened for writing with last."""
+    with _lock:
+        heart = _beating.get(tables.place)
+        if heart is not None and heart.house is not None and tables.keep_house is not None:
+            heart.house.stop()
+            heart.house = tables.keep_house(tables)
+
+
 def leave(tables: ClusterTables) -> None:
     """It owns one thing less."""
     with _lock:

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from geo.ops.maintain import maintain
 from geo.session import session
 from tests.benchmarks.bench import Bench
+from tests.benchmarks.brokers import idle
 from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
 from tests.benchmarks.kafka import Arrivals, KafkaBench
 from tests.benchmarks.publishing import PublishBench
@@ -32,6 +33,7 @@ _WHICH = (
     "start",
     "starts",
     "day",
+    "broker",
     "publish",
     "kafka",
     "acks",
@@ -258,6 +260,9 @@ def main() -> None:
                 latency(bench, 100 // part, 3 if part == 1 else 1)
             elif which == "day":
                 day(bench, 100, FLUSHES_OF_A_DAY // part, _BATCHES)
+            elif which == "broker":
+                for line in idle(bench, 100 // part, 3_000 // part, 60.0 / part):
+                    print(line, flush=True)
             elif which == "starts":
                 bench.warm_up()
                 for line in one_start(bench, "one", 5_000 // part):

@@ -186,7 +186,9 @@ def test_looking_verbs_start_no_spark_and_say_the_same(
             for form in ("text", "json"):
                 assert main([*verb, "--config", str(looked_at.path), "-o", form, "--engine", engine]) == 0
                 # How old the newest record is grows between both.
-                said[engine, form] = re.sub(r'"(age_s|lag_seconds)": [0-9.]+|[0-9.,]+ s old|  [0-9,]+[.][0-9] {2,}', "AGE", capsys.readouterr().out)
+                said[engine, form] = re.sub(
+                    r'"(age_s|lag_seconds)": [0-9.]+|[0-9.,]+ s old|  [0-9,]+[.][0-9] {2,}', "AGE", capsys.readouterr().out
+                )
     assert started == (["spark"] if verb[0] != "links" else []) * 2, (
         "links are in a system table, which this process reads always"
     )

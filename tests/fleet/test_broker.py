@@ -12,7 +12,7 @@ import pytest
 
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.fleet import broker as broker_module
-from geo.fleet.broker import Broker, BrokerReport
+from geo.fleet.broker import Broker, BrokerReport, Kind
 from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.replication import link_work
@@ -39,7 +39,7 @@ class Running:
         self.ended: list[BrokerReport] = []
         self.error: BaseException | None = None
         self.broker = Broker(
-            world.spark, world.config, cluster, trigger=TRIGGER, take_over=take_over, on_event=self.events.append,
+            world.spark, str(world.path), cluster, trigger=TRIGGER, take_over=take_over, on_event=self.events.append,
             say=self.said.append,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run)
@@ -114,20 +114,25 @@ def test_one_pass_publishes_replicates_and_folds_what_there_is(linked: World) ->
     _publishes(linked, _entry(OTHER, "in"))
     linked.reload()
     said: list[str] = []
-    reports = Broker(linked.spark, linked.config, "eu", trigger=AVAILABLE_NOW, say=said.append).run()
-    assert [(r.kind, r.name, r.state, r.messages) for r in reports] == [
-        ("publisher", f"{OTHER} in eu by default", State.STOPPED, 5),
-        ("link", f"us->eu {TOPIC.acks}", State.STOPPED, reports[1].messages),
-        ("link", f"us->eu {TOPIC}", State.STOPPED, 0),
+    reports = Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW, say=said.append).run()
+    assert [(r.kind, r.name, r.state) for r in reports] == [
+        (Kind.PUBLISHER, f"{OTHER} in eu by default", State.STOPPED),
+        (Kind.LINK, f"us->eu {TOPIC.acks}", State.STOPPED),
+        (Kind.LINK, f"us->eu {TOPIC}", State.STOPPED),
     ]
-    (again, *_) = Broker(linked.spark, linked.config, "eu", trigger=AVAILABLE_NOW).run()
-    assert (again.state, again.messages) == (State.STOPPED, 0)
+    published, acks, messages = (r.brought for r in reports)
+    assert (published, messages) == (5, 0)
+    assert acks > 0
+    (again, *_) = Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW).run()
+    assert (again.state, again.brought) == (State.STOPPED, 0)
     # What the first pass brought of acknowledgements is folded by the next.
-    folds = [r for r in Broker(linked.spark, linked.config, "eu", trigger=AVAILABLE_NOW).run() if r.kind == "fold"]
+    folds = [r for r in Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW).run() if r.kind is Kind.FOLD]
     assert [(r.name, r.state) for r in folds] == [(str(TOPIC.acks), State.STOPPED)]
 
 
-def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_else(linked: World) -> None:
+def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_else(
+    linked: World, caplog: pytest.LogCaptureFixture
+) -> None:
     _lines(linked, "clicks", 100, 105)
     _publishes(linked, _entry(TOPIC, "clicks"))
     linked.reload()
@@ -135,16 +140,17 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
     running = Running(linked, "eu")
     try:
         running.until(lambda: running.state(clicks) is State.RUNNING and running.state(link) is State.RUNNING)
+        owned = {row["runner"]: row["generation"] for row in linked.tables("eu").journal(OWNERS).newest()}
+        generation = owned[f"origin us of {TOPIC} into eu"]
         _lines(linked, "orders", 0, 5)
         _publishes(linked, _entry(TOPIC, "clicks"), _entry(OTHER, "orders"))
         running.until(lambda: _rows(linked, "eu", OTHER) == 5)
         linked.write("us", 0, 3, topic=OTHER)  # a new topic of a source
         running.until(lambda: _rows(linked, "eu", OTHER) == 8)
         for wrong in ("{cluster: eu}", _entry(TOPIC, "clicks") + "\n  - " + _entry(TOPIC, "clicks")):
-            before = len(running.said)
+            caplog.clear()
             _publishes(linked, wrong)
-            running.until(lambda: len(running.said) > before)  # noqa: B023
-            assert "is not taken, what runs goes on" in running.said[-1]
+            running.until(lambda: "is not taken, what runs goes on" in caplog.text)
         _publishes(linked, _entry(OTHER, "orders"))
         running.until(lambda: running.state(clicks) is State.STOPPED)
         _lines(linked, "orders", 5, 7)
@@ -154,9 +160,9 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
         assert owners[f"producer default of {TOPIC} in eu"]["state"] == "released"
     finally:
         reports = running.stop()
-    assert {(r.kind, r.state) for r in reports} == {("publisher", State.STOPPED), ("link", State.STOPPED)}
-    told = [(event.name, event.state) for event in running.events if event.state is not State.STOPPED]
-    assert len(told) == len(set(told)), "nothing was begun twice"
+    assert {(r.kind, r.state) for r in reports} == {(Kind.PUBLISHER, State.STOPPED), (Kind.LINK, State.STOPPED)}
+    now = {row["runner"]: row["generation"] for row in linked.tables("eu").journal(OWNERS).newest()}
+    assert now[f"origin us of {TOPIC} into eu"] == generation, "the link was not begun anew"
     assert {str(one.topic) for one in registered_topics(linked.tables("eu"))} >= {str(TOPIC), str(OTHER)}
     linked.reload()
     linked.replicate("us")
@@ -165,10 +171,14 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
 
 def test_a_second_broker_is_refused_and_one_that_takes_over_ends_the_first(linked: World) -> None:
     first = Running(linked, "eu")
-    first.until(lambda: first.state(f"us->eu {TOPIC}") is State.RUNNING)
-    with pytest.raises(AlreadyOwnedError, match="broker of eu: already run by"):
-        Broker(linked.spark, linked.config, "eu", trigger=TRIGGER).run()
-    second = Running(linked, "eu", take_over=True)
+    try:
+        first.until(lambda: first.state(f"us->eu {TOPIC}") is State.RUNNING)
+        with pytest.raises(AlreadyOwnedError, match="broker of eu: already run by"):
+            Broker(linked.spark, str(linked.path), "eu", trigger=TRIGGER).run()
+        second = Running(linked, "eu", take_over=True)
+    except BaseException:
+        first.stop()
+        raise
     try:
         first.join()
         assert isinstance(first.error, FencedError)
@@ -181,20 +191,36 @@ def test_a_second_broker_is_refused_and_one_that_takes_over_ends_the_first(linke
     linked.assert_clean()
 
 
-def test_a_work_that_fails_and_one_that_is_away_stop_no_other(linked: World) -> None:
-    (linked.folder / "torn").mkdir()
+def test_works_that_fail_stop_no_other(linked: World) -> None:
     _publishes(linked, _entry(OTHER, "nowhere"), _entry(TOPIC, "clicks"))
     _lines(linked, "clicks", 100, 105)
     linked.reload()
     running = Running(linked, "eu")
     try:
-        running.until(lambda: running.state(f"{OTHER} in eu by default") in (State.FAILED, State.DELAYED))
+        running.until(lambda: running.state(f"{OTHER} in eu by default") is State.FAILED)
         linked.log("us").delta().restoreToVersion(0)
         running.until(lambda: running.state(f"us->eu {TOPIC}") is State.FAILED)
         _lines(linked, "clicks", 105, 109)
         running.until(lambda: _rows(linked, "eu") == 49)
-        assert "1 FAILED" in running.broker.status()
+        assert "publishers 1 RUNNING, 1 FAILED; link topics 1 FAILED" in running.broker.status()
     finally:
         reports = running.stop()
     assert {r.state for r in reports if r.name == f"us->eu {TOPIC}"} == {State.FAILED}
     assert "geo reconcile" in next(r.reason or "" for r in reports if r.name == f"us->eu {TOPIC}")
+
+
+def test_a_publisher_learns_of_a_cluster_that_joins(linked: World) -> None:
+    folder = _lines(linked, "clicks", 100, 102)
+    _publishes(linked, _entry(OTHER, "clicks"))
+    linked.reload()
+    running = Running(linked, "eu")
+    try:
+        running.until(lambda: _rows(linked, "eu", OTHER) == 2)
+        linked.rewrite(("eu", "us", "asia"))
+        _publishes(linked, _entry(OTHER, "clicks"))
+        running.broker.reload()
+        running.until(lambda: any("is taken" in line for line in running.said))
+        (folder / "aimed.jsonl").write_text('{"key": "a", "replicate_to": ["asia"]}\n')
+        running.until(lambda: _rows(linked, "eu", OTHER) == 3)
+    finally:
+        running.stop()

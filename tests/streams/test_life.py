@@ -69,6 +69,17 @@ def test_paused_work_waits_until_it_is_wanted() -> None:
     assert not paused.is_ripe(10**9)
     assert paused.after(Event.STOP) == paused
     assert paused.after(Event.WANTED).is_ripe(10**9)
+    assert not paused.done
+    assert Life().after(Event.LEFT_OUT, ends=True).done, "a run that ends waits for nobody"
+
+
+def test_what_is_restarted_is_begun_at_once_whatever_it_waited_for() -> None:
+    delayed = Life().after(Event.FAULT, now=100.0, reason="away")
+    assert not delayed.is_ripe(100.0)
+    for life in (delayed, Life().after(Event.REFUSED, reason="restored"), Life().after(Event.UP)):
+        again = life.after(Event.RESTARTED, now=100.0)
+        assert again.is_ripe(100.0)
+        assert (again.tries, again.reason) == (0, None)
 
 
 @given(st.lists(st.tuples(st.sampled_from(Event), st.floats(0, 100), st.booleans())), st.booleans())

@@ -384,6 +384,33 @@ def test_one_for_which_something_is_always_due_is_recorded_too(monkeypatch: pyte
         running.until(lambda: job.noted.count("record RUNNING") > 3)
 
 
+def test_what_is_to_begin_again_does_once_nothing_is_done_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "DISCOVERY_INTERVAL_S", 0.01)
+    hangs, entered, asked = threading.Event(), threading.Event(), list[bool]()
+
+    def hang() -> None:
+        entered.set()
+        _wait(hangs)
+
+    busy, failed = Job("busy", due=hang), Job("failed", [SourceChangedError("restored")])
+
+    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
+        asks = not any(asked) and known.get("failed", (failed, State.STOPPED))[1] is State.FAILED and entered.is_set()
+        asked.append(asks)
+        return {"again": ["busy", "failed"] if asks else []}
+
+    with Running(Jobs([busy, failed], found=found)) as running:
+        running.until(lambda: failed.noted.count("up") == 2)
+        asked_before = len(asked)
+        running.until(lambda: len(asked) > asked_before + 3)
+        assert busy.noted.count("up") == 1, "something is done for it"
+        busy.due = None
+        hangs.set()
+        running.until(lambda: busy.noted.count("up") == 2)
+        running.until(lambda: running.states("failed")[-1] is State.RUNNING)
+    assert running.error is None
+
+
 def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
     stays, goes, comes = Jobs([Job("a")], "stays"), Jobs([Job("b")], "goes"), Jobs([Job("b")], "comes")
     begun_after: list[list[str]] = []

@@ -1,0 +1,31 @@
+"""`system/requests`: what people ask of the links into a cluster, read and written. It holds over restarts: whoever runs a link
+reads it as it looks for topics."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from geo.replication.link_requests import Action, Request
+from geo.tables.cluster import ClusterTables
+from geo.tables.journal import Journal
+from schemas import REQUESTS
+
+
+def read_requests(tables: ClusterTables) -> list[Request]:
+    """The newest requests of each link and glob into the cluster."""
+    return _newest(tables.journal(REQUESTS))
+
+
+def ask(tables: ClusterTables, source: str, topics: str, action: Action) -> None:
+    """Record a request, after all that are there."""
+    requests = tables.journal(REQUESTS)
+    with requests.alone() as alone:  # where there is no lock two at the same moment get one number
+        journal = requests if alone is None else alone
+        number = max((one.number for one in _newest(journal)), default=0) + 1
+        row = {"source": source, "topics": topics, "kind": action.kind, "action": action.value, "by": str(tables.me),
+               "sequence": number, "asked_at": datetime.now(timezone.utc)}  # fmt: skip
+        journal.append([row])
+
+
+def _newest(journal: Journal) -> list[Request]:
+    return [Request(row["source"], row["topics"], Action(row["action"]), row["sequence"]) for row in journal.newest()]
