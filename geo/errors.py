@@ -52,8 +52,8 @@ class NotReplicatedError(GeoError):
     published: object = None
 
 
-class CheckpointError(GeoError):
-    """A file of offsets is not one, or was cut short."""
+class OffsetFileError(GeoError):
+    """A file of offsets cannot be read, or cannot hold what is to be written."""
 
 
 class UnsafeError(GeoError):

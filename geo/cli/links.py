@@ -17,7 +17,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
 from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.replication.lag import Lag
-from geo.replication.link_requests import Action, Request
+from geo.replication.link_requests import Action, Requests
 from geo.replication.link_state import LinkState
 from geo.replication.link_status import HighWatermarks, LinkStatus, high_watermarks, link_statuses, told_state
 from geo.replication.link_table import read_links
@@ -268,7 +268,7 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
     return say_unreadable(output, unreadable)
 
 
-def _told(row: LinkState, requests: Sequence[Request]) -> dict[str, str | None]:
+def _told(row: LinkState, requests: Requests) -> dict[str, str | None]:
     state, reason = told_state(row, requests, row.source, Topic.parse(row.topic))
     return {"state": state.value, "reason": reason}
 

@@ -195,6 +195,8 @@ class Publication:
             raise UsageError(f"{self.name}: expected either jsonl, or kafka and kafka_topic")
         if (self.kafka is None) != (self.kafka_topic is None):
             raise UsageError(f"{self.name}: kafka and kafka_topic belong together")
+        if self.jsonl is not None and self.kafka_start != "earliest":
+            raise UsageError(f"{self.name}: kafka_start belongs to kafka")
 
     @property
     def name(self) -> str:

@@ -34,7 +34,7 @@
         jsonl: /data/in                    a JSON lines file or a directory of them, relative to this file; or
         kafka: broker-1:9092,broker-2:9092 bootstrap servers, and
         kafka_topic: sales                 the Kafka topic to read, one ledger per partition
-        kafka_start: earliest              or latest: where nothing was read yet; default earliest
+        kafka_start: earliest              or latest: where to begin when nothing was published yet; default earliest
 
 Every finding is reported with its line, all at once. What the tree itself allows is in `model.py`.
 """

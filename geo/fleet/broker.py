@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link, Publication
 from geo.config.reader import load, parse
-from geo.errors import UsageError
+from geo.errors import FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.log.housekeeping import open_for_writing
 from geo.log.publish import publish_source
@@ -38,7 +38,7 @@ from geo.subscription.acks.fold_query import NamespaceFold, Namespaces
 from geo.tables.cluster import connect
 from geo.tables.heartbeat import keep_house_anew
 from geo.tables.ownership import Ownership, broker_runner, claim, release
-from geo.text import counted
+from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,10 @@ FOLD_TRIGGER = "30 seconds"
 """Nobody waits for a fold: consumers read the records that are not folded yet."""
 
 CONFIG_LOOK_S = 5.0
-"""How often the configuration's file is read: a change counts without a restart."""
+"""How often the configuration's file is read. A change counts when two looks have found the same."""
+
+OWNED_LOOK_S = 30.0
+"""How often it looks whether another broker took its place. What runs finds out by itself at each append."""
 
 STATUS_S = 60.0
 """Between two lines that say how all is."""
@@ -87,7 +90,7 @@ class _Publisher(OneProducer):
 class Broker:
     """Runs everything that `cluster` needs; `run` until done or stopped.
 
-    Topics that come later are found within ten seconds, a changed configuration file within five (`reload`: at once): what depends on
+    Topics that come later are found within ten seconds, a changed configuration file within ten (`reload`: at once): what depends on
     what changed is ended and begun anew, the rest goes on. A configuration that is wrong is reported, and the one before goes on. One
     work that fails stops no other. With the available-now trigger it makes one pass of each kind, side by side: what a link brings in
     it is folded by the next.
@@ -121,12 +124,18 @@ class Broker:
         self._brought: Counter[Kind] = Counter()
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
-        self._look_at = self._status_at = time.monotonic()
-        self._hurry = threading.Event()
+        self._taken = self._refused = self._text
+        """The texts of the file that were taken and refused last."""
+        self._seen_at = self._status_at = self._asked_at = time.monotonic()
+        self._hurry = False
         once = trigger == AVAILABLE_NOW
         groups = self._groups(config)
         self._supervisor = Supervisor[Any](
-            groups, once=once, on_change=self._changed, regroup=(lambda: None) if once else self._regroup
+            groups,
+            once=once,
+            on_change=self._changed,
+            regroup=(lambda: None) if once else self._regroup,
+            faults=(Exception,),  # also one of this program is the work's that has it, and the others go on
         )
 
     def stop(self) -> None:
@@ -134,8 +143,8 @@ class Broker:
         self._supervisor.stop()
 
     def reload(self) -> None:
-        """Read the configuration's file at once; callable from a signal handler."""
-        self._hurry.set()
+        """Read the configuration's file at once, also one that was refused; callable from a signal handler."""
+        self._hurry = True
 
     def run(self) -> list[BrokerReport]:
         """Run until stopped, or with the available-now trigger until each kind has made its pass.
@@ -205,27 +214,46 @@ class Broker:
         if now - self._status_at >= STATUS_S:
             self._status_at = now
             self._say(self.status())
-        if now - self._look_at < CONFIG_LOOK_S and not self._hurry.is_set():
+        if now - self._asked_at >= OWNED_LOOK_S:
+            self._asked_at = now
+            self._refuse_if_replaced()
+        if now - self._seen_at < CONFIG_LOOK_S and not self._hurry:
             return None
-        self._look_at = now
-        self._hurry.clear()
-        if self._ownership is not None:
-            self._ownership.refuse_if_replaced()
-        text = _read(self._path)
-        if text == self._text or text is None:  # a file that is being replaced is there in a moment
+        self._seen_at, hurries, self._hurry = now, self._hurry, False
+        before, self._text = self._text, _read(self._path)
+        if self._text == self._taken or (self._text == self._refused and not hurries):
             return None
-        self._text = text
+        if self._text != before and not hurries:  # somebody may still be writing it
+            return None
+        return self._taken_up(self._text)
+
+    def _taken_up(self, text: str | None) -> Sequence[Group[Any]] | None:
+        """The groups of a configuration that has changed; None if it is not to be taken."""
         try:
-            config = parse(text, path=self._path)
+            config = load(self._path) if text is None else parse(text, path=self._path)
             groups = self._groups(config)
+            keep_house_anew(open_for_writing(self._tables, config))
         except FAULTS as error:
             if session_is_gone(error):
                 raise
+            self._refused = text
             log.warning("%s has changed and is not taken, what runs goes on: %s", self._path, error)
             return None
-        keep_house_anew(open_for_writing(self._tables, config))
+        self._taken = self._refused = text
         self._say(f"{self._path} has changed and is taken")
         return groups
+
+    def _refuse_if_replaced(self) -> None:
+        """Raises FencedError if another broker took this one's place. A fault of the storage that may pass does."""
+        try:
+            if self._ownership is not None:
+                self._ownership.refuse_if_replaced()
+        except FencedError:
+            raise
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            log.warning("broker of %s: whether it is still the only one cannot be seen now: %s", self._cluster, first_line(error))
 
     # -- what is said of it --------------------------------------------------------------------------------------------
 

@@ -18,10 +18,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
 from typing import TextIO
 
-from geo.errors import CheckpointError
+from geo.errors import OffsetFileError
 
 VERSION = 0
 
@@ -47,8 +48,8 @@ class OffsetCheckpoint:
         self._alone = threading.Lock()
 
     def write(self, offsets: Offsets) -> None:
-        """Replace all that is in the file. Durable when it returns. Raises CheckpointError for what the file cannot hold, OSError
-        (a full disk); then the file is as it was."""
+        """Replace all that is in the file. Durable when it returns. Raises OffsetFileError for what the file cannot hold, and OSError
+        (a full disk): then the file is as it was, or, where its folder cannot be synced, as it was to be."""
         lines = [self._line(topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())]
         with self._alone:
             self._remove_left()
@@ -65,11 +66,11 @@ class OffsetCheckpoint:
             _sync_folder(self.path.parent)
 
     def read(self) -> dict[tuple[str, int], int]:
-        """What was written last; nothing if there is no file, or one with no count yet. Raises CheckpointError naming the line
+        """What was written last; nothing if there is no file, or one with no count yet. Raises OffsetFileError naming the line
         where it is of another version, malformed, shorter or longer than its count, or names a partition twice (where Kafka's
         reader takes the last)."""
         try:
-            # As Java's readers: a line ends at \\n, \\r or both.
+            # As Java's readers: a line ends at a line feed, a carriage return, or both.
             with open(self.path, encoding="utf-8", newline=None) as file:
                 return self._parsed(self._lines(file))
         except FileNotFoundError:
@@ -78,9 +79,17 @@ class OffsetCheckpoint:
             raise self._wrong("it is no UTF-8") from None
 
     def _line(self, topic: str, partition: int, offset: int) -> str:
-        line = f"{topic} {partition} {offset}"
-        if not topic or _SPACE.search(topic) or len(line) > _LONGEST_LINE or not _fits(partition, 31) or not _fits(offset, 63):
-            raise CheckpointError(f"{self.path}: {line[:200]!r} cannot be a line of it. Nothing was written.")
+        line, why = f"{topic} {partition} {offset}", None
+        if not topic or _SPACE.search(topic):
+            why = "the topic is empty or has white space"
+        elif len(line) > _LONGEST_LINE:
+            why = f"it is longer than {_LONGEST_LINE:,} characters"
+        elif not _fits(partition, 31) or not _fits(offset, 63):
+            why = "the partition has more than 32 bits, or the offset more than 64"
+        elif not line.isprintable():
+            why = "the topic has characters that cannot be written"
+        if why is not None:
+            raise OffsetFileError(f"{self.path}: {line[:200]!r} cannot be a line of it: {why}. Nothing was written.")
         return line
 
     def _parsed(self, lines: Iterator[tuple[int, str]]) -> dict[tuple[str, int], int]:
@@ -118,14 +127,14 @@ class OffsetCheckpoint:
             raise self._malformed(line)
         return number
 
-    def _malformed(self, line: tuple[int, str]) -> CheckpointError:
+    def _malformed(self, line: tuple[int, str]) -> OffsetFileError:
         return self._wrong(f"malformed line {line[0]}: {line[1][:80]!r}")
 
-    def _wrong(self, what: str) -> CheckpointError:
-        return CheckpointError(f"{self.path}: {what}. Nothing of it is used. Put back the file that was written, or remove it.")
+    def _wrong(self, what: str) -> OffsetFileError:
+        return OffsetFileError(f"{self.path}: {what}. Nothing of it is used. Put back the file that was written, or remove it.")
 
     def _remove_left(self) -> None:
-        for left in self.path.parent.glob(f".{self.path.name}.*.tmp"):
+        for left in self.path.parent.glob(f".{escape(self.path.name)}.*.tmp"):
             with suppress(FileNotFoundError):
                 if time.time() - left.stat().st_mtime > _LEFT_S:
                     left.unlink()

@@ -76,12 +76,14 @@ class PublishWork(QueryWork[PublishStream]):
 
     @property
     def published(self) -> Published:
-        return self._before if self.opened is None else self._before + self.opened.published
+        opened = self.opened  # another thread may ask
+        return self._before if opened is None else self._before + opened.published
 
     @property
     def rejects_file(self) -> str | None:
         """The newest file of rejects."""
-        return (self.opened.rejects_file if self.opened is not None else None) or self._rejects_file
+        opened = self.opened
+        return (opened.rejects_file if opened is not None else None) or self._rejects_file
 
     @property
     def ends(self) -> Mapping[LedgerKey, Ledger]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from geo.names import Topic, topic_glob_matches
+from geo.names import Topic, is_glob, topic_glob_matches
 from geo.streams.life import State
 
 
@@ -34,19 +34,31 @@ class Request:
     number: int
 
 
-def is_paused(requests: Iterable[Request], source: str, topic: Topic) -> bool:
-    """Whether the last of the requests to pause or resume that match says so; of two at the same moment the pause."""
-    found = _of(requests, source, topic, "pause")
-    return max(((one.number, one.action is Action.PAUSE) for one in found), default=(0, False))[1]
+class Requests:
+    """The requests of a cluster, to be asked for many topics: those for one topic are found by its name."""
 
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self._named: dict[tuple[str, str], list[Request]] = {}
+        self._globs: list[Request] = []
+        for one in requests:
+            if is_glob(one.topics):
+                self._globs.append(one)
+            else:
+                self._named.setdefault((one.source, one.topics), []).append(one)
 
-def last_restart(requests: Iterable[Request], source: str, topic: Topic) -> int:
-    """The number of the last request to restart it; 0: there is none."""
-    return max((one.number for one in _of(requests, source, topic, "restart")), default=0)
+    def is_paused(self, source: str, topic: Topic) -> bool:
+        """Whether the last of the requests to pause or resume that match says so; of two at the same moment the pause."""
+        found = self._of(source, topic, "pause")
+        return max(((one.number, one.action is Action.PAUSE) for one in found), default=(0, False))[1]
 
+    def last_restart(self, source: str, topic: Topic) -> int:
+        """The number of the last request to restart it; 0: there is none."""
+        return max((one.number for one in self._of(source, topic, "restart")), default=0)
 
-def _of(requests: Iterable[Request], source: str, topic: Topic, kind: str) -> list[Request]:
-    return [one for one in requests if one.source == source and one.action.kind == kind and topic_glob_matches(one.topics, topic)]
+    def _of(self, source: str, topic: Topic, kind: str) -> Iterator[Request]:
+        for one in (*self._named.get((source, str(topic)), ()), *self._globs):
+            if (one.source, one.action.kind) == (source, kind) and topic_glob_matches(one.topics, topic):
+                yield one
 
 
 class Next(Enum):

@@ -39,7 +39,7 @@ class TargetSeen:
 
 def look_at_target(link: str, since: CommitName, table_id: str, newest: int, commits: Iterable[Commit]) -> TargetSeen:
     """Look at the target's commits from the one at `since` (which is expected to be the first of `commits`) to `newest`, oldest
-    first. They are read once, and none is kept."""
+    first. They are read once, and none is kept. `link`: whose own commits are looked for; empty: nobody's."""
     here = CommitName(table_id, newest, since.commit_id if newest == since.version else None)
     if (other := parted(since, table_id, newest, None)) is not None:
         return TargetSeen(here, f"the target {other.how}")
@@ -105,6 +105,13 @@ def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, o
     if new := sorted(set(origins).difference(covered)):
         return Standing(cursor, f"messages of {', '.join(new)} are new to this link")
     return Standing(cursor)
+
+
+def newer_of(cursor: CommitName | None, own: LinkRecord | None, token: str) -> CommitName | None:
+    """The cursor that a running link has, or that of its own newest commit, if that came further by the same ownership."""
+    if own is None or own.token != token or (cursor is not None and own.cursor.version <= cursor.version):
+        return cursor
+    return own.cursor
 
 
 def begins(recorded: LinkState | None) -> bool:

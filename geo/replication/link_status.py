@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from geo.config.model import Config, Link
@@ -11,12 +11,13 @@ from geo.log.topics import registered_topics
 from geo.names import Topic, topic_glob_matches
 from geo.now import now_us
 from geo.replication.lag import Lag, lag_of
-from geo.replication.link_requests import Request, is_paused
+from geo.replication.link_requests import Requests
 from geo.replication.link_start import Standing, begins, look_at_target, standing
 from geo.replication.link_state import RECORD_KEY, LinkState
 from geo.replication.link_table import read_links
 from geo.replication.replicator import replicates
 from geo.replication.request_table import read_requests
+from geo.replication.rule import Rule
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.history import CommitName
@@ -72,7 +73,7 @@ def _status(
     link: Link,
     topic: Topic,
     row: LinkState | None,
-    requests: Sequence[Request],
+    requests: Requests,
     target: ClusterTables,
     source: ClusterTables,
     away: str | None,
@@ -91,10 +92,10 @@ def _status(
     return LinkStatus(link, topic, state, told if reason is None else f"{reason}; {told}", None, None, None)
 
 
-def told_state(row: LinkState | None, requests: Sequence[Request], source: str, topic: Topic) -> tuple[State, str | None]:
+def told_state(row: LinkState | None, requests: Requests, source: str, topic: Topic) -> tuple[State, str | None]:
     """State and reason of a link's topic as people are told: those that its runner recorded, and whether it was asked to pause."""
     state, reason = (State.STOPPED, "it has never run") if row is None else (row.state, row.reason)
-    if not is_paused(requests, source, topic):
+    if not requests.is_paused(source, topic):
         return state, reason
     if state is State.PAUSED:
         return state, "it was asked to pause"
@@ -113,8 +114,9 @@ def stands_at(row: LinkState | None, link: Link, log: Table) -> Standing:
 
 def behind(log: Table, cursor: CommitName | None, link: Link) -> tuple[int, Lag]:
     """The newest version of a source's log, and how far a link with that cursor, of that log, is behind."""
+    rule = Rule(link.source, link.target, frozenset(link.origins), None)
     newest, at = log.latest_version(), -1 if cursor is None else cursor.version
-    return newest, lag_of(at, newest, log.commits(at + 1, newest), frozenset(link.origins), link.source, now_us())
+    return newest, lag_of(at, newest, log.commits(at + 1, newest), rule, now_us())
 
 
 def _behind(log: Table, stands: Standing, link: Link, *, begins_at_end: bool) -> tuple[int | None, int, Lag, str | None]:

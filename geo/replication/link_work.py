@@ -51,6 +51,8 @@ class LinkWork:
         """Where its query was seen last, at `_moved_at` for the first time."""
         self._in_doubt = False
         """What became of the last batch is not known."""
+        self._is_left = False
+        """Nobody waits for it any more: what it owns from now on is given back at once."""
 
     def __str__(self) -> str:
         return str(self.link)
@@ -65,14 +67,16 @@ class LinkWork:
 
     def bring_up(self, stopped: Callable[[], bool]) -> None:
         """Own the topic, start its link, and bring what the source has now."""
+        self._is_left = False
         if self.ownership is None:
             self.link.look_for_source(self._recorded)
             if self._previous is not None:
                 self._refuse_if_replaced(self._previous)
             self._previous = None
             own(self.link.target, [self])
-        assert self.ownership is not None
-        self.link.prepare(self.ownership, self._recorded, failed_before=self._stuck)
+        if (ownership := self.ownership) is None:
+            raise RetryableError(f"{self}: it was left behind while it began.")
+        self.link.prepare(ownership, self._recorded, failed_before=self._stuck)
         self.link.run_turns(stopped)
         self._looked_at, self._stuck = time.monotonic(), 0  # its turns have passed the place
 
@@ -166,6 +170,7 @@ class LinkWork:
             ownership.abandon()
 
     def abandon(self) -> None:
+        self._is_left = True
         ownership, self.ownership = self.ownership, None
         if ownership is not None:
             ownership.abandon()
@@ -174,6 +179,8 @@ class LinkWork:
         """It is owned now; `recorded` is its newest row, read since then."""
         self.ownership, self._recorded = ownership, recorded
         self.take_over = self._in_doubt = False
+        if self._is_left:
+            self.abandon()
 
 
 def own(target: ClusterTables, works: Sequence[LinkWork]) -> None:

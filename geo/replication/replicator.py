@@ -20,7 +20,7 @@ from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, registered_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
-from geo.replication.link_requests import Next, Request, is_paused, last_restart, what_next
+from geo.replication.link_requests import Next, Requests, what_next
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
 from geo.replication.link_work import LinkWork, own
@@ -124,6 +124,8 @@ class LinkTopics:
         self.glob, self._trigger, self._take_over = glob, trigger, take_over
         self._restarts: dict[Hashable, int] = {}
         """Of each topic, the last request to restart it that was followed."""
+        self._has_asked = False
+        """It knows what there was when it began; nobody's place is taken for what comes later."""
 
     def __str__(self) -> str:
         return f"link {self.link.name}"
@@ -141,9 +143,9 @@ class LinkTopics:
         fresh: list[tuple[Hashable, LinkWork]] = []
         left_out: dict[Hashable, str] = {}
         found: dict[Next, list[Hashable]] = {outcome: [] for outcome in Next}
-        requests = read_requests(self._target)
+        requests, restarts = read_requests(self._target), dict[Hashable, int]()
         for one in registered:
-            key, restart = str(one.topic), last_restart(requests, self.link.source, one.topic)
+            key, restart = str(one.topic), requests.last_restart(self.link.source, one.topic)
             carried = topic_glob_matches(self.glob, one.topic) and replicates(self._config, self.link, one)
             unwanted = self._unwanted(one.topic, requests, carried=carried)
             if key not in known:
@@ -151,7 +153,7 @@ class LinkTopics:
                 if not carried or not (self._source.log(one.topic).exists() or key in rows()):
                     continue
                 link = TopicLink(self._target, self._source, self._config, self.link, one.topic)
-                fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over)))
+                fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over and not self._has_asked)))
                 becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
             else:
                 work, state = known[key]
@@ -160,17 +162,19 @@ class LinkTopics:
                     state, is_wanted=unwanted is None, restarts=restart > self._restarts[key], is_replaced=work.replaced,
                     recorded=None if row is None else row.state,
                 )  # fmt: skip
-            self._restarts[key] = restart
+            restarts[key] = restart
             found[becomes].append(key)
             if becomes is Next.LEFT_OUT:
                 left_out[key] = unwanted or ""
+        self._restarts |= restarts  # now that they are followed
+        self._has_asked = True
         return Found(fresh, left_out, found[Next.AGAIN], found[Next.WANTED], found[Next.RESOLVED])
 
-    def _unwanted(self, topic: Topic, requests: Sequence[Request], *, carried: bool) -> str | None:
+    def _unwanted(self, topic: Topic, requests: Requests, *, carried: bool) -> str | None:
         """Why the topic is not to be replicated now."""
         if not carried:
             return "its replication clusters leave this link out"
-        if is_paused(requests, self.link.source, topic):
+        if requests.is_paused(self.link.source, topic):
             ends = f"--source {self.link.source} --target {self.link.target} --topic '{topic}'"
             return f"it was asked to pause. To let it go on: geo links resume {ends}"
         return None

@@ -3,17 +3,20 @@ reads it as it looks for topics."""
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timezone
 
-from geo.replication.link_requests import Action, Request
+from geo.replication.link_requests import Action, Request, Requests
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
 from schemas import REQUESTS
 
+log = logging.getLogger(__name__)
 
-def read_requests(tables: ClusterTables) -> list[Request]:
+
+def read_requests(tables: ClusterTables) -> Requests:
     """The newest requests of each link and glob into the cluster."""
-    return _newest(tables.journal(REQUESTS))
+    return Requests(_newest(tables.journal(REQUESTS)))
 
 
 def ask(tables: ClusterTables, source: str, topics: str, action: Action) -> None:
@@ -28,4 +31,10 @@ def ask(tables: ClusterTables, source: str, topics: str, action: Action) -> None
 
 
 def _newest(journal: Journal) -> list[Request]:
-    return [Request(row["source"], row["topics"], Action(row["action"]), row["sequence"]) for row in journal.newest()]
+    found = []
+    for row in journal.newest():
+        if row["action"] not in {action.value for action in Action}:  # of a newer program
+            log.warning("%s: nobody here knows what %r asks of links from %s", journal, row["action"], row["source"])
+            continue
+        found.append(Request(row["source"], row["topics"], Action(row["action"]), row["sequence"]))
+    return found

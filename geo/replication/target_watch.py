@@ -32,13 +32,16 @@ class TargetWatch:
             self._since = seen
 
     def refuse_if_put_back(self) -> None:
-        """To be asked right before an append: finds the newest commit by name. Raises RetryableError if a commit since was no
+        """To be asked right before an append. On a local disk it finds the newest commit by name, a look at a file each. Raises RetryableError if a commit since was no
         append, or a commit that is known is not what it was."""
         since = self._since
-        version = since.version
-        while self._target.has_commit(version + 1):
-            version += 1
-        looked = look_at_target(self._what, since, since.table_id, version, self._target.commits(since.version, version))
+        if self._target.log_folder is None:
+            version = max(since.version, self._target.latest_version())
+        else:
+            version = since.version
+            while self._target.has_commit(version + 1):
+                version += 1
+        looked = look_at_target("", since, since.table_id, version, self._target.commits(since.version, version))
         if looked.why is not None:
             raise RetryableError(f"{self._what}: {looked.why}; nothing was appended, both logs are to be compared again.")
         self.passed(looked.newest)

@@ -28,7 +28,7 @@ from geo.now import now_us
 from geo.replication import missing_rows
 from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
-from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, standing, start
+from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, newer_of, standing, start
 from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState
 from geo.replication.ordered_append import append_in_order
 from geo.replication.rule import LeftOut, Rule, Verdict
@@ -206,12 +206,12 @@ class TopicLink:
             reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
             self._append(self._shaped(rows), source, reconciling=True)
             reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
-        self._target_seen = self._still_there(target)
+        self._target_seen = self._still_there(target).newest
         self.cursor = source
         self.row.append(self.row.following(State.STOPPED, None, self.cursor, self._target_seen))
 
-    def _still_there(self, since: CommitName) -> CommitName:
-        """The target's newest commit. Raises RetryableError if anything since `since`, up to where the last look came, took
+    def _still_there(self, since: CommitName) -> TargetSeen:
+        """The target's commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look came, took
         messages away or brought some of our origins by another link, and if what was appended by now is not there."""
         appended = self._appended
         looked = self._look_at_target(since)
@@ -224,7 +224,7 @@ class TopicLink:
             raise RetryableError(f"{self}: {why}; comparing both logs.")
         assert self._watch is not None, "it came with what was seen"
         self._watch.passed(looked.newest)
-        return looked.newest
+        return looked
 
     def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> tuple[int, int]:
         """How many messages a reconcile would append now, and at which version of the source. Writes nothing."""
@@ -411,15 +411,18 @@ class TopicLink:
     def progressed(self, state: State) -> LinkState | None:
         """The row to record now, after a look at the target's commits since the last look; None if the recorded one says as much.
 
-        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor.
+        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of an
+        append that landed between both, or of which its query has not heard yet, the commit itself says how far it came: a start
+        looks only at what is above the commit that the row names.
         Raises RetryableError if the target is not what it was, so that the next start compares; FencedError.
         """
         self._ownership.refuse_if_lost()
         now = self.row.following(state, None, self.cursor, self._target_seen)
         if self._target_seen is None or not (self.row.is_due(now) or self._target_moved(self._target_seen)):
             return None
-        self._target_seen = self._still_there(self._target_seen)
-        now = replace(now, target=self._target_seen)
+        looked = self._still_there(self._target_seen)
+        self._target_seen = looked.newest
+        now = replace(now, cursor=newer_of(now.cursor, looked.own, self._ownership.token), target=looked.newest)
         return now if self.row.is_due(now) else None
 
     def _target_moved(self, seen: CommitName) -> bool:

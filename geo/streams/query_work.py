@@ -58,6 +58,8 @@ class QueryWork(Generic[T]):
         self.opened: T | None = None
         self.has_begun = False
         """It was owned once."""
+        self._is_left = False
+        """Nobody waits for it any more: what it begins from now on is given back at once."""
         self._previous: T | None = None
         """What was owned until a fault: if somebody took that over, it does not come back."""
 
@@ -66,11 +68,16 @@ class QueryWork(Generic[T]):
         return self.opened is not None
 
     def bring_up(self, stopped: Callable[[], bool]) -> None:
-        previous, self._previous = self._previous, None
-        if previous is not None:
-            previous.refuse_if_replaced()
+        self._is_left = False
+        if self._previous is not None:
+            self._previous.refuse_if_replaced()
+        self._previous = None
         opened = self.opened = self._begin(self._take_over)
         self._take_over, self.has_begun = False, True
+        if self._is_left:
+            self.abandon()
+            opened.running.stop()
+            raise RetryableError(f"{self}: it was left behind while it began.")
         while self._once and not stopped() and not opened.running.wait(_WAIT_S):
             pass
         if self._once and not stopped():
@@ -107,6 +114,7 @@ class QueryWork(Generic[T]):
             opened.close(clean=True)
 
     def abandon(self) -> None:
+        self._is_left = True
         if (opened := self.take_off()) is not None:
             opened.abandon()
 

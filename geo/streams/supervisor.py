@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic
+from typing import Any, Generic
 
 from geo.errors import AlreadyOwnedError
 from geo.faults import FAULTS, needs_person, session_is_gone
@@ -53,10 +53,12 @@ class Slot(Generic[W]):
 
     work: W
     life: Life = field(default_factory=Life)
-    task: Future[None] | None = None
+    task: Future[Any] | None = None
     """What is being done for it."""
     is_starting: bool = False
     """The task is its being brought up."""
+    ends_as: tuple[Event, str | None] | None = None
+    """The task is its end, and what that is."""
     is_over: bool = False
     """It was ended for good: handed over, or left to whoever continues it."""
     stood: Hashable = None
@@ -69,6 +71,7 @@ class Supervisor(Generic[W]):
     `once`: it ends when all there is has been done. `on_change` is told the life of a group, or of a work, whenever it changes,
     by the group's thread. `regroup` is asked all the time: the groups that are to run from now on, or None for those that do. One
     of them that runs already goes on undisturbed; one that is not among them is ended, before others are begun in its place.
+    `faults`: what is a fault of the work or the group that raises it; anything else, and the end of Spark, ends the run.
     """
 
     def __init__(
@@ -78,9 +81,10 @@ class Supervisor(Generic[W]):
         once: bool,
         on_change: Callable[[Group[W], W | None, Life], None] = lambda group, work, life: None,
         regroup: Callable[[], Sequence[Group[W]] | None] = lambda: None,
+        faults: tuple[type[Exception], ...] = FAULTS,
     ) -> None:
         self._stop = threading.Event()
-        self._once, self._on_change, self._regroup = once, on_change, regroup
+        self._once, self._on_change, self._regroup, self._faults = once, on_change, regroup, faults
         self._crews: list[_Crew[W]] = []
         self._groups, self._has_regrouped = groups, False
 
@@ -116,7 +120,7 @@ class Supervisor(Generic[W]):
 
     def _begin(self, groups: Sequence[Group[W]]) -> None:
         for group in groups:
-            crew = _Crew(group, once=self._once, on_change=self._on_change)
+            crew = _Crew(group, once=self._once, on_change=self._on_change, faults=self._faults)
             self._crews.append(crew)
             crew.thread.start()
 
@@ -162,8 +166,9 @@ class _Crew(Generic[W]):
         *,
         once: bool,
         on_change: Callable[[Group[W], W | None, Life], None],
+        faults: tuple[type[Exception], ...],
     ) -> None:
-        self.group, self._once, self._on_change = group, once, on_change
+        self.group, self._once, self._on_change, self._faults = group, once, on_change, faults
         self.stop = threading.Event()
         """Turns end after the one they are in."""
         self.slots: dict[Hashable, Slot[W]] = {}
@@ -215,6 +220,9 @@ class _Crew(Generic[W]):
         except BaseException as error:
             self.fault = self.fault or error
         finally:
+            if self._left.is_set():  # nobody has waited for what came since
+                for slot in self.slots.values():
+                    slot.work.abandon()
             for workers in (self._starts, self._dues):
                 workers.close()
 
@@ -225,14 +233,12 @@ class _Crew(Generic[W]):
                 if self.stop.is_set():
                     return
                 if slot.task is None and (why := self._left_out.pop(key, None)) is not None:
-                    self._let_go(slot, State.PAUSED)
-                    self._set(slot, Event.LEFT_OUT, reason=why)
+                    self._end_one(slot, Event.LEFT_OUT, why)
                 elif slot.task is None and key in self._again:
                     self._again.discard(key)
-                    self._let_go(slot, State.STOPPED)
-                    self._set(slot, Event.RESTARTED)
+                    self._end_one(slot, Event.RESTARTED, None)
                 else:
-                    self._step(slot)
+                    self._step(key, slot)
             if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
                 return
             self._record_if_due()
@@ -261,7 +267,7 @@ class _Crew(Generic[W]):
         self._asked_at = now
         try:
             found = self.group.discover({key: (slot.work, slot.life.state) for key, slot in self.slots.items()})
-        except FAULTS as error:
+        except self._faults as error:
             if session_is_gone(error):
                 raise
             self._set_own(self.life.after(Event.FAULT, now=now, reason=first_line(error), error=error, ends=self._once))
@@ -281,31 +287,39 @@ class _Crew(Generic[W]):
     def _take_up(self, fresh: Sequence[tuple[Hashable, W]], *, first: bool) -> None:
         if not fresh:
             return
+        if self.stop.is_set():  # it may have been asked for a long time
+            return
         slots = {key: Slot(work) for key, work in fresh}
         works = [work for _, work in fresh]
         try:
             failed = self.group.claim(works)
-        except FAULTS as error:
+        except self._faults as error:
             failed = [(work, error) for work in works]
         self.slots |= slots
         if not self._sort_out(list(slots.values()), failed) and first:
             errors = [error for _, error in failed]
             self.refusal = next((one for one in errors if needs_person(one) or isinstance(one, AlreadyOwnedError)), None)
 
-    def _let_go(self, slot: Slot[W], state: State) -> None:
-        """End it, record its state, and own it no longer."""
+    def _end_one(self, slot: Slot[W], event: Event, why: str | None) -> None:
+        """Let it end: that waits for its running batch, so it holds up no other."""
+        slot.task, slot.ends_as = self._dues.submit(slot.work.end), (event, why)
+
+    def _ended_one(self, slot: Slot[W], end: Future[bool], event: Event, why: str | None) -> None:
+        """It has ended: record its state, and own it no longer."""
         try:
-            if slot.work.end() and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned:
-                self._release(self._record([slot], state))
-        except FAULTS as error:
+            well = self._dues.result(end)
+            if well and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned:
+                self._release(self._record([slot], State.PAUSED if event is Event.LEFT_OUT else State.STOPPED))
+        except self._faults as error:
             log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
         finally:
             # Whatever is not known to have ended cleanly stays owned, so that whoever continues fences it first.
             slot.work.abandon()
+        self._set(slot, event, reason=why)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def _step(self, slot: Slot[W]) -> None:
+    def _step(self, key: Hashable, slot: Slot[W]) -> None:
         """What is due for one work now. Its faults are its own; a fault of this program, or the end of Spark, ends the run."""
         try:
             if slot.task is not None:
@@ -315,17 +329,25 @@ class _Crew(Generic[W]):
                 if (due := slot.work.follow()) is not None and self._dues.has_room:
                     slot.task = self._dues.submit(due)
             elif slot.life.is_ripe(time.monotonic()) and self._starts.has_room:
-                slot.task, slot.is_starting = self._starts.submit(partial(slot.work.bring_up, self.stop.is_set)), True
-        except FAULTS as error:
+                stopped = partial(self._is_stopping, key)
+                slot.task, slot.is_starting = self._starts.submit(partial(slot.work.bring_up, stopped)), True
+        except self._faults as error:
             if session_is_gone(error):
                 raise
             self._failed(slot, error)
 
+    def _is_stopping(self, key: Hashable) -> bool:
+        """Whether what is done for a work is to end after the turn it is in."""
+        return self.stop.is_set() or key in self._left_out or key in self._again
+
     def _take_back(self, slot: Slot[W]) -> None:
         """The task is done. Raises what it raised."""
-        task, was_starting = slot.task, slot.is_starting
+        task, was_starting, ends_as = slot.task, slot.is_starting, slot.ends_as
         assert task is not None
-        slot.task, slot.is_starting = None, False
+        slot.task, slot.is_starting, slot.ends_as = None, False, None
+        if ends_as is not None:
+            self._ended_one(slot, task, *ends_as)
+            return
         (self._starts if was_starting else self._dues).result(task)
         self.refusal = None
         if was_starting and self.stop.is_set():
@@ -344,7 +366,7 @@ class _Crew(Generic[W]):
         if slot.work.is_owned:
             try:
                 slot.work.give_up(state, reason, error)
-            except FAULTS as another:
+            except self._faults as another:
                 log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
         self._set(slot, event, reason=reason, error=error, moved=moved)  # reported when whoever resolves it can
 
@@ -352,13 +374,13 @@ class _Crew(Generic[W]):
         """Record works that moved. Returns those of which everything is recorded now."""
         try:
             failed = self.group.record_states([(slot.work, state) for slot in slots])
-        except FAULTS as error:
+        except self._faults as error:
             log.warning("%s: positions could not be recorded, the next time says more: %s", self.group, first_line(error))
             return []
         for work, _ in failed:
             try:
                 work.end()
-            except FAULTS as another:
+            except self._faults as another:
                 log.warning("%s: not stopped cleanly: %s", work, first_line(another))
         return self._sort_out(slots, failed)
 
@@ -366,7 +388,7 @@ class _Crew(Generic[W]):
         """Own works no longer that ended well and are recorded. Returns those that did."""
         try:
             failed = self.group.release([slot.work for slot in slots])
-        except FAULTS as error:
+        except self._faults as error:
             failed = [(slot.work, error) for slot in slots]
         return self._sort_out(slots, failed)
 
@@ -428,7 +450,7 @@ class _Crew(Generic[W]):
     def _ended(self, slot: Slot[W], take: Callable[[], None]) -> None:
         try:
             take()
-        except FAULTS as error:
+        except self._faults as error:
             self._failed(slot, error)
 
     def _end_well(self, slot: Slot[W], enders: Workers, end: Future[bool]) -> None:

@@ -119,6 +119,7 @@ class Ownership:
         self._tables, self.runners, self.generation, self.token = tables, tuple(runners), generation, token
         self.in_flight = in_flight
         """An append of an earlier owner may still land: it is not fenced yet."""
+        self._is_abandoned = False
         _live.update((token, runner.name) for runner in self.runners)
 
     def __str__(self) -> str:
@@ -154,7 +155,10 @@ class Ownership:
             )
 
     def refuse_if_lost(self) -> None:
-        """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away)."""
+        """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away), and
+        once it was abandoned: whoever did that waits for nobody, who may still be at it."""
+        if self._is_abandoned:
+            raise RetryableError(f"{self}: it is owned here no longer. Nothing more was written.")
         if self.still_owns():
             return
         self.refuse_if_replaced()
@@ -197,6 +201,7 @@ class Ownership:
 
     def abandon(self) -> None:
         """Stop after an error: something may be in flight, so the row stays owned and the next owner fences."""
+        self._is_abandoned = True
         mine = {(self.token, runner.name) for runner in self.runners}  # other ownerships of the same claim go on
         if mine & _live:
             _live.difference_update(mine)

@@ -310,6 +310,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
         (_publish("{cluster: eu, topic: T, kafka: b}"), 4, "kafka and kafka_topic belong together"),
         (_publish("{cluster: eu, topic: T, jsonl: in, kafka_topic: t}"), 4, "kafka and kafka_topic belong together"),
         (_publish("{cluster: eu, topic: T, kafka: b, kafka_topic: t, kafka_start: now}"), 4, "'now' is no start"),
+        (_publish("{cluster: eu, topic: T, jsonl: in, kafka_start: latest}"), 4, "kafka_start belongs to kafka"),
         (_publish("{cluster: eu, topic: T, jsonl: in, producer: a/b}"), 4, "producer: "),
         (_publish("{cluster: eu, topic: T, jsonl: in, kafka_topics: t}"), 4, "did you mean 'kafka_topic'?"),
         (_publish("{cluster: eu, topic: T/__acks, jsonl: in}"), 4, "is a system topic"),

@@ -15,10 +15,14 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.names import Topic
 from geo.replication import link_work, missing_rows, topic_link
 from geo.replication.link_state import LinkRecord
+from geo.replication.link_table import append_links
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
+from geo.replication.topic_link import TopicLink
 from geo.streams import supervisor
 from geo.streams.life import State
+from geo.tables.history import CommitName
+from geo.tables.ownership import claim
 from geo.tables.table import Table
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
@@ -161,6 +165,35 @@ def test_what_a_rebuild_brings_back_is_not_doubled_where_it_was_kept(linked: Wor
     assert _state(linked, "us")[0] is State.STOPPED
     assert _origin(linked, "us", "eu") == list(range(27))
     linked.replicate("eu")
+    linked.assert_clean()
+
+
+def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its query has not heard of it, so the cursor is that before; the row names the target's commit all the same."""
+    linked.write("us", 20, 25)
+    link = TopicLink(linked.tables("eu"), linked.tables("us"), linked.config, linked.config.link("us", "eu"), TOPIC)
+    (ownership,) = claim(link.target, [link.runners])
+    link.prepare(ownership, linked.link_state("eu", "us"))
+
+    def record(point: CrashPoint) -> None:
+        if point is CrashPoint.LINK_AFTER_APPEND and (now := link.progressed(State.RUNNING)) is not None:
+            append_links(link.target, [now])
+            raise InjectedCrash("and it dies")
+
+    monkeypatch.setattr(topic_link, "reach", record)
+    with pytest.raises(InjectedCrash, match="dies"):
+        link.run_turns(lambda: False)
+    monkeypatch.undo()
+    ownership.abandon()
+    newest = linked.log("us").commit_at(linked.log("us").latest_version())
+    assert newest is not None
+    assert linked.link_state("eu", "us").cursor == CommitName.of(linked.log("us").table_id(), newest)
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 0)
+    assert _origin(linked, "eu", "us") == list(range(25))
+    linked.replicate("us")
     linked.assert_clean()
 
 

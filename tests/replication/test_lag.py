@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from geo.log.ledgers import Batch
+from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.replication.lag import Lag, lag_of
 from geo.replication.link_state import LinkRecord
+from geo.replication.rule import Rule
 from geo.tables.commits import Commit
 from tests.replication.histories import commit, cursor
 
@@ -14,8 +15,11 @@ US = frozenset({"us"})
 NOW_US = 1_800_000_000_000_000
 
 
-def _brought(version: int, rows: int, *, published_us: int | None = None, committed_us: int = NOW_US) -> Commit:
-    record = None if published_us is None else Batch("p", published_us, (), {}).encode()
+def _brought(
+    version: int, rows: int, *, published_us: int | None = None, committed_us: int = NOW_US, aim: tuple[str, ...] | None = None
+) -> Commit:
+    span = Span(LedgerKey("", aim), 1, 0, rows - 1)
+    record = None if published_us is None else Batch("p", published_us, (span,), {}).encode()
     found = commit(version, metadata=record, metrics={"numOutputRows": rows, "numOutputBytes": rows * 100})
     return replace(found, committed_us=committed_us)
 
@@ -26,7 +30,7 @@ def _echo(version: int) -> Commit:
 
 
 def _lag(at: int, newest: int, *commits: Commit) -> Lag:
-    return lag_of(at, newest, commits, US, "us", NOW_US)
+    return lag_of(at, newest, commits, Rule("us", "eu", US, None), NOW_US)
 
 
 def test_nothing_to_do_is_no_lag_however_long_ago_that_was() -> None:
@@ -43,11 +47,18 @@ def test_it_counts_what_the_commits_bring_and_the_age_of_the_first() -> None:
 
 
 def test_what_brings_nothing_is_behind_in_versions_alone() -> None:
-    found = _lag(4, 7, _echo(5), commit(6, "OPTIMIZE"), _brought(7, 0))
-    assert found == Lag(versions=3)
+    elsewhere = _brought(8, 5, published_us=1, aim=("asia",))
+    found = _lag(4, 8, _echo(5), commit(6, "OPTIMIZE"), _brought(7, 0), elsewhere)
+    assert found == Lag(versions=4)
     assert found.in_sync
 
 
 def test_of_rows_that_no_producer_of_ours_wrote_the_commit_tells_the_time() -> None:
     assert _lag(4, 5, _brought(5, 1, committed_us=NOW_US - 2_000_000)).seconds == 2.0
     assert _lag(4, 5, _brought(5, 1, committed_us=NOW_US + 2_000_000)).seconds == 0.0, "by a clock that is ahead"
+    assert _lag(4, 5, _brought(5, 1, committed_us=0)).seconds == 0.0, "its writer did not say"
+
+
+def test_of_commits_that_are_gone_it_says_that_there_may_be_more() -> None:
+    found = _lag(4, 7, _brought(7, 1))
+    assert (found.messages, found.complete, found.in_sync) == (1, False, False)

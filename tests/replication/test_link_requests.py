@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
 from geo.names import Topic
 from geo.replication.lag import Lag
-from geo.replication.link_requests import Action, Next, Request, is_paused, last_restart, what_next
+from geo.replication.link_requests import Action, Next, Request, Requests, what_next
 from geo.replication.link_status import LinkStatus, high_watermarks, link_statuses
 from geo.replication.request_table import ask, read_requests
 from geo.streams.life import State
+from schemas import REQUESTS
 from tests.running import Running, running
 from tests.world import TOPIC, World
 
@@ -47,23 +49,40 @@ def _requests(*asked: tuple[str, str, Action]) -> list[Request]:
     return [Request(source, topics, one, number) for number, (source, topics, one) in enumerate(asked, 1)]
 
 
+def _paused(requests: list[Request], source: str, topic: Topic) -> bool:
+    return Requests(requests).is_paused(source, topic)
+
+
 def test_of_the_requests_that_match_the_last_counts() -> None:
     requests = _requests(("us", ALL, Action.PAUSE), ("us", str(TOPIC), Action.RESUME), ("us", str(ORDERS), Action.RESTART))
-    assert not is_paused(requests, "us", TOPIC)
-    assert is_paused(requests, "us", ORDERS)
-    assert not is_paused(requests, "eu", ORDERS)
-    assert (last_restart(requests, "us", ORDERS), last_restart(requests, "us", TOPIC)) == (3, 0)
+    assert not _paused(requests, "us", TOPIC)
+    assert _paused(requests, "us", ORDERS)
+    assert not _paused(requests, "eu", ORDERS)
+    assert (Requests(requests).last_restart("us", ORDERS), Requests(requests).last_restart("us", TOPIC)) == (3, 0)
     requests.append(Request("us", ALL, Action.PAUSE, 4))
-    assert is_paused(requests, "us", TOPIC)
-    assert not is_paused([], "us", TOPIC)
+    assert _paused(requests, "us", TOPIC)
+    assert not _paused([], "us", TOPIC)
 
 
 @pytest.mark.spark
 def test_a_newer_request_of_a_glob_takes_the_place_of_the_older_and_a_restart_of_none(world: World) -> None:
     tables = world.tables("eu")
-    for asked in (Action.PAUSE, Action.RESTART, Action.RESUME, Action.PAUSE):
+    for asked in (Action.PAUSE, Action.RESTART, Action.PAUSE, Action.RESUME):
         ask(tables, "us", ALL, asked)
-    assert sorted((one.number, one.action) for one in read_requests(tables)) == [(2, Action.RESTART), (4, Action.PAUSE)]
+    found = read_requests(tables)
+    assert (found.is_paused("us", TOPIC), found.last_restart("us", TOPIC)) == (False, 2)
+    assert [row["sequence"] for row in sorted(tables.journal(REQUESTS).newest())] == [4, 2]
+    newer = {
+        "source": "us",
+        "topics": ALL,
+        "kind": "drain",
+        "action": "drain",
+        "by": "x",
+        "sequence": 5,
+        "asked_at": datetime.now(timezone.utc),
+    }
+    tables.journal(REQUESTS).append([newer])
+    assert not read_requests(tables).is_paused("us", TOPIC), "what a newer program asks for stops nobody"
 
 
 def _row(world: World) -> tuple[State, int | None]:

@@ -429,6 +429,38 @@ def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
     assert [life.state for _, _, life in running.ended] == [State.STOPPED]
 
 
+def test_what_comes_up_after_its_group_was_left_behind_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STOP_S", 0.2)
+    goes_on, asked = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        asked.set()
+        _wait(goes_on)
+
+    goes = Jobs([Job("b")], "goes", asked=hang)
+    with Running(Jobs([Job("a")], "stays"), goes) as running:
+        running.until(asked.is_set)
+        running.instead.append([Jobs([Job("c")], "comes")])
+        running.until(lambda: State.RUNNING in running.states("c"))
+        goes_on.set()
+        running.until(lambda: not any(thread.name == "geo-goes" for thread in threading.enumerate()))
+    assert not goes.jobs[0].is_owned
+    assert "up" not in goes.jobs[0].noted
+
+
+def test_with_faults_of_every_kind_one_work_or_group_ends_no_other() -> None:
+    def wrong() -> None:
+        raise ValueError("a fault of this program")
+
+    group = Jobs([Job("a", follows=wrong), Job("b")])
+    running = Supervisor[Job]([group, Jobs([], "wrong", asked=wrong)], once=True, faults=(Exception,))
+    lives = {str(group if job is None else job): life for group, job, life in running.run()}
+    assert lives["b"].state is State.STOPPED
+    assert (lives["wrong"].state, lives["wrong"].reason) == (State.DELAYED, "a fault of this program")
+    with pytest.raises(ValueError, match="of this program"):
+        run_once(Jobs([], "wrong", asked=wrong))
+
+
 def test_the_end_of_spark_ends_the_run() -> None:
     def gone() -> None:
         raise Py4JNetworkError("Answer from Java side is empty")

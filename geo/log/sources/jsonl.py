@@ -49,7 +49,8 @@ BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, f
 
 
 def whole_path(path: str) -> str:
-    """The path as files are named by in what is recorded: the same however it was written, and from whichever folder."""
+    """The path by which files are known in what is recorded: absolute and without `..`, from whichever folder it was given. Links
+    are not followed, and a URI stays as it was written."""
     return path if "://" in path else os.path.abspath(path)
 
 

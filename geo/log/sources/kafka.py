@@ -328,7 +328,7 @@ class KafkaReader:
         if lost and not self._accept_lost:
             raise SourceChangedError(
                 f"Kafka topic {self._topic}: offsets that were not read yet are gone, by retention or deletion ({'; '.join(lost)}). "
-                "Nothing was skipped in silence: the stream stops here. If they are lost for good, start once with --accept-lost."
+                "Nothing was skipped in silence: the stream stops here. If they are lost for good, run `geo publish … --accept-lost` once."
             )
         if lost:
             log.warning("Kafka topic %s: offsets are gone and were accepted as lost: %s", self._topic, "; ".join(lost))
