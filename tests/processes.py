@@ -35,6 +35,10 @@ class GeoProcess:
         """Send a signal to the whole group: Python and its JVM."""
         os.killpg(self._process.pid, number)
 
+    def signal_python(self, number: int) -> None:
+        """Send a signal to Python alone, as `kill` and service managers do."""
+        self._process.send_signal(number)
+
     def wait(self) -> int:
         """The exit code; minus the signal's number if one ended it."""
         try:

@@ -97,8 +97,8 @@ def told_state(row: LinkState | None, requests: Requests, source: str, topic: To
     state, reason = (State.STOPPED, "it has never run") if row is None else (row.state, row.reason)
     if not requests.is_paused(source, topic):
         return state, reason
-    if state is State.PAUSED:
-        return state, "it was asked to pause"
+    if state in (State.PAUSED, State.STOPPED):
+        return State.PAUSED, "it was asked to pause"
     asked = "it was asked to pause, and nobody has followed that yet"
     return state, asked if reason is None else f"{reason}; {asked}"
 
