@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from geo.config.model import Config, Link
+from geo.errors import RetryableError
 from geo.faults import FAULTS, session_is_gone
 from geo.log.topics import registered_topics
 from geo.names import Topic, topic_glob_matches
@@ -53,17 +54,18 @@ def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], c
     Raises what is in the way of reading the target."""
     rows, requests = read_links(target), read_requests(target)
     for link in config.inbound(target.cluster.name):
-        source = sources[link.source]
+        source, known = sources[link.source], [Topic.parse(topic) for name, topic in rows if name == link.source]
         try:
             source.refuse_no_folder()
             registered = registered_topics(source)
+            if known and not registered:
+                raise RetryableError("its registry is not there now, or empty")
             topics = [one.topic for one in registered if replicates(config, link, one) and source.log(one.topic).exists()]
             away = None
         except FAULTS as error:
             if session_is_gone(error):
                 raise
-            topics = [Topic.parse(topic) for name, topic in rows if name == link.source]
-            away = first_line(error)
+            topics, away = known, first_line(error)
         for topic in topics:
             if topic_glob_matches(glob, topic):
                 yield _status(link, topic, rows.get((link.source, str(topic))), requests, target, source, away)
