@@ -29,6 +29,12 @@ settings.register_profile("delta-geo", deadline=None)
 settings.load_profile("delta-geo")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that of several processes none waits long for the last one: tests with processes of their
+    own, then those with Spark, then all others."""
+    items.sort(key=lambda item: (item.get_closest_marker("crash") is None, item.get_closest_marker("spark") is None))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that all Spark tests share: what `geo` itself starts, on two cores, with the least of everything."""

@@ -7,7 +7,7 @@ stands and what a start does (link_start), what may be missing (gaps), who may w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -84,6 +84,8 @@ class TopicLink:
         self.cursor: CommitName | None = None
         self._target_seen: CommitName | None = None
         self._watch: TargetWatch | None = None
+        self._found_at_cursor: tuple[CommitName, Hashable] | None = None
+        """The cursor, and the file of its commit as it was when that was read last."""
         self._appended = self._found = 0
         """Commits that this ownership made in the target, and those of them that a look has found there."""
         self._checkpoint = ""
@@ -248,9 +250,13 @@ class TopicLink:
         assert self.cursor is not None
         if self._source_log.has_commit(self.cursor.version + 1):
             return True
+        at_cursor = self.cursor, self._source_log.commit_stamp(self.cursor.version)
+        if at_cursor == self._found_at_cursor and at_cursor[1] is not None:
+            return False
         there = self._source_log.commit_at(self.cursor.version)
         if there is None or there.commit_id != self.cursor.commit_id:
             raise RetryableError(f"{self}: the source is not what it was at version {self.cursor.version}; looking at all of it.")
+        self._found_at_cursor = at_cursor
         return False
 
     def check_source(self) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -168,7 +169,7 @@ class Table:
         detail = self.delta().detail().collect()[0]
         return None if "catalogManaged" in (detail["tableFeatures"] or ()) else str(detail["location"])
 
-    @property
+    @cached_property
     def log_folder(self) -> Path | None:
         """The `_delta_log` of a table that exists, where that is a folder on a local disk with all its commits; None
         elsewhere."""
@@ -198,7 +199,7 @@ class Table:
     def has_commit(self, version: int) -> bool:
         """Whether a commit is there, by its name alone."""
         if (folder := self.log_folder) is not None:
-            return (folder / f"{version:020}.json").exists()
+            return os.path.exists(f"{folder}/{version:020}.json")
         if self.location is None:
             return self.commit_at(version) is not None
         try:
@@ -208,6 +209,17 @@ class Table:
                 raise
             return False
         return True
+
+    def commit_stamp(self, version: int) -> Hashable:
+        """What tells the file of a commit from any other that may take its place, without reading it. None where there is no such
+        file, or nothing that could tell."""
+        if (folder := self.log_folder) is None:
+            return None
+        try:
+            found = os.stat(f"{folder}/{version:020}.json")
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def commits(self, first: int, last: int, only: Sequence[str] = ()) -> Iterator[Commit]:
         """The commits `first` to `last`, oldest first, those that are there. The log is never listed for it, and few of them are

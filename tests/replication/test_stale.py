@@ -228,6 +228,18 @@ def test_a_running_process_that_was_replaced_does_not_come_back(linked: World) -
     assert (report.state, report.replicated) == (State.STOPPED, 3)
 
 
+def test_whoever_was_abandoned_while_it_was_at_it_appends_no_more(linked: World) -> None:
+    """A broker gave it up and waits for nobody; the thread that had it goes on."""
+    link = _link(linked)
+    ownership = _started(linked, link)
+    linked.write("us", 20, 25)
+    ownership.abandon()
+    with pytest.raises(RetryableError, match="owned here no longer"):
+        link.run_turns(lambda: False)
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 5)
+
+
 def test_a_fence_that_cannot_be_found_is_no_takeover(linked: World) -> None:
     """Its storage is away for a moment."""
     link = _link(linked)
