@@ -99,7 +99,7 @@ class LogCutter:
         for owner in self._owned_ways:
             origin = owner["runner"].removeprefix("origin ").partition(" of ")[0]
             if origin not in recorded and owner["runner"] == origin_runner(origin, topic, self._cluster).name:
-                yield Reader(f"{owner['runner']}, which compares both logs", None, self._age_s(owner["since"]))
+                yield Reader(f"{owner['runner']}, which compares both logs", None, self._age_s(owner["since"]), HOLDS_S)
 
     @cached_property
     def _owned_ways(self) -> list[Row]:

@@ -87,6 +87,11 @@ class PublishStream:
             log.warning("%s: the stream was stopped in the middle of a batch", self._publisher.topic)
         self._publisher.close(clean=clean and not self.running.in_batch)
 
+    def give_back(self) -> None:
+        """The stream has failed of what a person must see to: give the producer back, so that this person can have it, unless it is
+        not known of an append whether it landed."""
+        self._publisher.close()
+
     def abandon(self) -> None:
         """As `close(clean=False)`, and waits for nobody."""
         self._publisher.abandon()

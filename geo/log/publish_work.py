@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from geo.errors import GeoError
+from geo.errors import FencedError, GeoError
 from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published
@@ -98,6 +98,12 @@ class PublishWork(QueryWork[PublishStream]):
     @property
     def how_far(self) -> int | None:
         return self.published.commits or None
+
+    def give_up(self, state: State, reason: str, error: BaseException) -> None:
+        if state is not State.FAILED or isinstance(error, FencedError):
+            super().give_up(state, reason, error)
+        elif (opened := self.take_off()) is not None:
+            opened.give_back()
 
     def take_off(self) -> PublishStream | None:
         self._before, self._rejects_file, self._ends = self.published, self.rejects_file, self.ends

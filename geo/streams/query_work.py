@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -49,12 +50,17 @@ class Opened(Protocol):
 T = TypeVar("T", bound=Opened)
 
 
+TAKES_OVER_S = 60.0
+"""An owner that lives is replaced by what begins so soon after a person asked for it. Who is there later may have come since."""
+
+
 class QueryWork(Generic[T]):
     """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner
-    that lives: asked for until it was owned once."""
+    that lives: asked for until it was owned once, for TAKES_OVER_S at most."""
 
     def __init__(self, begin: Callable[[bool], T], *, once: bool, take_over: bool) -> None:
         self._begin, self._once, self._take_over = begin, once, take_over
+        self._made_at = time.monotonic()
         self.opened: T | None = None
         self.has_begun = False
         """It was owned once."""
@@ -72,7 +78,7 @@ class QueryWork(Generic[T]):
         if self._previous is not None:
             self._previous.refuse_if_replaced()
         self._previous = None
-        opened = self.opened = self._begin(self._take_over)
+        opened = self.opened = self._begin(self._take_over and time.monotonic() - self._made_at < TAKES_OVER_S)
         self._take_over, self.has_begun = False, True
         if self._is_left:
             self.abandon()

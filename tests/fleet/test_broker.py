@@ -10,9 +10,11 @@ from unittest import mock
 
 import pytest
 
-from geo.errors import AlreadyOwnedError, FencedError
+from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
 from geo.fleet import broker as broker_module
 from geo.fleet.broker import Broker, BrokerReport, Kind
+from geo.log import publish_work
+from geo.log.publish import publish_json_lines
 from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.replication import link_work
@@ -207,6 +209,28 @@ def test_works_that_fail_stop_no_other(linked: World) -> None:
         reports = running.stop()
     assert {r.state for r in reports if r.name == f"us->eu {TOPIC}"} == {State.FAILED}
     assert "geo reconcile" in next(r.reason or "" for r in reports if r.name == f"us->eu {TOPIC}")
+
+
+def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_done(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish_work, "FAILED_AGAIN_S", 1.0)
+    file = _lines(linked, "clicks", 100, 105) / "000100.jsonl"
+    _publishes(linked, _entry(OTHER, "clicks"))
+    linked.reload()
+    whole, name = file.read_text(), f"{OTHER} in eu by default"
+    running = Running(linked, "eu")
+    try:
+        running.until(lambda: _rows(linked, "eu", OTHER) == 5)
+        file.write_text(whole.replace("k100", "k999"))
+        running.until(lambda: running.state(name) is State.FAILED)
+        with pytest.raises(SourceChangedError):  # it is owned by nobody, and as wrong for anybody else
+            publish_json_lines(linked.spark, str(file.parent), OTHER, config=linked.config, cluster="eu").await_termination()
+        file.write_text(whole)
+        _lines(linked, "clicks", 105, 108)
+        running.until(lambda: _rows(linked, "eu", OTHER) == 8)
+    finally:
+        running.stop()
 
 
 def test_a_publisher_learns_of_a_cluster_that_joins(linked: World) -> None:
