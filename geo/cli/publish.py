@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from functools import partial
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, from_1_to
@@ -97,7 +98,13 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     runner = Publishing(
         lambda take_over: begin(take_over=take_over), what.name, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over
     )
-    stop_on_signals(runner.stop)
+    stopped = threading.Event()
+
+    def stop() -> None:
+        stopped.set()
+        runner.stop()
+
+    stop_on_signals(stop)
     tables = connect(spark, config.cluster(args.cluster))
     waits_for = partial(Replicas.of, args.wait_for, tables, config, topic, args.producer)
     if args.wait_for not in (None, "in-sync"):
@@ -106,7 +113,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     rejects_file = runner.work.rejects_file
     if args.wait_for is not None:
         try:
-            done = waited(done, waits_for(runner.work.began_at), runner.work.ends, args.wait_limit)
+            done = waited(done, waits_for(runner.work.began_at), runner.work.ends, args.wait_limit, stopped)
         except NotReplicatedError as error:
             not_in_time = error
     output.data(

@@ -129,9 +129,9 @@ class Broker:
         self._seen_at = self._status_at = self._asked_at = time.monotonic()
         self._hurry = False
         once = trigger == AVAILABLE_NOW
-        groups = self._groups(config)
+        self._parts = self._made_of(config)
         self._supervisor = Supervisor[Any](
-            groups,
+            [group for _, group in self._parts],
             once=once,
             on_change=self._changed,
             regroup=(lambda: None) if once else self._regroup,
@@ -164,13 +164,12 @@ class Broker:
 
     # -- what runs ---------------------------------------------------------------------------------------------------
 
-    def _groups(self, config: Config) -> list[Group[Any]]:
-        """The groups of a configuration; those of which nothing has changed are those that run."""
+    def _made_of(self, config: Config) -> list[tuple[object, Group[Any]]]:
+        """The groups of a configuration, with what each was made from; those of which nothing has changed are those that run."""
         if config.cluster(self._cluster) != self._tables.cluster:
             raise UsageError(
                 f"it changes cluster {self._cluster} itself (where its tables are, or how they are reached): stop this broker, and start it again."
             )
-        self._forget_those_gone()
         # Whoever writes a log asks who reads it, where else it is, and for how long: routes, peers, expiry.
         world = (config.clusters, config.links, config.policies)
         wanted: list[tuple[object, Callable[[], Group[Any]]]] = [
@@ -179,10 +178,10 @@ class Broker:
         ]
         wanted += [((Kind.LINK, link, world), partial(self._link, config, link)) for link in config.inbound(self._cluster)]
         wanted.append(((Kind.FOLD, world), partial(self._folds, config)))
-        self._parts = parts = [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
-        return [group for _, group in parts]
+        return [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
 
     def _forget_those_gone(self) -> None:
+        """Of groups that went at an earlier change only what they brought is kept."""
         running = {id(group) for _, group in self._parts}
         with self._changing:
             for key, told in list(self._lives.items()):
@@ -231,7 +230,7 @@ class Broker:
         """The groups of a configuration that has changed; None if it is not to be taken."""
         try:
             config = load(self._path) if text is None else parse(text, path=self._path)
-            groups = self._groups(config)
+            parts = self._made_of(config)
             keep_house_anew(open_for_writing(self._tables, config))
         except FAULTS as error:
             if session_is_gone(error):
@@ -239,9 +238,10 @@ class Broker:
             self._refused = text
             log.warning("%s has changed and is not taken, what runs goes on: %s", self._path, error)
             return None
-        self._taken = self._refused = text
+        self._forget_those_gone()
+        self._parts, self._taken, self._refused = parts, text, text
         self._say(f"{self._path} has changed and is taken")
-        return groups
+        return [group for _, group in parts]
 
     def _refuse_if_replaced(self) -> None:
         """Raises FencedError if another broker took this one's place. A fault of the storage that may pass does."""

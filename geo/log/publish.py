@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -84,10 +85,12 @@ def publish(
     return result if replicas is None else waited(result, replicas, publisher.ends, wait_s)
 
 
-def waited(published: Published, replicas: Replicas, ledgers: Ledgers, wait_s: float) -> Published:
+def waited(
+    published: Published, replicas: Replicas, ledgers: Ledgers, wait_s: float, stop: threading.Event | None = None
+) -> Published:
     """What was published, once the regions hold it. Raises NotReplicatedError, which has it."""
     try:
-        return replace(published, held_after=replicas.wait(ledgers, wait_s))
+        return replace(published, held_after=replicas.wait(ledgers, wait_s, stop))
     except NotReplicatedError as error:
         error.published = published
         raise

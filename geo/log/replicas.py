@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,10 +75,10 @@ class Replicas:
                 raise UsageError(f"wait_for {name}: {of}. Nothing was published.")
         return cls(tables, config, topic, names)
 
-    def wait(self, ledgers: Ledgers, timeout_s: float = WAIT_S) -> dict[str, float]:
+    def wait(self, ledgers: Ledgers, timeout_s: float = WAIT_S, stop: threading.Event | None = None) -> dict[str, float]:
         """Until so many of them hold all that `ledgers` do, and is for them and has not expired. Returns after how many seconds each
-        was seen to. Raises NotReplicatedError once the time is over: what was published stays so."""
-        began, held = time.monotonic(), dict[str, float]()
+        was seen to. Raises NotReplicatedError once the time is over, or `stop` is set: what was published stays so."""
+        began, held, stop = time.monotonic(), dict[str, float](), stop or threading.Event()
         needed = len(self.regions) if self.least is None else self.least
         while True:
             looked = time.monotonic()
@@ -86,17 +87,17 @@ class Replicas:
             if len(held) >= needed:
                 return held
             now = time.monotonic()
-            if now - began >= timeout_s:
+            if now - began >= timeout_s or stop.is_set():
                 told = ", ".join(
                     f"{name} cannot be read" if count is None else f"{name} lacks {counted(count, 'message')}"
                     for name, count in lacking.items()
                     if count != 0
                 )
                 raise NotReplicatedError(
-                    f"{self.topic}: what was published is in {self.tables.cluster.name}, and after {timeout_s:g} s not yet where it was "
+                    f"{self.topic}: what was published is in {self.tables.cluster.name}, and after {now - began:.1f} s not yet where it was "
                     f"waited for: {told}. It is not to be published again: its links bring it, see `geo links status`."
                 )
-            time.sleep(min(_MOST_PAUSE_S, max(_LEAST_PAUSE_S, 2 * (now - looked)), max(0.0, began + timeout_s - now)))
+            stop.wait(min(_MOST_PAUSE_S, max(_LEAST_PAUSE_S, 2 * (now - looked)), max(0.0, began + timeout_s - now)))
 
     def lacking(self, ledgers: Ledgers, among: Sequence[str] | None = None) -> dict[str, int | None]:
         """How many messages of the ledgers each region still lacks; None of one that cannot be read now."""
