@@ -81,6 +81,7 @@ def _soon() -> Iterator[None]:
         mock.patch.object(supervisor, "RECORD_INTERVAL_S", 0.5),
         mock.patch.object(link_work, "LOOK_INTERVAL_S", 0.5),
         mock.patch.object(broker_module, "CONFIG_LOOK_S", 0.2),
+        mock.patch.object(broker_module, "OWNED_LOOK_S", 0.5),
         mock.patch.object(broker_module, "FOLD_TRIGGER", TRIGGER),
     ):
         yield
@@ -222,7 +223,7 @@ def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_don
     running = Running(linked, "eu")
     try:
         running.until(lambda: _rows(linked, "eu", OTHER) == 5)
-        file.write_text(whole.replace("k100", "k999"))
+        file.write_text(whole.replace("k100", "k999") + '{"key": "more"}\n')
         running.until(lambda: running.state(name) is State.FAILED)
         with pytest.raises(SourceChangedError):  # it is owned by nobody, and as wrong for anybody else
             publish_json_lines(linked.spark, str(file.parent), OTHER, config=linked.config, cluster="eu").await_termination()
