@@ -357,6 +357,23 @@ def test_where_no_lock_can_be_waited_for_an_append_in_flight_at_a_takeover_fails
     release([taker])
 
 
+def test_where_no_lock_can_be_waited_for_an_append_planned_after_a_takeover_finds_its_fence_gone(linked: World) -> None:
+    """It was looked at right before; the takeover, with its metadata change, came between that and the plan."""
+    stale = _link(linked)
+    ownership = _started(linked, stale)
+    shared = Table(Driver.of(linked.spark), linked.log("eu").name, by_path=True, lock=None)
+    before = shared.read().count()
+
+    def taken_over() -> None:
+        (taker,) = claim(stale.target, [stale.runners], take_over=True)
+        taker.fence(shared)
+        release([taker])
+
+    with pytest.raises(FencedError):
+        ownership.append(shared, linked.entries("us", 20, 25), refuse=taken_over)
+    assert shared.read().count() == before
+
+
 def test_where_no_lock_can_be_waited_for_the_log_gets_the_token(linked: World) -> None:
     stale = _link(linked)
     ownership = _started(linked, stale)
