@@ -112,8 +112,8 @@ FAULTS = (
     Fault(
         "others begin before what goes has ended",
         "geo/streams/supervisor.py",
-        "while any(crew.thread.is_alive() for crew in gone) and time.monotonic() < deadline:",
-        "while False:",
+        "while (lives := [crew.thread for crew in crews if crew.thread.is_alive()]) and time.monotonic() < deadline:",
+        "while (lives := [crew.thread for crew in crews if crew.thread.is_alive()]) and time.monotonic() < 0:",
         ("streams/test_supervisor.py -k come_and_go",),
     ),
     Fault(

@@ -47,6 +47,9 @@ collection or a slow commit, and than clocks differ; the fence makes it safe if 
 
 LEAST_OWNER_TIMEOUT_S = 30
 
+REPLICA_LAG_MAX_S = 30
+"""A cluster is in sync that lacks nothing older (Kafka's replica.lag.time.max.ms)."""
+
 # Unity Catalog and Hive take more when quoted; these never need more than quoting.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
 _CONF_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")

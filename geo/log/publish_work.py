@@ -9,16 +9,13 @@ from geo.errors import FencedError, GeoError
 from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published
-from geo.streams.again import FailedAgain
+from geo.streams.again import FAILED_AGAIN_S, FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query_work import QueryWork, leave
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Failed, Found
 
 log = logging.getLogger(__name__)
-
-FAILED_AGAIN_S = 300.0
-"""When a failed publisher is tried again, where it runs beside others: what it lacked may be there, and no verb says so."""
 
 
 class Publishing:

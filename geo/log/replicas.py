@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal
 
 from geo.asking import ask_all
-from geo.config.model import Config
+from geo.config.model import REPLICA_LAG_MAX_S, Config
 from geo.errors import NotReplicatedError, UsageError
 from geo.log.ledgers import RECORD_KEY, Batch, Ledger, LedgerKey
 from geo.log.peers import ends_in
@@ -27,8 +27,8 @@ WaitFor = Sequence[str] | int | Literal["in-sync"]
 
 WAIT_S = 60.0
 
-IN_SYNC_US = 30_000_000
-"""A region is in sync that lacks at most what was published in the last so many microseconds (Kafka's replica.lag.time.max.ms)."""
+IN_SYNC_US = REPLICA_LAG_MAX_S * 1_000_000
+"""A region is in sync that lacks at most what was published in the last so many microseconds."""
 
 _COMMITS = 1_000
 """Of the log's newest so many are looked at for what is that new."""

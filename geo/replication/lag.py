@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from geo.config.model import REPLICA_LAG_MAX_S
 from geo.log.ledgers import Batch, Span
 from geo.replication.rule import Rule
 from geo.replication.source_history import brings
 from geo.tables.commits import Commit
-
-IN_SYNC_S = 30.0
-"""Kafka's replica.lag.time.max.ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Lag:
 
     @property
     def in_sync(self) -> bool:
-        return self.complete and self.seconds <= IN_SYNC_S
+        return self.complete and self.seconds <= REPLICA_LAG_MAX_S
 
 
 def lag_of(cursor: int, newest: int, commits: Iterable[Commit], rule: Rule, now_us: int) -> Lag:

@@ -21,7 +21,6 @@ from geo.replication.request_table import read_requests
 from geo.replication.rule import Rule
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
-from geo.tables.history import CommitName
 from geo.tables.table import Table
 from geo.text import first_line
 
@@ -45,7 +44,7 @@ class LinkStatus:
 
     @property
     def in_sync(self) -> bool:
-        """Whether the target lacks, for sure, nothing that is older than IN_SYNC_S."""
+        """Whether the target lacks, for sure, nothing that is older than REPLICA_LAG_MAX_S."""
         return self.at is not None and self.lag is not None and self.lag.in_sync
 
 
@@ -83,7 +82,7 @@ def _status(
     state, reason = told_state(row, requests, link.source, topic)
     if away is None:
         try:
-            stands = stands_at(row, link, target.log(topic))
+            stands = _stands_at(row, link, target.log(topic))
             at, newest, lag, why = _behind(source.log(topic), stands, link, begins_at_end=_begins_at_end(row, link, topic))
             return LinkStatus(link, topic, state, reason or why, at, newest, lag)
         except FAULTS as error:
@@ -105,7 +104,7 @@ def told_state(row: LinkState | None, requests: Requests, source: str, topic: To
     return state, asked if reason is None else f"{reason}; {asked}"
 
 
-def stands_at(row: LinkState | None, link: Link, log: Table) -> Standing:
+def _stands_at(row: LinkState | None, link: Link, log: Table) -> Standing:
     """Where a link stands, by its newest row and its target's commits since; as its next start finds it."""
     if row is None or row.target is None or (seen := log.look()) is None:
         return standing(row, None, link.name, link.origins)
@@ -114,19 +113,13 @@ def stands_at(row: LinkState | None, link: Link, log: Table) -> Standing:
     return standing(row, looked, link.name, link.origins)
 
 
-def behind(log: Table, cursor: CommitName | None, link: Link) -> tuple[int, Lag]:
-    """The newest version of a source's log, and how far a link with that cursor, of that log, is behind."""
-    rule = Rule(link.source, link.target, frozenset(link.origins), None)
-    newest, at = log.latest_version(), -1 if cursor is None else cursor.version
-    return newest, lag_of(at, newest, log.commits(at + 1, newest), rule, now_us())
-
-
 def _behind(log: Table, stands: Standing, link: Link, *, begins_at_end: bool) -> tuple[int | None, int, Lag, str | None]:
     """Up to which version the target holds everything, the newest, the lag, and why the first is not known."""
     cursor, why = stands.cursor, stands.why
     if cursor is not None and cursor.table_id != log.table_id():
         cursor, why = None, "the source is another table now"
-    newest, lag = behind(log, cursor, link)
+    newest, at = log.latest_version(), -1 if cursor is None else cursor.version
+    lag = lag_of(at, newest, log.commits(at + 1, newest), Rule(link.source, link.target, frozenset(link.origins)), now_us())
     if begins_at_end:  # nothing of what is there now is due
         lag = Lag(lag.versions)
     if cursor is not None and cursor.version > newest:

@@ -32,8 +32,8 @@ class TargetWatch:
             self._since = seen
 
     def refuse_if_put_back(self) -> None:
-        """To be asked right before an append. On a local disk it finds the newest commit by name, a look at a file each. Raises RetryableError if a commit since was no
-        append, or a commit that is known is not what it was."""
+        """To be asked right before an append. On a local disk it finds the newest commit by name, a look at a file each. Raises
+        RetryableError if a commit since was no append, or a commit that is known is not what it was."""
         since = self._since
         if self._target.log_folder is None:
             version = max(since.version, self._target.latest_version())

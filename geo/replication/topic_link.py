@@ -213,8 +213,8 @@ class TopicLink:
         self.row.append(self.row.following(State.STOPPED, None, self.cursor, self._target_seen))
 
     def _still_there(self, since: CommitName) -> TargetSeen:
-        """The target's commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look came, took
-        messages away or brought some of our origins by another link, and if what was appended by now is not there."""
+        """The target's commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look
+        came, took messages away or brought some of our origins by another link, and if what was appended by now is not there."""
         appended = self._appended
         looked = self._look_at_target(since)
         self._found += looked.by_token.get(self._ownership.token, 0)

@@ -124,28 +124,27 @@ class Supervisor(Generic[W]):
             self._crews.append(crew)
             crew.thread.start()
 
-    def _end(self, crews: Sequence[_Crew[W]]) -> None:
+    def _end(self, crews: Sequence[_Crew[W]], *, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Let crews end, STOP_S at most, and wait no longer for who has not. False, and they are still waited for, if `unless`
+        comes true meanwhile."""
         for crew in crews:
             crew.stop.set()
         deadline = time.monotonic() + STOP_S
-        for crew in crews:
-            crew.thread.join(max(0.0, deadline - time.monotonic()))
+        while (lives := [crew.thread for crew in crews if crew.thread.is_alive()]) and time.monotonic() < deadline:
+            if unless():
+                return False
+            lives[0].join(TICK_S / 10)
         for crew in crews:
             crew.leave_behind()
+        return True
 
     def _run_instead(self, groups: Sequence[Group[W]]) -> None:
         """End what is not among the groups, then begin those that do not run. A stop meanwhile ends all as ever."""
         self._has_regrouped = True
         wanted, running = {id(group) for group in groups}, {id(crew.group) for crew in self._crews}
         gone = [crew for crew in self._crews if id(crew.group) not in wanted]
-        for crew in gone:
-            crew.stop.set()
-        deadline = time.monotonic() + STOP_S
-        while any(crew.thread.is_alive() for crew in gone) and time.monotonic() < deadline:
-            if self._stop.wait(TICK_S / 10):
-                return
-        for crew in gone:
-            crew.leave_behind()
+        if not self._end(gone, unless=self._stop.is_set):
+            return
         self._crews = [crew for crew in self._crews if crew not in gone or crew.fault is not None]
         self._begin([group for group in groups if id(group) not in running])
 

@@ -30,7 +30,7 @@ from geo.log.topic_log import is_message
 from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.session import require_delta
-from geo.streams.again import FailedAgain
+from geo.streams.again import FAILED_AGAIN_S, FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query import BatchQuery
 from geo.streams.query_work import QueryWork, leave
@@ -53,9 +53,6 @@ FOLD = "fold"
 
 COMPACT_INTERVAL_S = 3600.0
 """At most so often a subscription that changed is published as a whole."""
-
-FAILED_AGAIN_S = 300.0
-"""When a failed fold is tried again. There is no verb by which a person says that it may; a new start would try, too."""
 
 FOLD_ROWS = 10_000
 """Records of a subscription that are merged at once: a first batch has all of the log."""
