@@ -127,11 +127,12 @@ def test_who_waits_for_its_turn_has_nothing_in_hand(world: World) -> None:
     """What another topic's message does to the process is not its messages' fault."""
     world.write("eu", 0, 5)
     world.write("eu", 0, 7, topic=OTHER)
-    turn, noted = Turn(), list[list[str]]()
+    turn, noted, has_it = Turn(), list[list[str]](), threading.Event()
     tables = world.tables("eu")
     notes = {topic: tables.checkpoint("consume", topic.path, NAME, "attempt") for topic in (TOPIC, OTHER)}
 
     def first(messages: DataFrame) -> DataFrame:
+        has_it.set()
         _until(lambda: turn.waiting == 1)
         noted.append(tables.files.lines(notes[TOPIC]))
         noted.append(tables.files.lines(notes[OTHER]))
@@ -142,7 +143,7 @@ def test_who_waits_for_its_turn_has_nothing_in_hand(world: World) -> None:
         for topic in (TOPIC, OTHER)
     )
     ended = one.start(first, trigger="available-now")
-    _until(lambda: one.done.delivered == 0 and one.has_begun)
+    assert has_it.wait(LIMIT_S), "else the other one might come first"
     other.run(lambda messages: messages, trigger="available-now")
     assert ended.result(LIMIT_S).acknowledged == 5
     assert [len(lines) for lines in noted] == [2, 0]
