@@ -52,6 +52,10 @@ class NotReplicatedError(GeoError):
     published: object = None
 
 
+class NoProgressError(GeoError):
+    """A link's source has news, and twice at the same place the link was at it for far too long. Nothing was skipped."""
+
+
 class OffsetFileError(GeoError):
     """A file of offsets cannot be read, or cannot hold what is to be written."""
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+from geo.fleet.replicator import Replicator
 from geo.names import Topic
 from geo.replication import link_work
-from geo.replication.replicator import LinkReport, Replicator
+from geo.replication.link_topics import LinkReport
 from geo.streams import supervisor
 from geo.streams.life import State
 from geo.tables import native_rows
@@ -55,6 +56,7 @@ def running(world: World, target: str, *, queries: bool = False) -> Iterator[Run
         mock.patch.object(supervisor, "DISCOVERY_INTERVAL_S", 0.5),
         mock.patch.object(supervisor, "RECORD_INTERVAL_S", 0.5),
         mock.patch.object(link_work, "LOOK_INTERVAL_S", 0.5),
+        mock.patch.object(link_work, "BUSY_TURNS", 0 if queries else link_work.BUSY_TURNS),
         mock.patch.object(native_rows, "MOST_ROWS", -1 if queries else native_rows.MOST_ROWS),
     ):
         links = Running(world, target)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint
 from geo.log.publish import publish_json_lines
-from geo.replication.replicator import LinkReport
+from geo.replication.link_topics import LinkReport
 from geo.streams.life import State
 from tests.processes import GeoProcess, geo
 from tests.world import TOPIC, World

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geo.config import load
 from geo.config.model import Config
+from geo.fleet.replicator import Replicator
 from geo.log.publish import publish
 from geo.log.publisher import Published
 from geo.log.topics import create_topic
@@ -22,7 +23,7 @@ from geo.ops.verify.report import VerifyReport
 from geo.ops.verify.verify import verify
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.replication.replicator import LinkReport, Replicator
+from geo.replication.link_topics import LinkReport
 from geo.tables.arrow_rows import rows_table
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.table import Table

@@ -214,11 +214,11 @@ def regions_main(config_path: str) -> int:
     """Publish both inboxes and run both links until both logs hold all that is expected; then verify."""
     from geo.cli.output import configure_logging
     from geo.config import load
+    from geo.fleet.replicator import Replicator
     from geo.log.publish import publish
     from geo.log.publish_stream import PublishStream
     from geo.names import Topic
     from geo.ops.verify.verify import verify
-    from geo.replication.replicator import Replicator
     from geo.session import session
     from geo.tables.cluster import connect
 

@@ -13,6 +13,7 @@ from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
 from geo.config import load
 from geo.faults import FAULTS
+from geo.fleet.replicator import Replicator
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
 from geo.names import Topic, check_topic_glob, topic_glob_matches
@@ -21,9 +22,9 @@ from geo.replication.link_requests import Action, Requests
 from geo.replication.link_state import LinkState
 from geo.replication.link_status import HighWatermarks, LinkStatus, high_watermarks, link_statuses, told_state
 from geo.replication.link_table import read_links
+from geo.replication.link_topics import LinkReport
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import Reconciled, reconcile_links, resolve_links
-from geo.replication.replicator import LinkReport, Replicator
 from geo.replication.request_table import ask, read_requests
 from geo.streams.life import State
 from geo.streams.supervisor import DISCOVERY_INTERVAL_S

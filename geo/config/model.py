@@ -50,6 +50,9 @@ LEAST_OWNER_TIMEOUT_S = 30
 REPLICA_LAG_MAX_S = 30
 """A cluster is in sync that lacks nothing older (Kafka's replica.lag.time.max.ms)."""
 
+NUM_FETCHERS, MOST_FETCHERS = 4, 1_000
+"""Batches of a link at once: as many as keep some cores busy (Kafka's num.replica.fetchers, which is 1 by default)."""
+
 # Unity Catalog and Hive take more when quoted; these never need more than quoting.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
 _CONF_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
@@ -115,8 +118,23 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class DispatchRate:
+    """How much of each topic a link brings per second at most (Pulsar's replicatorDispatchRate). None: any number. UsageError for
+    a rate at which nothing would ever come."""
+
+    messages_per_second: int | None = None
+    bytes_per_second: int | None = None
+
+    def __post_init__(self) -> None:
+        for what, per_second in (("messages", self.messages_per_second), ("bytes", self.bytes_per_second)):
+            if per_second is not None and per_second <= 0:
+                raise UsageError(f"{what}_per_second {per_second}; expected: 1 or more, or leave it out for any number")
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
-    """Replication from `source` into `target`; `origins` left empty is the source alone. UsageError if impossible."""
+    """Replication from `source` into `target`; `origins` left empty is the source alone. At most `num_fetchers` batches of it run
+    at once; `dispatch_rate` holds for each topic of which no policy says one. UsageError if impossible."""
 
     source: str
     target: str
@@ -124,10 +142,14 @@ class Link:
     start: Start = "earliest"
     origins: tuple[str, ...] = ()
     carry: Carry = "both"
+    num_fetchers: int = NUM_FETCHERS
+    dispatch_rate: DispatchRate = DispatchRate()
 
     def __post_init__(self) -> None:
         check_cluster(self.source)
         check_cluster(self.target)
+        if not 1 <= self.num_fetchers <= MOST_FETCHERS:
+            raise UsageError(f"link {self.name}: num_fetchers {self.num_fetchers}; allowed: 1 to {MOST_FETCHERS}")
         if self.source == self.target:
             raise UsageError(f"link {self.name}: a cluster needs no link to itself")
         check_start(self.start)
@@ -161,12 +183,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """What holds for the topics that match. `message_ttl_s` None: messages do not expire. `replication_clusters` None: all."""
+    """What holds for the topics that match. `message_ttl_s` None: messages do not expire. `replication_clusters` None: all.
+    `dispatch_rate` None: that of the next policy that matches and says one, else that of the link."""
 
     match: str = ALL_TOPICS
     message_ttl_s: int | None = None
     replication_clusters: tuple[str, ...] | None = None
     longest_outage_s: int = LONGEST_OUTAGE_S
+    dispatch_rate: DispatchRate | None = None
 
     def __post_init__(self) -> None:
         check_topic_glob(self.match)
@@ -265,6 +289,15 @@ class Config:
         """
         matching = (policy for policy in self.policies if topic_glob_matches(policy.match, topic))
         return next((one for one in matching if not topic.is_system or glob_names_system_topics(one.match)), TopicPolicy())
+
+    def dispatch_rate(self, link: Link, topic: Topic) -> DispatchRate:
+        """How much of the topic the link brings per second at most: by the first policy that matches it and says so, which is its
+        own, its namespace's or its tenant's as the user has put them in order; else by the link. Of a system topic only a policy
+        that names such topics says so: acknowledgements are few, and late they are of no use."""
+        among = (one for one in self.policies if topic_glob_matches(one.match, topic))
+        said = (one.dispatch_rate for one in among if not topic.is_system or glob_names_system_topics(one.match))
+        rest = DispatchRate() if topic.is_system else link.dispatch_rate
+        return next((rate for rate in said if rate is not None), rest)
 
     def links_of(self, topic: Topic, local: Local = MappingProxyType({})) -> tuple[Link, ...]:
         """The links that replicate the topic: their globs match it, and both ends are among its replication clusters.

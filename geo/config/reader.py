@@ -18,11 +18,17 @@
         start: earliest                    or latest; default earliest
         origins: [us]                      whose messages cross; default the source's. More: forwarding through a hub
         carry: both                        or messages, or acks: only the acknowledgements of subscriptions; default both
+        num_fetchers: 4                    how many batches of the link run at once; default 4
+        dispatch_rate:                     how much of each topic it brings per second; default any number
+          messages_per_second: 1000
+          bytes_per_second: 10000000
     topics:                                default none; the first match wins
       - match: persistent://shop/*/*       required; a glob. System topics (__acks) only if its name starts with __
         message_ttl: 7 days                <int> seconds|minutes|hours|days|weeks; default none, messages do not expire
         longest_outage: 7 days             how long a link may be away and still find what it has to read; default 7 days
         replication_clusters: [eu, us]     only links between these carry the topic; default all. One alone: no replication
+        dispatch_rate:                     as of a link, before which it goes; the first that matches and has one
+          messages_per_second: 100
     kafka:                                 default none: PLAINTEXT; how Kafka is reached, by its bootstrap servers
       broker-1:9092,broker-2:9092:
         security_protocol: SASL_SSL        settings of kafka-python, those of KAFKA_SETTINGS; secrets only as references
@@ -50,9 +56,11 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from geo.config.model import (
     LONGEST_OUTAGE_S,
+    NUM_FETCHERS,
     OWNER_TIMEOUT_S,
     Cluster,
     Config,
+    DispatchRate,
     Link,
     Publication,
     TopicPolicy,
@@ -199,17 +207,40 @@ def _read_kafka(reader: Reader, servers: str, node: Node) -> dict[str, str | Sec
 
 
 def _read_link(reader: Reader, node: Node, clusters: Collection[str]) -> Link | None:
-    fields = reader.fields(node, "link", ("source", "target"), ("topics", "start", "origins", "carry"))
+    more = ("topics", "start", "origins", "carry", "num_fetchers", "dispatch_rate")
+    fields = reader.fields(node, "link", ("source", "target"), more)
     source = reader.word(fields.get("source"), "source", partial(check_known, clusters=clusters))
     target = reader.word(fields.get("target"), "target", partial(check_known, clusters=clusters))
     start = reader.word(fields.get("start"), "start", check_start)
     carry = reader.word(fields.get("carry"), "carry", check_carry)
     topics = _read_list(reader, fields.get("topics"), "topics", check_topic_glob)
     origins = _read_list(reader, fields.get("origins"), "origins", partial(check_known, clusters=clusters))
+    num_fetchers = reader.word(fields.get("num_fetchers"), "num_fetchers", _number)
+    rate = _read_dispatch_rate(reader, fields.get("dispatch_rate")) or DispatchRate()
     if source is None or target is None:
         return None
-    topics = topics or (ALL_TOPICS,)
-    return reader.attempt(line_of(node), lambda: Link(source, target, topics, start or "earliest", origins, carry or "both"))
+    return reader.attempt(
+        line_of(node),
+        lambda: Link(
+            source,
+            target,
+            topics or (ALL_TOPICS,),
+            start or "earliest",
+            origins,
+            carry or "both",
+            NUM_FETCHERS if num_fetchers is None else num_fetchers,
+            rate,
+        ),
+    )
+
+
+def _read_dispatch_rate(reader: Reader, node: Node | None) -> DispatchRate | None:
+    if node is None:
+        return None
+    kinds = ("messages_per_second", "bytes_per_second")
+    fields = reader.fields(node, "dispatch_rate", (), kinds)
+    messages, size = (reader.word(fields.get(kind), kind, _number) for kind in kinds)
+    return reader.attempt(line_of(node), lambda: DispatchRate(messages, size))
 
 
 def _read_publication(reader: Reader, node: Node, clusters: Collection[str], resolve: Callable[[str], str]) -> Publication | None:
@@ -239,14 +270,24 @@ def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[st
 
 
 def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> TopicPolicy | None:
-    fields = reader.fields(node, "policy", ("match",), ("message_ttl", "longest_outage", "replication_clusters"))
+    more = ("message_ttl", "longest_outage", "replication_clusters", "dispatch_rate")
+    fields = reader.fields(node, "policy", ("match",), more)
     match = reader.word(fields.get("match"), "match", check_topic_glob)
     message_ttl_s = reader.word(fields.get("message_ttl"), "message_ttl", duration_s)
     among = _read_list(
         reader, fields.get("replication_clusters"), "replication_clusters", partial(check_known, clusters=clusters)
     )
     longest_outage_s = reader.word(fields.get("longest_outage"), "longest_outage", duration_s)
-    return None if match is None else TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or LONGEST_OUTAGE_S)
+    rate = _read_dispatch_rate(reader, fields.get("dispatch_rate"))
+    if match is None:
+        return None
+    return TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or LONGEST_OUTAGE_S, rate)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or len(text) > 15:
+        raise UsageError(f"{show(text)} is no whole number; expected: digits only, such as 1000")
+    return int(text)
 
 
 def _check_flag(text: str) -> str:

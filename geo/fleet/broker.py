@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,17 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from geo.config.model import Config, Link, Publication
+from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link, Publication
 from geo.config.reader import load, parse
 from geo.errors import FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
+from geo.fleet.turns import LinkTurns, turns_of
 from geo.log.housekeeping import open_for_writing
 from geo.log.publish import publish_source
 from geo.log.publish_work import OneProducer, PublishWork
 from geo.names import ALL_TOPICS
+from geo.replication.link_topics import LinkTopics, report_of_link
 from geo.replication.link_work import LinkWork
-from geo.replication.replicator import LinkTopics, report_of_link
 from geo.session import require_delta
 from geo.streams.life import Life, State
 from geo.streams.supervisor import Supervisor
@@ -91,7 +92,7 @@ class Broker:
     """Runs everything that `cluster` needs; `run` until done or stopped.
 
     Topics that come later are found within ten seconds, a changed configuration file within ten (`reload`: at once): what depends on
-    what changed is ended and begun anew, the rest goes on. A configuration that is wrong is reported, and the one before goes on. One
+    what changed is ended and begun anew, the rest goes on; of `num_fetchers` and `dispatch_rate` nothing is. A configuration that is wrong is reported, and the one before goes on. One
     work that fails stops no other. With the available-now trigger it makes one pass of each kind, side by side: what a link brings in
     it is folded by the next.
     """
@@ -119,6 +120,8 @@ class Broker:
         self._on_event, self._say = on_event, say
         self._parts: list[tuple[object, Group[Any]]] = []
         """What each group was made from, and the group."""
+        self._turns: dict[str, LinkTurns] = {}
+        """Of each link that has run, by its name."""
         self._lives: dict[tuple[int, int], tuple[Group[Any], Any, Life]] = {}
         """By group and work: what became of them."""
         self._brought: Counter[Kind] = Counter()
@@ -170,13 +173,15 @@ class Broker:
             raise UsageError(
                 f"it changes cluster {self._cluster} itself (where its tables are, or how they are reached): stop this broker, and start it again."
             )
-        # Whoever writes a log asks who reads it, where else it is, and for how long: routes, peers, expiry.
-        world = (config.clusters, config.links, config.policies)
+        # Whoever writes a log asks who reads it, where else it is, and for how long: routes, peers, expiry. How fast links are
+        # changes while they run.
+        routes = tuple(replace(link, num_fetchers=NUM_FETCHERS, dispatch_rate=DispatchRate()) for link in config.links)
+        world = (config.clusters, routes, tuple(replace(policy, dispatch_rate=None) for policy in config.policies))
         wanted: list[tuple[object, Callable[[], Group[Any]]]] = [
             ((Kind.PUBLISHER, one, config.kafka.get(one.kafka or ""), world), partial(self._publisher, config, one))
             for one in config.published_in(self._cluster)
         ]
-        wanted += [((Kind.LINK, link, world), partial(self._link, config, link)) for link in config.inbound(self._cluster)]
+        wanted += [((Kind.LINK, link.name, world), partial(self._link, config, link)) for link in config.inbound(self._cluster)]
         wanted.append(((Kind.FOLD, world), partial(self._folds, config)))
         return [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
 
@@ -201,7 +206,8 @@ class Broker:
 
     def _link(self, config: Config, link: Link) -> LinkTopics:
         source, options = connect(self._spark, config.cluster(link.source)), parse_trigger(self._trigger)
-        return LinkTopics(self._tables, source, config, link, ALL_TOPICS, options, self._take_over)
+        turns = self._turns[link.name] = turns_of(link, config)
+        return LinkTopics(self._tables, source, config, link, ALL_TOPICS, options, turns, take_over=self._take_over)
 
     def _folds(self, config: Config) -> Namespaces:
         trigger = self._trigger if self._trigger == AVAILABLE_NOW else FOLD_TRIGGER
@@ -238,6 +244,8 @@ class Broker:
             self._refused = text
             log.warning("%s has changed and is not taken, what runs goes on: %s", self._path, error)
             return None
+        for link in config.inbound(self._cluster):
+            self._turns[link.name].change(link.num_fetchers, partial(config.dispatch_rate, link))
         self._forget_those_gone()
         self._parts, self._taken, self._refused = parts, text, text
         self._say(f"{self._path} has changed and is taken")

@@ -35,12 +35,16 @@ class BothLogs:
     what: str
     """Whose they are, for the log."""
 
-    def missing(self, version: int, target_version: int, floors: Floors | None) -> Iterator[DataFrame]:
-        """What `target` at its version lacks of `source` at `version`, in bounded steps. Nobody else may bring these origins
-        meanwhile."""
+    def missing(self, version: int, target_version: int, floors: Floors | None, most: int | None = None) -> Iterator[DataFrame]:
+        """What `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else may
+        bring these origins meanwhile."""
         wanted = self._wanted(floors)
         there, here = self.source.read(version).where(wanted), self.target.read(target_version).where(wanted)
-        return missing_rows.missing_in_steps(there, here, self.what)
+        return missing_rows.missing_in_steps(there, here, self.what, most)
+
+    def row_bytes(self, version: int) -> float:
+        """How many bytes a row of the source takes, as far as its files tell; 1 at least."""
+        return max(1.0, self.source.size() / max(1, self.source.read(version).count()))
 
     def count_missing(self, version: int, floors: Floors | None) -> int:
         """How many messages `missing` would bring now."""

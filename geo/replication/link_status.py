@@ -16,7 +16,7 @@ from geo.replication.link_requests import Requests
 from geo.replication.link_start import Standing, begins, look_at_target, standing
 from geo.replication.link_state import RECORD_KEY, LinkState
 from geo.replication.link_table import read_links
-from geo.replication.replicator import replicates
+from geo.replication.link_topics import replicates
 from geo.replication.request_table import read_requests
 from geo.replication.rule import Rule
 from geo.streams.life import State

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from geo.crash import CrashPoint
-from geo.errors import FencedError, RetryableError
+from geo.errors import FencedError, NoProgressError, RetryableError
 from geo.faults import FAULTS
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.replication.topic_link import TopicLink
+from geo.replication.topic_link import Brought, TopicLink
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.history import CommitName
@@ -28,15 +29,35 @@ IDLE_S = 300.0
 topics of which few are busy, and a query lists the source's log at each trigger."""
 
 
+HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
+"""A turn that takes so long, and longer by what it brings at a rate that any network has, hangs."""
+
+BUSY_TURNS = 3
+"""So many turns in a row that were more than this process brings by itself, and the topic is busy: a query takes it up. It takes a
+second to begin, and a batch of it then less than a turn."""
+
+
 class LinkWork:
     """One topic of one link and its fate in this process.
 
-    It is brought up by its start, and turns up to what the source has then. After that its source is looked at by name; the first
-    news start a streaming query, which ends once there were none for long.
+    It is brought up by its start and a turn. After that its source is looked at by name, and news get a turn; those of a busy topic
+    a streaming query, which ends once there were none for long. In a run that ends it is brought up by turns up to what the source
+    has then.
     """
 
     def __init__(self, link: TopicLink, trigger: Mapping[str, Any], *, take_over: bool = False) -> None:
         self.link, self._trigger, self.take_over = link, trigger, take_over
+        self._once = "availableNow" in trigger
+        self._stopped: Callable[[], bool] = lambda: False
+        """Whether what is done for it is to end after the turn it is in."""
+        self._busy = 0
+        """Turns in a row that Spark did."""
+        self._has_caught_up = False
+        """Nothing was left after the last turn."""
+        self.begun_anew = 0
+        """How often it was begun anew because it hung."""
+        self._hung_at: CommitName | None = None
+        """Where that was last."""
         self.ownership: Ownership | None = None
         self.replaced = False
         self._previous: Ownership | None = None
@@ -49,6 +70,8 @@ class LinkWork:
         self._looked_at = self._asked_at = self._moved_at = 0.0
         self._followed: CommitName | None = None
         """Where its query was seen last, at `_moved_at` for the first time."""
+        self._rest_began: float | None = None
+        """When its query was told to end, and has not ended yet."""
         self._in_doubt = False
         """What became of the last batch is not known."""
         self._is_left = False
@@ -66,8 +89,8 @@ class LinkWork:
         return self.link.cursor
 
     def bring_up(self, stopped: Callable[[], bool]) -> None:
-        """Own the topic, start its link, and bring what the source has now."""
-        self._is_left = False
+        """Own the topic, start its link, and bring what the next turn has; in a run that ends, what the source has now."""
+        self._is_left, self._stopped, self._busy, self._rest_began = False, stopped, 0, None
         if self.ownership is None:
             self.link.look_for_source(self._recorded)
             if self._previous is not None:
@@ -76,8 +99,11 @@ class LinkWork:
             own(self.link.target, [self])
         if (ownership := self.ownership) is None:
             raise RetryableError(f"{self}: it was left behind while it began.")
-        self.link.prepare(ownership, self._recorded, failed_before=self._stuck)
-        self.link.run_turns(stopped)
+        self.link.prepare(ownership, self._recorded, failed_before=self._stuck, stopped=stopped)
+        if self._once:
+            self.link.run_turns(stopped)
+        elif self.link.cursor is not None:
+            self._take_turn()
         self._looked_at, self._stuck = time.monotonic(), 0  # its turns have passed the place
 
     def _refuse_if_replaced(self, previous: Ownership) -> None:
@@ -99,22 +125,33 @@ class LinkWork:
                     return self._rest
                 return self._look_beside_the_query if is_due else None
             self._rest()
+        if link.cursor is None:
+            raise RetryableError(f"{self}: it was stopped while it compared both logs; comparing them again.")
         if not link.source_is_local:
             return self._ask if now - self._asked_at >= REMOTE_LOOK_S else None
         if link.has_news():
-            return self._bring_news
+            return self._bring_news if link.may_bring() else None
         return self._look if is_due else None
 
     def _bring_news(self) -> None:
-        """In turns, while they are small; more is left to a query."""
-        if not self.link.run_turns(lambda: False, only_small=True):
+        """By a turn. Once a busy topic has caught up a query takes over: its first batch is all that there is."""
+        if self._busy >= BUSY_TURNS and self._has_caught_up:
             self._start()
+        else:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        brought = self.link.take_turn(self._stopped)
+        self._busy = self._busy + 1 if brought is Brought.BY_SPARK else 0
+        self._has_caught_up = not self.link.has_news()
 
     def _ask(self) -> None:
         """Follow a source of which a look is a request."""
         self._asked_at = time.monotonic()
         if self.link.has_news():
-            self._start()
+            if self.link.may_bring():
+                self._bring_news()
+                self._asked_at = self._asked_at if self._has_caught_up else -math.inf
         elif self._asked_at - self._looked_at > REMOTE_LOOK_INTERVAL_S:
             self._look()
 
@@ -124,8 +161,10 @@ class LinkWork:
 
     def _rest(self) -> None:
         """Its query ends, or has ended: the source is looked at by name."""
+        self._rest_began = time.monotonic()
         if not self.end():
             raise RetryableError(f"{self}: its query was stopped in the middle of a batch.")
+        self._rest_began = None
 
     def _look(self) -> None:
         self._looked_at = time.monotonic()
@@ -139,16 +178,33 @@ class LinkWork:
                 self.end()
             raise
 
+    def instead(self) -> tuple[LinkWork, BaseException] | None:
+        """A turn that takes ten minutes, and a second for each of its megabytes, hangs. The topic is begun anew, and if it then hangs
+        at the same place it is a person's."""
+        began, cursor = self.link.turn_began or self._rest_began, self.link.cursor
+        if began is None or self._is_left:
+            return None
+        took_s = time.monotonic() - began
+        if took_s < HANGS_S + self.link.turn_bytes / HANGS_BYTES_PER_S:
+            return None
+        self.link.leave()
+        fresh = LinkWork(self.link.anew(), self._trigger)
+        fresh.begun_anew, fresh._hung_at = self.begun_anew + 1, cursor
+        at = f"behind version {cursor.version} of {self.link.link.source}" if cursor is not None else "at its start"
+        what = f"{self}: it has been at a turn {at} for {took_s:.0f} s and brought nothing"
+        if cursor == self._hung_at:
+            ends = f"--source {self.link.link.source} --target {self.link.link.target} --topic '{self.link.topic}'"
+            return fresh, NoProgressError(
+                f"{what}, the second time there; nothing was skipped. Once the cause is gone: geo links restart {ends}"
+            )
+        return fresh, RetryableError(f"{what}; begun anew.")
+
     def end(self) -> bool:
-        query = self.link.query
-        if query is None:
+        if self.link.query is None:
             return True
-        query.stop()
-        ended_well, error = query.ended_well, query.error
+        self._busy, self._in_doubt = 0, True
+        ended_well = self.link.end_stream()
         self._in_doubt = not ended_well
-        self.link.stream_ended()
-        if error is not None:
-            raise error
         return ended_well
 
     def give_up(self, state: State, reason: str, error: BaseException) -> None:

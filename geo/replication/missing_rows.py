@@ -65,12 +65,12 @@ def extents(rows: DataFrame) -> dict[LedgerId, Extent]:
     }
 
 
-def missing_in_steps(source: DataFrame, target: DataFrame, what: str) -> Iterator[DataFrame]:
-    """What `target` lacks of the rows of `source`, in steps of at most STEP_ROWS entries. Columns as `source`. How far that has
-    come is logged as `what`."""
+def missing_in_steps(source: DataFrame, target: DataFrame, what: str, most: int | None = None) -> Iterator[DataFrame]:
+    """What `target` lacks of the rows of `source`, in steps of at most STEP_ROWS entries, and at most so many. Columns as `source`.
+    How far that has come is logged as `what`."""
     found = gaps(extents(source), extents(target))
     progress = Progress(log, what, "messages compared", sum(gap.size for gap in found))
-    for step in steps(found, STEP_ROWS):
+    for step in steps(found, STEP_ROWS if most is None else min(most, STEP_ROWS)):
         yield missing(source, target, step)
         progress.add(sum(gap.size for gap in step))
 

@@ -15,7 +15,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.replication.link_table import read_links
-from geo.replication.replicator import replicates
+from geo.replication.link_topics import replicates
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
 from geo.streams.life import State

@@ -7,11 +7,13 @@ stands and what a start does (link_start), what may be missing (gaps), who may w
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +38,7 @@ from geo.replication.rule_columns import verdict_column
 from geo.replication.rule_rows import crossing
 from geo.replication.source_history import LOOK_BACK, Compare, Fault, brings, judge, published_after
 from geo.replication.target_watch import TargetWatch, newest_commit
+from geo.replication.turns import TURN_BYTES, Turns, Unshared
 from geo.streams.life import State
 from geo.streams.query import BatchQuery
 from geo.tables.cluster import ClusterTables
@@ -48,15 +51,21 @@ from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
 
-TURN_BYTES = 1024**3
-"""What a turn reads at most, in whole commits, one at least: some seconds' work. A kill loses no more of a catch-up."""
-
 TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
 
 
 _LOOKED_FOR = (RECORD_KEY, ERASED, EXPIRED)
 """Records that matter when commits are looked at; a producer's can be long."""
+
+
+class Brought(Enum):
+    """How the rows of a turn were brought."""
+
+    NOTHING = "NOTHING"
+    """No row was of our origins."""
+    HERE = "HERE"
+    BY_SPARK = "BY_SPARK"
 
 
 class TopicLink:
@@ -73,8 +82,12 @@ class TopicLink:
     A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
     """
 
-    def __init__(self, target: ClusterTables, source: ClusterTables, config: Config, link: Link, topic: Topic) -> None:
-        self.target, self.source, self.link, self.topic = target, source, link, topic
+    def __init__(
+        self, target: ClusterTables, source: ClusterTables, config: Config, link: Link, topic: Topic, turns: Turns | None = None
+    ) -> None:
+        """`turns`: what it shares with the link's other topics."""
+        self.target, self.source, self.config, self.link, self.topic = target, source, config, link, topic
+        self._turns = turns or Unshared()
         self.rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
         self.query: BatchQuery | None = None
         self.replicated = 0
@@ -89,6 +102,13 @@ class TopicLink:
         self._appended = self._found = 0
         """Commits that this ownership made in the target, and those of them that a look has found there."""
         self._checkpoint = ""
+        self._streamed = -1
+        """The last version that its query was given."""
+        self._is_ending = False
+        """Its query is to end after the turn it is in."""
+        self.turn_began: float | None = None
+        """When the turn that is under way began, by `time.monotonic`; it brings `turn_bytes` at most."""
+        self.turn_bytes = 0
 
     def __str__(self) -> str:
         return f"{self.link.name} {self.topic}"
@@ -117,8 +137,10 @@ class TopicLink:
         accept_source: bool = False,
         start_at: Start | datetime | None = None,
         failed_before: int = 0,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Steps 2 to 4: after this the target holds all of the source up to `cursor`.
+        """Steps 2 to 4: after this the target holds all of the source up to `cursor`, which is None if it was `stopped` between two
+        steps of a comparison.
 
         `recorded` is this link's newest row, read since the ownership was claimed. `accept_source` takes the source as it is now,
         whatever happened to it (`geo reconcile`). With `start_at` the link begins there anew (`geo links reset`): what is before
@@ -143,7 +165,7 @@ class TopicLink:
         if isinstance(decision, Fault):
             raise self._refusal(decision, stands)
         if isinstance(decision, Reconcile):
-            self._reconcile(decision, stands, start_at or (self._start if begins(recorded) else None))
+            self._reconcile(decision, stands, start_at or (self._start if begins(recorded) else None), stopped)
         else:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
             self.cursor, self._target_seen = decision.cursor, looked.newest
@@ -188,8 +210,11 @@ class TopicLink:
 
     # -- reconcile -------------------------------------------------------------------------------------------------
 
-    def _reconcile(self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None) -> None:
-        """Step 4. Each step's record says `reconciling`; the cursor is recorded after the last one."""
+    def _reconcile(
+        self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None, stopped: Callable[[], bool]
+    ) -> None:
+        """Step 4. Each step's record says `reconciling`; the cursor is recorded after the last one. If it is stopped before, the
+        next start compares again."""
         source, logs = newest_commit(self._source_log, str(self)), self._logs
         if self.row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self, decision.why)
@@ -204,13 +229,28 @@ class TopicLink:
             raise self._refusal(Fault(what, min(begin, source.version), source.version, lost[:10]), stands)
         target = newest_commit(self._target_log, str(self))
         self._watch = TargetWatch(self._target_log, target, str(self))
-        for rows in logs.missing(source.version, target.version, self.row.floors):
-            reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
-            self._append(self._shaped(rows), source, reconciling=True)
-            reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
+        most, row_bytes = self._step(logs, source.version)
+        for rows in logs.missing(source.version, target.version, self.row.floors, most):
+            with self._turns.turn(self.topic, stopped) as has_turn:
+                if not has_turn:
+                    return
+                reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
+                count = self._append(self._shaped(rows), source, reconciling=True)
+                reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
+            self._turns.took(self.topic, count, round(count * row_bytes))
         self._target_seen = self._still_there(target).newest
         self.cursor = source
         self.row.append(self.row.following(State.STOPPED, None, self.cursor, self._target_seen))
+
+    def _step(self, logs: BothLogs, version: int) -> tuple[int | None, float]:
+        """How many messages a step of a comparison is to bring at most (None: any number), and how many bytes each has; 0 where nobody
+        asks."""
+        most = self._turns.most(self.topic)
+        if most.size >= TURN_BYTES:
+            return most.messages, 0.0
+        row_bytes = logs.row_bytes(version)
+        by_size = max(1, int(most.size / row_bytes))
+        return by_size if most.messages is None else min(most.messages, by_size), row_bytes
 
     def _still_there(self, since: CommitName) -> TargetSeen:
         """The target's commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look
@@ -271,37 +311,55 @@ class TopicLink:
         if judged is not None:
             raise RetryableError(f"{self}: {judged.why}; comparing both logs.")
 
-    def run_turns(self, stopped: Callable[[], bool], *, only_small: bool = False) -> bool:
-        """Bring everything that the source has now, in turns: each reads whole commits, TURN_BYTES at most but one at least, and
-        is one append. With `only_small`, those that this process does without Spark; False if more is left. Raises as
-        `prepare`."""
+    def may_bring(self) -> bool:
+        """Whether its rate lets it bring more now."""
+        return self._turns.wait_s(self.topic) <= 0
+
+    def run_turns(self, stopped: Callable[[], bool]) -> None:
+        """Bring everything that the source has now, turn by turn, or as far as it got when `stopped`. Raises as `prepare`."""
         newest = self._source_log.latest_version()
         while self.cursor is not None and self.cursor.version < newest and not stopped():
-            commits = self._next_commits(newest)
-            rows = partial(self._source_log.read_added, commits[0].version, commits[-1].version)
-            if not self._bring_commits(commits, rows, only_small=only_small):
-                return False
-        return True
+            self.take_turn(stopped, newest)
 
-    def _bring_commits(self, commits: Sequence[Commit], rows: Callable[[], DataFrame], *, only_small: bool = False) -> bool:
-        """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`. False, and nothing
-        was done, if that is Spark's and `only_small`."""
+    def take_turn(self, stopped: Callable[[], bool], newest: int | None = None, rows: DataFrame | None = None) -> Brought | None:
+        """Bring what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits, one
+        at least, and no more than a turn is to bring. `rows`, if they are given, are those of all these commits. None, and nothing
+        was done, if it was `stopped`. Raises as `prepare`."""
+        with self._turns.turn(self.topic, stopped) as has_turn:
+            if not has_turn:
+                return None
+            self.turn_bytes, self.turn_began = 0, time.monotonic()
+            try:
+                newest = self._source_log.latest_version() if newest is None else newest
+                commits = self._next_commits(newest)
+                self.turn_bytes = sum(commit.bytes for commit in commits)
+                return self._bring_commits(commits, rows if commits and commits[-1].version == newest else None)
+            finally:
+                self.turn_began = None
+
+    def _bring_commits(self, commits: Sequence[Commit], rows: DataFrame | None = None) -> Brought:
+        """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`, which are read if they
+        are not given."""
+        if not commits:
+            return Brought.NOTHING
+        before = self.replicated
         if not any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
-            if commits:
-                self._move_to(commits[-1])
-        elif (few := self._few_crossing(commits)) is not None:
+            self._move_to(commits[-1])
+            return Brought.NOTHING
+        if (few := self._few_crossing(commits)) is not None:
             self._bring_few(*few, commits[-1])
-        elif only_small:
-            return False
         else:
-            self._bring(rows(), commits)
-        return True
+            self._bring(self._source_log.read_added(commits[0].version, commits[-1].version) if rows is None else rows, commits)
+        self._turns.took(self.topic, self.replicated - before, self.turn_bytes)
+        return Brought.HERE if few is not None else Brought.BY_SPARK
 
     def _next_commits(self, newest: int) -> list[Commit]:
         """The commits of the next turn, looked at."""
         assert self.cursor is not None
-        first = self.cursor.version + 1
-        taken = turn_of(self._source_log.commits(first, min(newest, first + TURN_COMMITS - 1)), TURN_BYTES)
+        first, most = self.cursor.version + 1, self._turns.most(self.topic)
+        if newest < first:
+            return []
+        taken = turn_of(self._source_log.commits(first, min(newest, first + TURN_COMMITS - 1)), most.size, most.messages)
         self._look(taken, taken[-1].version if taken else first)
         return taken
 
@@ -317,19 +375,44 @@ class TopicLink:
             "ignoreDeletes": "true",
         }
         rows = self._source_log.read_stream(options)
+        self._streamed, self._is_ending = self.cursor.version, False
         self.query = BatchQuery(rows, f"geo replicate {self}", self._on_batch, checkpoint=self._checkpoint, trigger=trigger)
 
-    def stream_ended(self) -> None:
-        """The query is over: no start goes on from its checkpoint."""
+    def end_stream(self) -> bool:
+        """Let its query end after the turn it is in; no start goes on from its checkpoint. Whether nothing is left open. Raises what
+        ended it otherwise."""
+        if (query := self.query) is None:
+            return True
+        self._is_ending = True
+        query.stop()
+        ended_well, error = query.ended_well, query.error
         self.query = None
         forget(self._checkpoint)
+        if error is not None:
+            raise error
+        return ended_well
+
+    def leave(self) -> None:
+        """It hangs, and another one goes on in its place: nobody waits for its query or its turn."""
+        self._is_ending = True
+        self._turns.leave(self.topic)
+        if (query := self.query) is not None:
+            threading.Thread(target=query.query.stop, name=f"geo-leave-{self}", daemon=True).start()
+
+    def anew(self) -> TopicLink:
+        """Another one of the same link and topic, which has not begun."""
+        return TopicLink(self.target, self.source, self.config, self.link, self.topic, self._turns)
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+        """A batch, in turns. What it does not bring because its query is to end, the next start does."""
         assert self.cursor is not None
         last = planned_end(self.target.spark, self._checkpoint, batch_id)
-        commits = list(self._source_log.commits(self.cursor.version + 1, last))
-        self._look(commits, last)
-        self._bring_commits(commits, lambda: rows)
+        is_next = self.cursor.version == self._streamed
+        self._streamed = last
+        while self.cursor.version < last:
+            if self.take_turn(lambda: self._is_ending, last, rows if is_next else None) is None:
+                return
+            is_next = False
 
     def _look(self, commits: Sequence[Commit], last: int) -> None:
         """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended. Raises
@@ -396,8 +479,9 @@ class TopicLink:
     def _shaped(self, rows: DataFrame) -> DataFrame:
         return missing_rows.in_target_shape(rows, self._columns)
 
-    def _append(self, rows: DataFrame | pa.Table, cursor: CommitName, *, reconciling: bool = False) -> None:
-        """One commit with its record; none if there is no row. Raises RetryableError if the target was put back meanwhile."""
+    def _append(self, rows: DataFrame | pa.Table, cursor: CommitName, *, reconciling: bool = False) -> int:
+        """One commit with its record; none if there is no row. Returns how many. Raises RetryableError if the target was put back
+        meanwhile."""
         assert self._watch is not None, "prepare made it"
         record = LinkRecord(
             self.link.name,
@@ -411,6 +495,7 @@ class TopicLink:
         count = append_in_order(self._ownership, self._target_log, rows, record.encode(), self._watch.refuse_if_put_back)
         self.replicated += count
         self._appended += count > 0
+        return count
 
     # -- its row -----------------------------------------------------------------------------------------------------
 

@@ -101,6 +101,9 @@ class QueryWork(Generic[T]):
             raise RetryableError(f"{self}: somebody else stopped its query.")
         return None
 
+    def instead(self) -> None:
+        """Its query, loop or consumer knows no news of which it could be told that it does nothing."""
+
     def end(self) -> bool:
         if self.opened is None:
             return True

@@ -321,9 +321,12 @@ class _Crew(Generic[W]):
     def _step(self, key: Hashable, slot: Slot[W]) -> None:
         """What is due for one work now. Its faults are its own; a fault of this program, or the end of Spark, ends the run."""
         try:
-            if slot.task is not None:
-                if slot.task.done():
-                    self._take_back(slot)
+            if slot.task is not None and slot.task.done():
+                self._take_back(slot)
+            elif slot.ends_as is None and (other := slot.work.instead()) is not None:
+                self._go_on_with(slot, *other)
+            elif slot.task is not None:
+                pass
             elif slot.life.state is State.RUNNING:
                 if (due := slot.work.follow()) is not None and self._dues.has_room:
                     slot.task = self._dues.submit(due)
@@ -334,6 +337,14 @@ class _Crew(Generic[W]):
             if session_is_gone(error):
                 raise
             self._failed(slot, error)
+
+    def _go_on_with(self, slot: Slot[W], work: W, error: BaseException) -> None:
+        """Another work takes the place of one that hangs, whose thread and ownership are left to themselves."""
+        slot.work.abandon()
+        if slot.task is not None:
+            (self._starts if slot.is_starting else self._dues).lose()
+        slot.work, slot.task, slot.is_starting = work, None, False
+        self._failed(slot, error)
 
     def _is_stopping(self, key: Hashable) -> bool:
         """Whether what is done for a work is to end after the turn it is in."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from geo.streams.life import State
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class Work(Protocol):
-    """One thing that runs. Its methods are called by one thread at a time, but for `abandon`."""
+    """One thing that runs. Its methods are called by one thread at a time, but for `abandon` and `instead`."""
 
     @property
     def is_owned(self) -> bool:
@@ -26,6 +29,10 @@ class Work(Protocol):
     def follow(self) -> Callable[[], None] | None:
         """What is due now for one that is up, which may take a while; None if nothing is. Returns at once; raises what ended
         it."""
+
+    def instead(self) -> tuple[Self, BaseException] | None:
+        """Another work to go on in this one's place, and the fault to report, if this one hangs: what is done for it now is left to
+        itself. None: it does not. Returns at once, and may be asked while something is done for it."""
 
     def end(self) -> bool:
         """Let what is running end. Whether all that was begun is known to have ended well. Raises what ended it otherwise."""

@@ -53,6 +53,10 @@ class Workers:
         finally:
             self.busy -= 1
 
+    def lose(self) -> None:
+        """A call hangs, and nobody waits for what comes of it any more: another thread may be begun in its place."""
+        self._count += 1
+
     def close(self) -> None:
         """Let the threads end once they have done what was submitted."""
         for _ in range(self._begun):

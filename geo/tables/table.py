@@ -142,6 +142,10 @@ class Table:
     def properties(self) -> Mapping[str, str]:
         return self._looked().properties
 
+    def size(self) -> int:
+        """Bytes of its files at its newest version."""
+        return int(self.delta().detail().collect()[0]["sizeInBytes"])
+
     def latest_version(self) -> int:
         if (folder := self._local_log()) is not None and (newest := newest_version(folder)) is not None:
             return newest

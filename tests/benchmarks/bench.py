@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.replication.link_table import read_links
-from geo.replication.replicator import Replicator
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.tables.driver import Driver
@@ -117,9 +117,7 @@ class Bench:
         return link.query.query
 
     def stop(self, link: TopicLink) -> None:
-        if link.query is not None:
-            link.query.stop()
-            link.stream_ended()
+        link.end_stream()
         link.flush(State.STOPPED)
         release([self._ownership])
 

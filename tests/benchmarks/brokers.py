@@ -19,9 +19,9 @@ from threading import Thread
 
 from deltalake import DeltaTable
 
+from geo.fleet.replicator import Replicator
 from geo.names import Topic
 from geo.replication.link_table import append_links, read_links
-from geo.replication.replicator import Replicator
 from geo.session import session
 from geo.tables.history import CommitName
 from tests.benchmarks.bench import Bench, grown

@@ -20,11 +20,11 @@ from deltalake import DeltaTable
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from pyspark.sql import SparkSession
 
+from geo.fleet.replicator import Replicator
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
 from geo.log.publish import publish_kafka
 from geo.log.sources.kafka import BATCH_ROWS
 from geo.names import Topic
-from geo.replication.replicator import Replicator
 from tests.benchmarks.bench import commits
 from tests.kafka_broker import Broker
 from tests.world import World

@@ -21,10 +21,10 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from geo.fleet.replicator import Replicator
 from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.replication.link_table import append_links, read_links
-from geo.replication.replicator import Replicator
 from geo.session import session
 from geo.streams.supervisor import DISCOVERY_INTERVAL_S
 from geo.streams.trigger import AVAILABLE_NOW

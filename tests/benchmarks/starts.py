@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from geo.errors import GeoError
-from geo.replication.replicator import LinkReport, Replicator
+from geo.fleet.replicator import Replicator
+from geo.replication.link_topics import LinkReport
 from geo.streams.life import State
 from tests.benchmarks.bench import Bench, grown
 

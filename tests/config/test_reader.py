@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from geo.config.model import Cluster, Config, Link, Publication, TopicPolicy
+from geo.config.model import Cluster, Config, DispatchRate, Link, Publication, TopicPolicy
 from geo.config.reader import load, parse
 from geo.config.secret import Secret
 from geo.config.yaml_nodes import MAX_CHARACTERS, MAX_DURATION_S, contains
@@ -624,6 +624,50 @@ def test_no_fault_of_any_kind_prints_a_secret(text: str) -> None:
     assert "hunter2" not in "".join(_findings(text))
 
 
+# How fast links are
+
+
+def test_the_rate_of_a_topic_goes_before_that_of_its_namespace_and_of_the_link() -> None:
+    text = (
+        _cluster("{root: /a}\n  us: {root: /b}")
+        + """links:
+  - {source: us, target: eu, num_fetchers: 2, dispatch_rate: {messages_per_second: 100, bytes_per_second: 1000}}
+topics:
+  - {match: "persistent://shop/web/clicks", dispatch_rate: {messages_per_second: 1}}
+  - {match: "persistent://shop/web/clicks", dispatch_rate: {messages_per_second: 2}}
+  - {match: "persistent://shop/web/quiet", message_ttl: 1 days}
+  - {match: "persistent://shop/web/*", dispatch_rate: {bytes_per_second: 7}}
+"""
+    )
+    config = parse(text, path="geo.yaml")
+    (link,) = config.links
+    assert link.num_fetchers == 2
+
+    def rate(name: str) -> DispatchRate:
+        return config.dispatch_rate(link, Topic.parse(f"persistent://shop/{name}"))
+
+    assert rate("web/clicks") == DispatchRate(1)
+    assert rate("web/quiet") == rate("web/other") == DispatchRate(None, 7), "a policy without a rate says nothing of it"
+    assert rate("app/other") == DispatchRate(100, 1000)
+    assert rate("web/__acks") == DispatchRate(), "acknowledgements wait for nothing"
+
+
+@pytest.mark.parametrize(
+    ("entry", "finding"),
+    [
+        ("num_fetchers: 0", "link us->eu: num_fetchers 0; allowed: 1 to 1000"),
+        ("num_fetchers: many", "num_fetchers: 'many' is no whole number; expected: digits only, such as 1000"),
+        ("dispatch_rate: {messages_per_second: -1}", "messages_per_second: '-1' is no whole number"),
+        ("dispatch_rate: {bytes_per_second: 0}", "bytes_per_second 0; expected: 1 or more, or leave it out for any number"),
+        ("dispatch_rate: {bytes: 1}", "dispatch_rate: unknown key 'bytes'"),
+        ("dispatch_rate: 100", "dispatch_rate is"),
+    ],
+)
+def test_what_is_no_pace_is_refused(entry: str, finding: str) -> None:
+    text = _cluster("{root: /a}\n  us: {root: /b}") + f"links:\n  - {{source: us, target: eu, {entry}}}\n"
+    assert finding in _finding(text)
+
+
 # The tree cannot exist wrong
 
 
@@ -652,5 +696,5 @@ def test_every_key_is_described_where_the_configuration_is_read() -> None:
 
     described = geo.config.reader.__doc__ or ""
     keys = "version clusters root catalog schema checkpoints spark_conf links source target topics start origins match"
-    for key in (*keys.split(), "message_ttl"):
+    for key in (*keys.split(), "message_ttl", "num_fetchers", "dispatch_rate", "messages_per_second", "bytes_per_second"):
         assert f" {key}:" in described

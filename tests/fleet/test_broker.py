@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import yaml
 
 from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
 from geo.fleet import broker as broker_module
@@ -168,6 +169,42 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
     assert now[f"origin us of {TOPIC} into eu"] == generation, "the link was not begun anew"
     assert {str(one.topic) for one in registered_topics(linked.tables("eu"))} >= {str(TOPIC), str(OTHER)}
     linked.reload()
+    linked.replicate("us")
+    assert linked.verify().clean
+
+
+def test_fetchers_and_rates_change_while_their_link_runs_and_brings_everything_once(linked: World) -> None:
+    """Two fetchers, five, three, while four topics are written."""
+    topics = [TOPIC, *(Topic.parse(f"persistent://shop/web/t{number}") for number in range(3))]
+    for topic in topics[1:]:
+        linked.write("us", 0, 20, topic=topic)
+
+    def paced(text: str) -> None:
+        linked.rewrite(("eu", "us"), [{"source": "us", "target": "eu", **yaml.safe_load(text)}, ("eu", "us")])
+
+    def owned() -> dict[str, int]:
+        rows = linked.tables("eu").journal(OWNERS).newest()
+        return {row["runner"]: row["generation"] for row in rows if row["runner"].startswith("origin us of")}
+
+    paced("{num_fetchers: 2}")
+    written = 20
+    running = Running(linked, "eu")
+    try:
+        running.until(lambda: all(running.state(f"us->eu {topic}") is State.RUNNING for topic in topics))
+        generations = owned()
+        for pace in ("{num_fetchers: 5}", "{num_fetchers: 3, dispatch_rate: {messages_per_second: 100000}}"):
+            said = len(running.said)
+            paced(pace)
+            while len(running.said) == said:  # under load
+                for topic in topics:
+                    linked.write("us", written, written + 5, topic=topic)
+                written += 5
+                running.until(lambda: True)
+        running.until(lambda: all(_rows(linked, "eu", topic) >= written for topic in topics))
+        assert {event.state for event in running.events} == {State.RUNNING}
+        assert owned() == generations, "nothing was begun anew"
+    finally:
+        running.stop()
     linked.replicate("us")
     assert linked.verify().clean
 

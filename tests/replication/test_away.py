@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from geo.replication.replicator import LinkReport
+from geo.replication.link_topics import LinkReport
 from geo.streams.life import State
 from tests.running import Running, running
 from tests.world import TOPIC, World

@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from geo.errors import AlreadyOwnedError, FencedError, RetryableError, SchemaError, SourceChangedError
-from geo.streams import supervisor
+from geo.errors import AlreadyOwnedError, FencedError, NoProgressError, RetryableError, SchemaError, SourceChangedError
+from geo.streams import life, supervisor
 from geo.streams.life import TRIES, Life, State
 from geo.streams.supervisor import AT_ONCE, Supervisor
 from geo.streams.work import Found
@@ -32,6 +34,7 @@ class Job:
     due: Callable[[], None] | None = None
     ends_well: bool | BaseException = True
     waits_for: threading.Event | None = None
+    hangs: Callable[[], tuple[Job, BaseException] | None] = lambda: None
     is_owned: bool = False
     how_far: int | None = 0
     noted: list[str] = field(default_factory=list)
@@ -51,6 +54,9 @@ class Job:
     def follow(self) -> Callable[[], None] | None:
         self.follows()
         return self.due
+
+    def instead(self) -> tuple[Job, BaseException] | None:
+        return self.hangs()
 
     def end(self) -> bool:
         self.noted.append("end")
@@ -262,6 +268,36 @@ def test_one_that_hangs_for_ever_is_left_behind_owned(monkeypatch: pytest.Monkey
     assert group.released == []
     assert group.jobs[0].noted == ["up", "abandon"]
     hangs.set()
+
+
+def test_another_takes_the_place_of_one_that_hangs_and_the_rest_goes_on() -> None:
+    """All workers hang at once: none is missing afterwards."""
+    hangs, went_on, away = threading.Event(), list[str](), RetryableError("it hung")
+    group = Jobs([])
+    for number in range(AT_ONCE):
+        job = Job(f"stuck{number}", due=lambda: _wait(hangs))
+        fresh = Job(f"fresh{number}", due=partial(went_on.append, f"fresh{number}"))
+        job.hangs = lambda job=job, fresh=fresh: (fresh, away) if job.noted == ["up"] else None  # type: ignore[misc]
+        group.jobs.append(job)
+    with mock.patch.object(life, "backoff_s", return_value=0.01), Running(group) as running:
+        running.until(lambda: len(set(went_on)) == AT_ONCE)
+        stuck = group.jobs[:]
+        group.jobs = []
+        assert {job.noted[-1] for job in stuck} == {"abandon"}
+        assert next(change[1:] for change in running.changes if change[0] == "fresh0") == (State.DELAYED, "it hung")
+        hangs.set()
+    assert sorted(str(job) for _, job, _ in running.ended) == [f"fresh{n}" for n in range(AT_ONCE)]
+    assert {one.state for _, _, one in running.ended} == {State.STOPPED}
+
+
+def test_one_that_hangs_at_the_same_place_again_may_be_a_persons() -> None:
+    hangs = threading.Event()
+    job, fresh = Job("stuck", due=lambda: _wait(hangs)), Job("fresh")
+    job.hangs = lambda: (fresh, NoProgressError("twice"))
+    with Running(Jobs([job])) as running:
+        running.until(lambda: State.FAILED in running.states("fresh"))
+        hangs.set()
+    assert running.changes[-1][1:] == (State.FAILED, "twice")
 
 
 def test_a_stop_is_heard_while_works_are_brought_up() -> None:

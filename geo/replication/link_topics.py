@@ -1,4 +1,4 @@
-"""All inbound links of a cluster in one process: which topics they have, their rows in `system/links`, what is reported of them.
+"""The topics of a link as works of one group: which there are, their rows in `system/links`, what is reported of them.
 
 Which topic is in which state is decided per topic; one bad topic never stops another, and no source another's links.
 """
@@ -6,32 +6,27 @@ Which topic is in which state is decided per topic; one bad topic never stops an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from geo.config.model import Config, Link
 from geo.crash import CrashPoint, reach
-from geo.errors import AlreadyOwnedError, RetryableError, UsageError
+from geo.errors import AlreadyOwnedError, RetryableError
 from geo.faults import FAULTS
-from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, registered_topics
-from geo.names import ALL_TOPICS, Topic, topic_glob_matches
+from geo.names import Topic, topic_glob_matches
 from geo.replication.link_requests import Next, Requests, what_next
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links, read_links
 from geo.replication.link_work import LinkWork, own
 from geo.replication.request_table import read_requests
 from geo.replication.topic_link import TopicLink
-from geo.session import require_delta
+from geo.replication.turns import Turns
 from geo.streams.life import Life, State
-from geo.streams.supervisor import Supervisor
-from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found, Group
-from geo.tables.cluster import ClusterTables, connect
+from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import release
 
 log = logging.getLogger(__name__)
@@ -51,60 +46,14 @@ class LinkReport:
     """Messages left out because they had expired when they were read."""
     impossible: int = 0
     """Rows left out because no producer can have written them."""
+    begun_anew: int = 0
+    """How often it was begun anew because it brought nothing for far too long."""
 
     @property
     def fields(self) -> dict[str, object]:
         """For programs, beside state and reason."""
         return {"link": self.link, "topic": self.topic, "replicated": self.replicated, "source_version": self.source_version,
-                "expired": self.expired, "impossible": self.impossible}  # fmt: skip
-
-
-class Replicator:
-    """Runs every matching topic of every inbound link of `target`; `run` until done or stopped."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        config: Config,
-        target: str,
-        *,
-        source: str | None = None,
-        topics: str = ALL_TOPICS,
-        trigger: str = AVAILABLE_NOW,
-        take_over: bool = False,
-        on_event: Callable[[LinkReport], None] = lambda report: None,
-    ) -> None:
-        require_delta(spark)
-        options = parse_trigger(trigger)
-        links = [link for link in config.inbound(target) if source in (None, link.source)]
-        if not links:
-            config.cluster(target)
-            named = f" from {source}" if source else ""
-            raise UsageError(
-                f"no link{named} leads to {target}; the links are {', '.join(k.name for k in config.links) or 'none'}."
-            )
-        own_tables = open_for_writing(connect(spark, config.cluster(target)), config)
-        groups = [
-            LinkTopics(own_tables, connect(spark, config.cluster(link.source)), config, link, topics, options, take_over)
-            for link in links
-        ]
-        self._supervisor = Supervisor[LinkWork](
-            groups, once=trigger == AVAILABLE_NOW, on_change=lambda group, work, life: on_event(report_of_link(group, work, life))
-        )
-
-    def stop(self) -> None:
-        """Let running batches end, then stop; callable from a signal handler."""
-        self._supervisor.stop()
-
-    def run(self) -> list[LinkReport]:
-        """Replicate until stopped, or with the available-now trigger until everything there is has crossed.
-
-        A topic that cannot continue is reported as FAILED, one that another runner has, and a source that cannot be read, as
-        DELAYED; the others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses
-        every source then.
-        """
-        reports = [report_of_link(group, work, life) for group, work, life in self._supervisor.run()]
-        return sorted(reports, key=lambda report: (report.link, report.topic))
+                "expired": self.expired, "impossible": self.impossible, "begun_anew": self.begun_anew}  # fmt: skip
 
 
 class LinkTopics:
@@ -117,11 +66,14 @@ class LinkTopics:
         config: Config,
         link: Link,
         glob: str,
-        trigger: Any,
+        trigger: Mapping[str, Any],
+        turns: Turns,
+        *,
         take_over: bool,
     ) -> None:
+        """`turns`: what the topics share."""
         self._target, self._source, self._config, self.link = target, source, config, link
-        self.glob, self._trigger, self._take_over = glob, trigger, take_over
+        self.glob, self._trigger, self.turns, self._take_over = glob, trigger, turns, take_over
         self._restarts: dict[Hashable, int] = {}
         """Of each topic, the last request to restart it that was followed."""
         self._has_asked = False
@@ -152,7 +104,7 @@ class LinkTopics:
                 # Registered a moment ago, its log is about to be created. One that this link has read must be there.
                 if not carried or not (self._source.log(one.topic).exists() or key in rows()):
                     continue
-                link = TopicLink(self._target, self._source, self._config, self.link, one.topic)
+                link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns)
                 fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over and not self._has_asked)))
                 becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
             else:
@@ -233,5 +185,5 @@ def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) ->
     link = work.link
     position = link.cursor.version if link.cursor is not None else None
     return LinkReport(
-        group.link.name, str(link.topic), life.state, life.reason, link.replicated, position, link.row.expired, link.impossible
-    )
+        group.link.name, str(link.topic), life.state, life.reason, link.replicated, position, link.row.expired, link.impossible, work.begun_anew
+    )  # fmt: skip

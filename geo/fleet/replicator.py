@@ -1,0 +1,76 @@
+"""All inbound links of a cluster in one process: the broker with one kind of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from geo.config.model import Config
+from geo.errors import UsageError
+from geo.fleet.turns import turns_of
+from geo.log.housekeeping import open_for_writing
+from geo.names import ALL_TOPICS
+from geo.replication.link_topics import LinkReport, LinkTopics, report_of_link
+from geo.replication.link_work import LinkWork
+from geo.session import require_delta
+from geo.streams.supervisor import Supervisor
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.tables.cluster import connect
+
+
+class Replicator:
+    """Runs every matching topic of every inbound link of `target`; `run` until done or stopped."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        target: str,
+        *,
+        source: str | None = None,
+        topics: str = ALL_TOPICS,
+        trigger: str = AVAILABLE_NOW,
+        take_over: bool = False,
+        on_event: Callable[[LinkReport], None] = lambda report: None,
+    ) -> None:
+        require_delta(spark)
+        options = parse_trigger(trigger)
+        links = [link for link in config.inbound(target) if source in (None, link.source)]
+        if not links:
+            config.cluster(target)
+            named = f" from {source}" if source else ""
+            raise UsageError(
+                f"no link{named} leads to {target}; the links are {', '.join(k.name for k in config.links) or 'none'}."
+            )
+        own_tables = open_for_writing(connect(spark, config.cluster(target)), config)
+        groups = [
+            LinkTopics(
+                own_tables,
+                connect(spark, config.cluster(link.source)),
+                config,
+                link,
+                topics,
+                options,
+                turns_of(link, config),
+                take_over=take_over,
+            )
+            for link in links
+        ]
+        self._supervisor = Supervisor[LinkWork](
+            groups, once=trigger == AVAILABLE_NOW, on_change=lambda group, work, life: on_event(report_of_link(group, work, life))
+        )
+
+    def stop(self) -> None:
+        """Let running batches end, then stop; callable from a signal handler."""
+        self._supervisor.stop()
+
+    def run(self) -> list[LinkReport]:
+        """Replicate until stopped, or with the available-now trigger until everything there is has crossed.
+
+        A topic that cannot continue is reported as FAILED, one that another runner has, and a source that cannot be read, as
+        DELAYED; the others continue. Raises AlreadyOwnedError if other runners have all of it at the start, and what refuses
+        every source then.
+        """
+        reports = [report_of_link(group, work, life) for group, work, life in self._supervisor.run()]
+        return sorted(reports, key=lambda report: (report.link, report.topic))

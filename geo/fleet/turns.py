@@ -1,0 +1,105 @@
+"""Shares out the batches of a link among its topics, for the threads that bring them: slots by `fetchers.py`, rates by `rate.py`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from geo.config.model import Config, DispatchRate, Link
+from geo.fleet.fetchers import Fetchers
+from geo.fleet.rate import Allowance
+from geo.names import Topic
+from geo.replication.turns import TURN_BYTES, Most
+
+_STOP_LOOK_S = 0.1
+"""Who waits looks so often whether it is stopped."""
+
+
+class LinkTurns:
+    """The turns of one link's topics. `rate_of` says how much of a topic may come per second. For any number of threads, of which
+    one at a time asks for the same topic."""
+
+    def __init__(self, num_fetchers: int, rate_of: Callable[[Topic], DispatchRate]) -> None:
+        self._changed = threading.Condition()
+        self._fetchers, self._rate_of = Fetchers(num_fetchers), rate_of
+        self._allowances: dict[Topic, Allowance] = {}
+        self._holders: dict[Topic, object] = {}
+        """By topic whoever has its turn or waits for it; another one once it was left."""
+
+    def change(self, num_fetchers: int, rate_of: Callable[[Topic], DispatchRate]) -> None:
+        """From now on so many at once, at such rates; what is under way ends as it began."""
+        with self._changed:
+            self._rate_of = rate_of
+            self._fetchers.resize(num_fetchers)
+            self._begin()
+
+    def wait_s(self, topic: Topic) -> float:
+        with self._changed:
+            return self._allowance(topic).wait_s(time.monotonic())
+
+    def most(self, topic: Topic) -> Most:
+        with self._changed:
+            allowance = self._allowance(topic)
+        return Most(
+            allowance.turn_messages, TURN_BYTES if allowance.turn_bytes is None else min(TURN_BYTES, allowance.turn_bytes)
+        )
+
+    @contextmanager
+    def turn(self, topic: Topic, stopped: Callable[[], bool]) -> Iterator[bool]:
+        """Waits for the rate, then in the line of the topic's fetcher: what is owed holds up nobody else."""
+        while (wait_s := self.wait_s(topic)) > 0 and not stopped():
+            with self._changed:
+                self._changed.wait(min(wait_s, _STOP_LOOK_S))
+        mine = object()
+        try:
+            yield self._ask(topic, mine, stopped)
+        finally:
+            self._end(topic, mine)
+
+    def took(self, topic: Topic, messages: int, size: int) -> None:
+        with self._changed:
+            self._allowance(topic).took(messages, size, time.monotonic())
+
+    def leave(self, topic: Topic) -> None:
+        with self._changed:
+            self._holders.pop(topic, None)
+            self._fetchers.remove(topic)
+            self._begin()
+
+    def _ask(self, topic: Topic, mine: object, stopped: Callable[[], bool]) -> bool:
+        with self._changed:
+            self._holders[topic] = mine
+            self._fetchers.ask(topic)
+            self._begin()
+            while self._holders.get(topic) is mine and not stopped():
+                if topic in self._fetchers.on_turn:
+                    return True
+                self._changed.wait(_STOP_LOOK_S)
+            return False
+
+    def _end(self, topic: Topic, mine: object) -> None:
+        with self._changed:
+            if self._holders.get(topic) is mine:
+                del self._holders[topic]
+                self._fetchers.remove(topic)
+                self._begin()
+
+    def _begin(self) -> None:
+        """Wake those whose turn begins."""
+        if self._fetchers.begin():
+            self._changed.notify_all()
+
+    def _allowance(self, topic: Topic) -> Allowance:
+        """Of the rate that holds now; another rate begins anew."""
+        rate, known = self._rate_of(topic), self._allowances.get(topic)
+        if known is None or known.rate != rate:
+            known = self._allowances[topic] = Allowance(rate, time.monotonic())
+        return known
+
+
+def turns_of(link: Link, config: Config) -> LinkTurns:
+    """The turns of a link's topics, as the configuration has them."""
+    return LinkTurns(link.num_fetchers, partial(config.dispatch_rate, link))

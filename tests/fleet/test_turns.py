@@ -1,0 +1,153 @@
+"""Threads that share the turns of a link."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from geo.config.model import DispatchRate
+from geo.fleet.fetchers import fetcher_of
+from geo.fleet.turns import LinkTurns
+from geo.names import Topic
+
+LIMIT_S = 20.0
+TOPICS = [Topic("shop", "web", f"t{number}") for number in range(8)]
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen"
+        time.sleep(0.005)
+
+
+def _unlimited(topic: Topic) -> DispatchRate:
+    return DispatchRate()
+
+
+def _never() -> bool:
+    return False
+
+
+class Taking:
+    """A thread per topic that takes turns all the time, and how many are at one."""
+
+    def __init__(self, turns: LinkTurns) -> None:
+        self.turns, self.stop = turns, threading.Event()
+        self.at_once = 0
+        self.seen: Counter[int] = Counter()
+        """How often so many were at a turn at once."""
+        self.taken: Counter[Topic] = Counter()
+        self._mutex = threading.Lock()
+
+    def take(self, topic: Topic) -> None:
+        while not self.stop.is_set():
+            with self.turns.turn(topic, self.stop.is_set) as has_turn:
+                if not has_turn:
+                    return
+                with self._mutex:
+                    self.at_once += 1
+                    self.seen[self.at_once] += 1
+                    self.taken[topic] += 1
+                time.sleep(0.002)  # the work of a turn
+                with self._mutex:
+                    self.at_once -= 1
+
+
+@contextmanager
+def _taking(turns: LinkTurns) -> Iterator[Taking]:
+    taking = Taking(turns)
+    with ThreadPoolExecutor(len(TOPICS)) as pool:
+        done = [pool.submit(taking.take, topic) for topic in TOPICS]
+        try:
+            yield taking
+        finally:
+            taking.stop.set()
+            for one in done:
+                one.result(LIMIT_S)
+
+
+def test_no_more_turns_at_once_than_fetchers_while_their_number_changes() -> None:
+    turns = LinkTurns(2, _unlimited)
+    with _taking(turns) as taking:
+        _until(lambda: sum(taking.taken.values()) > 100)
+        assert max(taking.seen) <= 2
+        turns.change(5, _unlimited)
+        _until(lambda: max(taking.seen) > 2)
+        assert max(taking.seen) <= 5
+        turns.change(1, _unlimited)
+        _until(lambda: len(turns._fetchers.on_turn) <= 1 and taking.at_once <= 1)  # those of before have ended
+        taking.seen.clear()
+        _until(lambda: sum(taking.seen.values()) > 50)
+        assert set(taking.seen) == {1}
+
+
+def test_topics_of_one_fetcher_take_turns() -> None:
+    """However long each wants to go on, none has two turns more than another that wants one all the time."""
+    turns = LinkTurns(1, _unlimited)
+    with _taking(turns) as taking:
+        _until(lambda: len(taking.taken) == len(TOPICS))
+        first = Counter(taking.taken)
+        _until(lambda: sum(taking.taken.values()) > sum(first.values()) + 200)
+        since = taking.taken - first
+    assert max(since.values()) - min(since.values()) <= 2
+
+
+def test_what_waits_for_its_rate_holds_up_nobody() -> None:
+    slow, fast = TOPICS[0], next(topic for topic in TOPICS[1:] if fetcher_of(topic, 1) == fetcher_of(TOPICS[0], 1))
+    turns = LinkTurns(1, lambda topic: DispatchRate(messages_per_second=1) if topic == slow else DispatchRate())
+    with turns.turn(slow, _never) as has_turn:
+        assert has_turn
+    turns.took(slow, 3_600, 0)
+    assert turns.wait_s(slow) > 3_500
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+
+        def wait() -> bool:
+            with turns.turn(slow, stop.is_set) as has_turn:
+                return has_turn
+
+        waiting = pool.submit(wait)
+        for _ in range(20):
+            with turns.turn(fast, _never) as has_turn:
+                assert has_turn
+        assert not waiting.done()
+        stop.set()
+        assert waiting.result(LIMIT_S) is False, "a stop is heard by who waits"
+
+
+def test_another_rate_holds_at_once() -> None:
+    topic = TOPICS[0]
+    turns = LinkTurns(1, lambda topic: DispatchRate(messages_per_second=1))
+    turns.took(topic, 3_600, 0)
+    turns.change(1, _unlimited)
+    assert turns.wait_s(topic) == 0
+    assert turns.most(topic).messages is None
+
+
+def test_a_turn_that_is_left_is_had_by_another_and_its_late_end_ends_nobody_elses() -> None:
+    topic, other = TOPICS[0], TOPICS[1]
+    turns = LinkTurns(1, _unlimited)
+    with turns.turn(topic, _never) as hangs:
+        assert hangs
+        turns.leave(topic)
+        with turns.turn(topic, _never) as again:
+            assert again
+            stop = threading.Event()
+            with ThreadPoolExecutor(1) as pool:
+
+                def wait() -> bool:
+                    with turns.turn(other, stop.is_set) as has_turn:
+                        return has_turn
+
+                waiting = pool.submit(wait)
+                turns.leave(TOPICS[2])  # of one that has none
+                assert not waiting.done()
+                stop.set()
+                assert waiting.result(LIMIT_S) is False
+    with turns.turn(other, _never) as has_turn:
+        assert has_turn
