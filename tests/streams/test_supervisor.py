@@ -169,6 +169,11 @@ def _wait(event: threading.Event) -> None:
     event.wait(LIMIT_S)
 
 
+def _hang(job: Job, until: threading.Event) -> None:
+    job.noted.append("hangs")
+    _wait(until)
+
+
 def run_once(*groups: Jobs) -> dict[str, Life]:
     ended = Supervisor[Job](groups, once=True).run()
     return {str(group if job is None else job): life for group, job, life in ended}
@@ -275,9 +280,9 @@ def test_another_takes_the_place_of_one_that_hangs_and_the_rest_goes_on() -> Non
     hangs, went_on, away = threading.Event(), list[str](), RetryableError("it hung")
     group = Jobs([])
     for number in range(AT_ONCE):
-        job = Job(f"stuck{number}", due=lambda: _wait(hangs))
-        fresh = Job(f"fresh{number}", due=partial(went_on.append, f"fresh{number}"))
-        job.hangs = lambda job=job, fresh=fresh: (fresh, away) if job.noted == ["up"] else None  # type: ignore[misc]
+        job, fresh = Job(f"stuck{number}"), Job(f"fresh{number}", due=partial(went_on.append, f"fresh{number}"))
+        job.due = partial(_hang, job, hangs)
+        job.hangs = lambda job=job, fresh=fresh: (fresh, away) if job.noted[-1:] == ["hangs"] else None  # type: ignore[misc]
         group.jobs.append(job)
     with mock.patch.object(life, "backoff_s", return_value=0.01), Running(group) as running:
         running.until(lambda: len(set(went_on)) == AT_ONCE)
