@@ -22,8 +22,9 @@ class CrashPoint(str, Enum):
     CLAIM_WON = "claim-won"
     CLAIM_FENCED = "claim-fenced"
     CLAIM_NEWEST = "claim-newest"
-    # any append that this process makes without Spark: file of rows -> commit -> its checksum
+    # any append that this process makes without Spark: file of rows -> its check -> commit -> its checksum
     APPEND_WRITTEN = "append-written"
+    APPEND_CHECKED = "append-checked"
     APPEND_COMMITTED = "append-committed"
     # publish: owners row -> ledgers row -> log commit -> recorded end -> a stream's checkpoint, or the note of a source of ours
     PUBLISH_CLAIMED = "publish-claimed"
@@ -58,6 +59,10 @@ class CrashPoint(str, Enum):
     FOLD_CURSORS_WRITTEN = "fold-cursors-written"
     # erase: rewritten rows -> a commit that links can begin at
     ERASE_UPDATED = "erase-updated"
+    # backfill: claimed, fenced -> (files copied ->) a step appended
+    BACKFILL_FENCED = "backfill-fenced"
+    BACKFILL_COPIED = "backfill-copied"
+    BACKFILL_APPENDED = "backfill-appended"
     # rebuild: claimed -> rows appended
     REBUILD_APPENDED = "rebuild-appended"
 

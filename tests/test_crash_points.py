@@ -20,6 +20,8 @@ PUBLISH_POINTS = [point for point in CrashPoint if point.value.startswith(("clai
 LINK_POINTS = [point for point in CrashPoint if point.value.startswith(("claim-", "link-"))]
 REPAIR_POINTS = [CrashPoint.ERASE_UPDATED, CrashPoint.REBUILD_APPENDED]
 """Met in tests/replication/test_repair.py."""
+BACKFILL_POINTS = [point for point in CrashPoint if point.value.startswith("backfill-")]
+"""Met in tests/fleet/test_backfill.py."""
 CONSUME_POINTS = [point for point in CrashPoint if point.value.startswith(("consume-", "acks-"))]
 """Met in tests/subscription/consumer/test_consumer.py."""
 SINK_POINTS = [point for point in CrashPoint if point.value.startswith("sink-")]
@@ -33,7 +35,16 @@ APPEND_POINTS = [point for point in CrashPoint if point.value.startswith("append
 
 
 def test_every_point_is_exercised() -> None:
-    named = [*APPEND_POINTS, *PUBLISH_POINTS, *LINK_POINTS, *REPAIR_POINTS, *CONSUME_POINTS, *SINK_POINTS, *FOLD_POINTS]
+    named = [
+        *APPEND_POINTS,
+        *PUBLISH_POINTS,
+        *LINK_POINTS,
+        *REPAIR_POINTS,
+        *BACKFILL_POINTS,
+        *CONSUME_POINTS,
+        *SINK_POINTS,
+        *FOLD_POINTS,
+    ]
     assert set(named) == set(CrashPoint)
 
 

@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint
 from geo.log.publish import publish_json_lines
+from geo.names import Topic
 from geo.replication.link_topics import LinkReport
+from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from tests.processes import GeoProcess, geo
 from tests.world import TOPIC, World
@@ -99,6 +101,28 @@ def test_a_runner_stopped_inside_its_commit_is_waited_for_on_a_local_disk(linked
     assert world.log("eu").read().where("origin = 'us'").count() == 200_000
     world.write("us", 200_000, 200_010)
     world.replicate("eu")
+    assert world.verify().clean
+
+
+def test_a_backfill_that_was_stopped_with_its_files_copied_and_taken_over_adds_none_of_them(linked: World) -> None:
+    """SIGSTOP, a comparison takes over and brings the same messages, SIGCONT. (Whoever is stopped between its check and its commit holds
+    the table's lock, for which a taker waits: above.)"""
+    world = linked
+    world.rewrite(("eu", "us"), [{"source": "us", "target": "eu", "start": "latest"}, ("eu", "us")])
+    topic = Topic.parse("persistent://shop/web/orders")
+    world.write("us", 0, 20, topic=topic)
+    world.replicate("eu")
+    args = ["backfill", "--config", str(world.path), "--source", "us", "--target", "eu", "--topic", str(topic), "--mode", "files"]
+    with geo(world.folder, *args, crash=(CrashPoint.BACKFILL_COPIED, "stop")) as stale:
+        stale.until(lambda: stale.is_stopped)
+        before = world.log("eu", topic).latest_version()
+        (done,) = reconcile_links(world.spark, world.config, "us", "eu", topics=str(topic), start="earliest", take_over=True)
+        assert done.appended == 20
+        stale.signal(signal.SIGCONT)
+        assert stale.wait() == 1, stale.log.read_text()
+        assert "another runner took over" in stale.log.read_text()
+        assert world.log("eu", topic).latest_version() == before + 1
+    assert world.log("eu", topic).read().count() == 20
     assert world.verify().clean
 
 

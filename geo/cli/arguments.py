@@ -120,10 +120,17 @@ def start_position(text: str) -> Any:
 
 def start(text: str) -> Any:
     """The type of a beginning: earliest, latest or a datetime."""
-    if text in ("earliest", "latest"):
-        return text
+    return text if text in ("earliest", "latest") else _moment(text, "earliest, latest or a time such as 2026-11-21T12:00:00Z")
+
+
+def moment(text: str) -> datetime:
+    """The type of a time; without a zone it is of UTC."""
+    return _moment(text, "a time such as 2026-11-21T12:00:00Z")
+
+
+def _moment(text: str, expected: str) -> datetime:
     try:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        raise argparse.ArgumentTypeError("earliest, latest or a time such as 2026-11-21T12:00:00Z") from None
+        raise argparse.ArgumentTypeError(expected) from None
     return time.replace(tzinfo=time.tzinfo or timezone.utc)

@@ -21,6 +21,7 @@ VERBS = {
     "broker": ("broker", "run all that a cluster needs: publishers, inbound links, folds"),
     "replicate": ("links", "run the inbound links of a cluster"),
     "reconcile": ("links", "compare a link's two logs and append what is missing; resolves a FAILED link"),
+    "backfill": ("backfill", "bring what a target lacks of what its link has passed, beside the link: scheduled, throttled"),
     "verify": ("ops", "compare every cluster's log by message id and content"),
     "links": ("links", "list links with their states (also without VERB), their lag; pause, resume, restart, resolve, reset"),
     "rebuild": ("links", "give a region that lost data its own messages back from a peer"),

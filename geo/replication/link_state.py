@@ -4,7 +4,7 @@ I/O."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,23 @@ from geo.tables.history import CommitName
 
 RECORD_KEY = "geo.link"
 RECORD_VERSION = 1
+
+BACKFILL_KEY = "geo.backfill"
+"""Key of the record that a backfill's commits carry: the origins of which it brought messages, long after they were published."""
+BACKFILL_VERSION = 1
+
+
+def backfill_record(link: str, origins: Iterable[str], source: CommitName) -> str:
+    """What a commit of a backfill says: which link's way it went, and at which commit of the source it read."""
+    at = [source.table_id, source.version, source.commit_id]
+    fields = {BACKFILL_KEY: BACKFILL_VERSION, "link": link, "origins": sorted(origins), "source": at}
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def backfilled(text: str | None) -> frozenset[str] | None:
+    """The origins of which a commit says that it filled something in; None of one that is no backfill's. Raises SchemaError as
+    `LinkRecord.decode`."""
+    return read_record(text, BACKFILL_KEY, BACKFILL_VERSION, lambda fields: frozenset(fields["origins"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def _status(
     state, reason = told_state(row, requests, link.source, topic)
     if away is None:
         try:
-            stands = _stands_at(row, link, target.log(topic))
+            stands = stands_at(row, link, target.log(topic))
             at, newest, lag, why = _behind(source.log(topic), stands, link, begins_at_end=_begins_at_end(row, link, topic))
             return LinkStatus(link, topic, state, reason or why, at, newest, lag)
         except FAULTS as error:
@@ -104,12 +104,14 @@ def told_state(row: LinkState | None, requests: Requests, source: str, topic: To
     return state, asked if reason is None else f"{reason}; {asked}"
 
 
-def _stands_at(row: LinkState | None, link: Link, log: Table) -> Standing:
-    """Where a link stands, by its newest row and its target's commits since; as its next start finds it."""
+def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = None) -> Standing:
+    """Where a link stands, by its newest row and the commits of its target's log since, up to a version; as its next start finds
+    it."""
     if row is None or row.target is None or (seen := log.look()) is None:
         return standing(row, None, link.name, link.origins)
-    commits = log.commits(row.target.version, seen.version, only=(RECORD_KEY,))
-    looked = look_at_target(link.name, row.target, seen.table_id, seen.version, commits)
+    newest = seen.version if upto is None else upto
+    commits = log.commits(row.target.version, newest, only=(RECORD_KEY,))
+    looked = look_at_target(link.name, row.target, seen.table_id, newest, commits)
     return standing(row, looked, link.name, link.origins)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pyspark.sql import SparkSession
 
-from geo.config.model import Config, Start
+from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint
 from geo.errors import UsageError
 from geo.faults import FAULTS, session_is_gone
@@ -19,7 +19,7 @@ from geo.replication.link_topics import replicates
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
 from geo.streams.life import State
-from geo.tables.cluster import connect
+from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import claim, release
 from geo.text import first_line
 
@@ -56,14 +56,8 @@ def reconcile_links(
     link = config.link(source, target)
     tables = {name: connect(spark, config.cluster(name)) for name in (source, target)}
     open_for_writing(tables[target], config)
-    matching = [one for one in registered_topics(tables[source]) if topic_glob_matches(topics, one.topic)]
-    found = [one.topic for one in matching if replicates(config, link, one)]
-    if not found:
-        names = ", ".join(str(one.topic) for one in matching)
-        why = f"{link.name} does not carry {names}" if matching else f"{source} has no such topic"
-        raise UsageError(f"no topic that matches {topics} to reconcile: {why}.")
     done = []
-    for topic in found:
+    for topic in carried_topics(config, link, tables[source], topics):
         work = TopicLink(tables[target], tables[source], config, link, topic)
         if dry_run:
             missing, version = work.preview(read_links(tables[target]).get((source, str(topic))), start)
@@ -72,13 +66,24 @@ def reconcile_links(
         (ownership,) = claim(tables[target], [work.runners], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
         try:
             recorded = read_links(tables[target]).get((source, str(topic)))
-            work.prepare(ownership, recorded, accept_source=True, start_at=start)
+            work.prepare(ownership, recorded, accept_source=True, start_at=start, take_over=take_over)
             release([ownership])
         finally:
             ownership.abandon()
         assert work.cursor is not None
         done.append(Reconciled(link.name, str(topic), work.replicated, work.replicated, work.cursor.version))
     return done
+
+
+def carried_topics(config: Config, link: Link, source: ClusterTables, glob: str) -> list[Topic]:
+    """The topics of a link's source that match and that it carries. Raises UsageError if there are none."""
+    matching = [one for one in registered_topics(source) if topic_glob_matches(glob, one.topic)]
+    found = [one.topic for one in matching if replicates(config, link, one)]
+    if not found:
+        names = ", ".join(str(one.topic) for one in matching)
+        why = f"{link.name} does not carry {names}" if matching else f"{link.source} has no such topic"
+        raise UsageError(f"no topic that matches {glob}: {why}.")
+    return found
 
 
 def resolve_links(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from geo.log.ledgers import REBUILD_KEY, Batch
-from geo.replication.link_state import LinkRecord
+from geo.replication.link_state import LinkRecord, backfilled
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, Gone, parted, with_gaps
 
@@ -98,6 +98,8 @@ def _refill(commit: Commit, origins: frozenset[str]) -> str | None:
     """What brought entries that the source had lacked and that were published long ago: they may have crossed before."""
     if commit.has_record(REBUILD_KEY):
         return "a rebuild"
+    if origins & (backfilled(commit.user_metadata) or frozenset()):
+        return "a step of a backfill"
     record = LinkRecord.decode(commit.user_metadata)
     if record is not None and record.reconciling and origins & set(record.origins):
         return f"a step of the reconcile of {record.link}"
@@ -110,6 +112,8 @@ def brings(commit: Commit, origins: frozenset[str], source: str) -> bool:
         return False
     if (record := LinkRecord.decode(commit.user_metadata)) is not None:
         return bool(origins & set(record.origins))
+    if (filled := backfilled(commit.user_metadata)) is not None:
+        return bool(origins & filled)
     if Batch.decode(commit.user_metadata) is not None:
         return source in origins
     return True

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
-from geo.log.ledgers import Batch
+from geo.log.ledgers import REBUILD_KEY, Batch
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, grow
 from geo.names import Topic
@@ -31,7 +31,7 @@ from geo.replication import missing_rows
 from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
 from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, newer_of, standing, start
-from geo.replication.link_state import RECORD_KEY, LinkRecord, LinkState
+from geo.replication.link_state import BACKFILL_KEY, RECORD_KEY, LinkRecord, LinkState
 from geo.replication.ordered_append import append_in_order
 from geo.replication.rule import LeftOut, Rule, Verdict
 from geo.replication.rule_columns import verdict_column
@@ -44,7 +44,7 @@ from geo.streams.query import BatchQuery
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import ERASED, EXPIRED, Commit, Kind
 from geo.tables.history import CommitName, turn_of
-from geo.tables.ownership import Ownership, Runner, origin_runner
+from geo.tables.ownership import Ownership, Runner, claim, filling_runner, origin_runner, release
 from geo.tables.spark_checkpoint import forget, planned_end
 from geo.text import counted
 from schemas import TOPIC_LOG
@@ -55,7 +55,7 @@ TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
 
 
-_LOOKED_FOR = (RECORD_KEY, ERASED, EXPIRED)
+_LOOKED_FOR = (RECORD_KEY, REBUILD_KEY, BACKFILL_KEY, ERASED, EXPIRED)
 """Records that matter when commits are looked at; a producer's can be long."""
 
 
@@ -119,6 +119,11 @@ class TopicLink:
         return [origin_runner(origin, self.topic, self.link.target) for origin in sorted(self.rule.origins)]
 
     @property
+    def fillers(self) -> list[Runner]:
+        """What a comparison owns beside them: nobody else fills what is missing meanwhile."""
+        return [filling_runner(origin, self.topic, self.link.target) for origin in sorted(self.rule.origins)]
+
+    @property
     def _start(self) -> Start:
         """Acknowledgements cross from the earliest: a link that leaves old messages out still needs to know what is done."""
         return "earliest" if self.topic.is_system else self.link.start
@@ -138,13 +143,15 @@ class TopicLink:
         start_at: Start | datetime | None = None,
         failed_before: int = 0,
         stopped: Callable[[], bool] = lambda: False,
+        take_over: bool = False,
     ) -> None:
         """Steps 2 to 4: after this the target holds all of the source up to `cursor`, which is None if it was `stopped` between two
         steps of a comparison.
 
         `recorded` is this link's newest row, read since the ownership was claimed. `accept_source` takes the source as it is now,
         whatever happened to it (`geo reconcile`). With `start_at` the link begins there anew (`geo links reset`): what is before
-        is not fetched any more, what is there stays. `failed_before`: tries that failed in a row.
+        is not fetched any more, what is there stays. `failed_before`: tries that failed in a row. `take_over`: a comparison replaces
+        a backfill that runs.
         Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError, RetryableError.
         """
         self._ownership, self.query, self.cursor = ownership, None, None
@@ -165,7 +172,9 @@ class TopicLink:
         if isinstance(decision, Fault):
             raise self._refusal(decision, stands)
         if isinstance(decision, Reconcile):
-            self._reconcile(decision, stands, start_at or (self._start if begins(recorded) else None), stopped)
+            self._reconcile(
+                decision, stands, start_at or (self._start if begins(recorded) else None), stopped, take_over=take_over
+            )
         else:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
             self.cursor, self._target_seen = decision.cursor, looked.newest
@@ -211,13 +220,31 @@ class TopicLink:
     # -- reconcile -------------------------------------------------------------------------------------------------
 
     def _reconcile(
-        self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None, stopped: Callable[[], bool]
+        self,
+        decision: Reconcile,
+        stands: Standing,
+        start_at: Start | datetime | None,
+        stopped: Callable[[], bool],
+        *,
+        take_over: bool,
     ) -> None:
-        """Step 4. Each step's record says `reconciling`; the cursor is recorded after the last one. If it is stopped before, the
-        next start compares again."""
-        source, logs = newest_commit(self._source_log, str(self)), self._logs
+        """Step 4, while nobody backfills. Each step's record says `reconciling`; the cursor is recorded after the last one. If it is
+        stopped before, the next start compares again. Raises AlreadyOwnedError while a backfill runs."""
         if self.row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self, decision.why)
+        (filling,) = claim(self.target, [self.fillers], take_over=take_over)
+        try:
+            filling.fence(self._target_log)
+            with self._ownership.besides(filling):
+                self._compare(decision, stands, start_at, stopped)
+            release([filling])
+        finally:
+            filling.abandon()
+
+    def _compare(
+        self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None, stopped: Callable[[], bool]
+    ) -> None:
+        source, logs = newest_commit(self._source_log, str(self)), self._logs
         if start_at is not None:
             # Fixed before the first row comes; not NULL, which would say that nothing was fixed yet.
             self.row.floors = logs.floors(start_at, source.version) or {}

@@ -63,6 +63,10 @@ class DataFile:
             return None
         return None if isinstance(least, str) and len(least) >= _CUT_AT else least
 
+    def partition(self, column: str) -> str:
+        """The value of a partition column, as Delta's log has it."""
+        return str(self.statistics[f"partition.{column}"])
+
     def nulls(self, column: str) -> int | None:
         """How many rows have NULL in a column, as the file itself says at its end."""
         end = pq.read_metadata(self.path)
@@ -82,7 +86,7 @@ class DataFile:
 def count_where_null(folder: Path, column: str) -> int | None:
     """How many rows of the table whose `_delta_log` is `folder` have NULL in a column."""
     files = _listed(folder)
-    if files is None and (files := _files(folder)) is None:
+    if files is None and (files := data_files(folder)) is None:
         return None
     with suppress(*_UNREADABLE):
         counts = [file.nulls(column) for file in files]
@@ -95,7 +99,7 @@ def last_rows(
 ) -> list[dict[str, Any]] | None:
     """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last
     one first, these columns, those of `order` among them, as Spark's `collect` gives them."""
-    files, greatest = _files(folder), f"max.{order[0]}"
+    files, greatest = data_files(folder), f"max.{order[0]}"
     if files is None or any(file.statistics.get(greatest) is None for file in files):
         return None
     files.sort(key=lambda file: in_us(file.statistics[greatest]), reverse=True)
@@ -130,7 +134,7 @@ def scan(
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
     fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
     folder = None if log.reads is Reads.NONE else log.log_folder
-    if folder is None or (log.reads is Reads.LITTLE and _is_large(folder)) or (files := _files(folder, version)) is None:
+    if folder is None or (log.reads is Reads.LITTLE and _is_large(folder)) or (files := data_files(folder, version)) is None:
         return None
     found: list[T] = []
     with suppress(*_UNREADABLE):
@@ -174,8 +178,8 @@ def _listed(folder: Path) -> list[DataFile] | None:
     return None if listed is None else [DataFile(folder.parent / unquote(file["path"]), {}) for file in listed]
 
 
-def _files(folder: Path, version: int | None = None) -> list[DataFile] | None:
-    """The files of a version, or of the newest."""
+def data_files(folder: Path, version: int | None = None) -> list[DataFile] | None:
+    """The files of a version, or of the newest, of the table whose `_delta_log` is `folder`."""
     table = _table(folder, version)
     if table is None:
         return None

@@ -197,7 +197,7 @@ def _parted(state: DeltaState, rows: pa.Table) -> Iterator[tuple[dict[str, str],
 def _write(table: Path, state: DeltaState, partition: Mapping[str, str], rows: pa.Table) -> Added:
     inside = [field for field in state.schema if field.name not in state.partition_by]
     columns = [rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type) for field in inside]
-    name = "/".join([*(f"{key}={value}" for key, value in partition.items()), f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"])
+    name = new_name(partition)
     path = table / name
     path.parent.mkdir(exist_ok=True)
     try:
@@ -207,15 +207,19 @@ def _write(table: Path, state: DeltaState, partition: Mapping[str, str], rows: p
     except OSError:
         path.unlink(missing_ok=True)
         raise
-    statistics = json.dumps(_statistics(rows, state.statistics_of), separators=(",", ":"))
-    return Added(name, partition, found.st_size, len(rows), int(found.st_mtime * 1000), statistics)
+    return Added(name, partition, found.st_size, len(rows), int(found.st_mtime * 1000), statistics(rows, state.statistics_of))
+
+
+def new_name(partition: Mapping[str, str]) -> str:
+    """The path of a file that is new to a table."""
+    return "/".join([*(f"{key}={value}" for key, value in partition.items()), f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"])
 
 
 def _rows_of_a_group(rows: pa.Table) -> int:
     return max(1, int(len(rows) * _GROUP_BYTES // max(1, rows.nbytes)))
 
 
-def _statistics(rows: pa.Table, columns: Collection[str]) -> dict[str, Any]:
+def statistics(rows: pa.Table, columns: Collection[str]) -> str:
     """What Delta's log says of a file, of the columns that the table names."""
     least, greatest, nulls = {}, {}, {}
     for name in rows.column_names:
@@ -229,7 +233,8 @@ def _statistics(rows: pa.Table, columns: Collection[str]) -> dict[str, Any]:
         first, last = _statistic(ends["min"]), _statistic(ends["max"])
         if first is not None and last is not None:
             least[name], greatest[name] = first, last
-    return {"numRecords": len(rows), "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    found = {"numRecords": len(rows), "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return json.dumps(found, separators=(",", ":"))
 
 
 def _has_order(kind: pa.DataType) -> bool:

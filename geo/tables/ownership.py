@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
@@ -89,6 +90,12 @@ def origin_runner(origin: str, topic: Topic, target: str) -> Runner:
     return Runner(name, f"origin/{origin}/{topic.path}", f"origin.{origin}")
 
 
+def filling_runner(origin: str, topic: Topic, target: str) -> Runner:
+    """Bringing what is missing of `origin` in what a link has passed: a backfill beside it, or a comparison of both logs."""
+    name = f"backfill of {origin} of {topic} into {target}"
+    return Runner(name, f"backfill/{origin}/{topic.path}", f"backfill.{origin}")
+
+
 def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runner:
     """What a producer owns: its work on one topic."""
     name = f"producer {producer} of {topic} in {tables.cluster.name}"
@@ -120,6 +127,8 @@ class Ownership:
         self.in_flight = in_flight
         """An append of an earlier owner may still land: it is not fenced yet."""
         self._is_abandoned = False
+        self._besides: list[Ownership] = []
+        """What must be owned too, for an append to count."""
         _live.update((token, runner.name) for runner in self.runners)
 
     def __str__(self) -> str:
@@ -134,6 +143,15 @@ class Ownership:
         if point is not None:
             reach(point)
 
+    @contextmanager
+    def besides(self, other: Ownership) -> Iterator[None]:
+        """Meanwhile an append is one of both: it fails if either is owned here no longer."""
+        self._besides.append(other)
+        try:
+            yield
+        finally:
+            self._besides.remove(other)
+
     @property
     def check(self) -> Column:
         """True while this claim owns its runners; evaluated inside the plan that appends, it fails the append if not."""
@@ -146,6 +164,8 @@ class Ownership:
 
     def refuse_if_replaced(self) -> None:
         """Raises FencedError if another runner took over: its newer fence is there, and the own one is not."""
+        for other in self._besides:
+            other.refuse_if_replaced()
         if self.still_owns():
             return
         names = (name for runner in self.runners for name in self._tables.files.names(_fences_of(self._tables, runner)))
@@ -157,6 +177,8 @@ class Ownership:
     def refuse_if_lost(self) -> None:
         """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away), and
         once it was abandoned: whoever did that waits for nobody, who may still be at it."""
+        for other in self._besides:
+            other.refuse_if_lost()
         if self._is_abandoned:
             raise RetryableError(f"{self}: it is owned here no longer. Nothing more was written.")
         if self.still_owns():
@@ -210,7 +232,8 @@ class Ownership:
     @property
     def _fences(self) -> list[str]:
         name = fence_name(self.generation, self.token)
-        return [f"{_fences_of(self._tables, runner)}/{name}" for runner in self.runners]
+        own = [f"{_fences_of(self._tables, runner)}/{name}" for runner in self.runners]
+        return [*own, *(path for other in self._besides for path in other._fences)]
 
 
 def _fences_of(tables: ClusterTables, runner: Runner) -> str:

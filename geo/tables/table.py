@@ -455,6 +455,7 @@ class Table:
             try:
                 while (state := self.own_state()) is not None and may_add(state, written):
                     refuse()
+                    reach(CrashPoint.APPEND_CHECKED)
                     if not written.files or commit_files(folder, state, written.files, user_metadata):
                         return True
                     log.info("%s: another commit came between, trying again", self)

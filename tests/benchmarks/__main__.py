@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from geo.ops.maintain import maintain
 from geo.session import session
+from tests.benchmarks.backfills import backfills
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.brokers import idle
 from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
@@ -34,6 +35,7 @@ _WHICH = (
     "starts",
     "day",
     "broker",
+    "backfill",
     "publish",
     "kafka",
     "acks",
@@ -262,6 +264,9 @@ def main() -> None:
                 day(bench, 100, FLUSHES_OF_A_DAY // part, _BATCHES)
             elif which == "broker":
                 for line in idle(bench, 100 // part, 3_000 // part, 60.0 / part):
+                    print(line, flush=True)
+            elif which == "backfill":
+                for line in backfills(bench, 1_000_000 // part, 3 if part == 1 else 1):
                     print(line, flush=True)
             elif which == "starts":
                 bench.warm_up()

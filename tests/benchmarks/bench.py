@@ -158,8 +158,8 @@ class Bench:
         assert found == wanted, f"the link copied {found} of {wanted} rows"
         return seconds
 
-    def drop(self, name: str) -> None:
-        for cluster in ("eu", "us"):
+    def drop(self, name: str, *clusters: str) -> None:
+        for cluster in clusters or ("eu", "us"):
             shutil.rmtree(self.world.log(cluster, self.topic(name)).name)
 
     # -- latency and age -------------------------------------------------------------------------------------------

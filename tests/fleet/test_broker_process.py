@@ -63,3 +63,46 @@ def test_a_broker_killed_in_the_middle_goes_on_once_and_follows_signals(world: W
     world.reload()
     world.replicate("eu")
     assert world.verify().clean
+
+
+def test_fetchers_are_resized_under_load_and_a_kill_between_loses_and_doubles_nothing(world: World) -> None:
+    """Two, five, killed, three, while five topics are written; a second broker by mistake."""
+    topics = [TOPIC, *(Topic.parse(f"persistent://shop/web/t{number}") for number in range(4))]
+    written = 0
+
+    def fetchers(count: int) -> None:
+        world.rewrite(("eu", "us"), [{"source": "eu", "target": "us", "num_fetchers": count}])
+
+    def write() -> None:
+        nonlocal written
+        for topic in topics:
+            world.write("eu", written, written + 5, topic=topic)
+        written += 5
+
+    def brought() -> bool:
+        logs = [world.log("us", topic) for topic in topics]
+        return all(log.exists() and log.read().count() == written for log in logs)
+
+    write()
+    fetchers(2)
+    with geo(world.folder, *_broker(world), crash=(CrashPoint.LINK_AFTER_APPEND, "kill:12")) as process:
+        process.until(brought)
+        fetchers(5)
+        process.signal_python(signal.SIGHUP)
+        while process.poll() is None:  # until it dies behind an append
+            write()
+        assert process.wait() == -signal.SIGKILL
+        assert _said(process, "has changed and is taken")
+    with geo(world.folder, *_broker(world)) as process:
+        process.until(lambda: _said(process, f"link topic eu->us {TOPIC}: RUNNING"))
+        with geo(world.folder, *_broker(world)) as second:
+            assert second.wait() == 3, second.log.read_text()
+        fetchers(3)
+        process.signal_python(signal.SIGHUP)
+        process.until(lambda: _said(process, "has changed and is taken"))
+        write()
+        process.until(brought)
+        process.signal_python(signal.SIGTERM)
+        assert process.wait() == 0, process.log.read_text()
+    report = world.verify()
+    assert report.clean, report.lines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geo.log.ledgers import REBUILD_RECORD, Batch
+from geo.replication.link_state import backfill_record
 from geo.replication.source_history import Compare, Fault, brings, judge, published_after
 from geo.tables.commits import Commit
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
@@ -136,3 +137,8 @@ def test_a_refill_is_compared_since_the_target_may_hold_some_of_it() -> None:
     rebuilt = _judge([commit(11, metadata=REBUILD_RECORD)])
     assert isinstance(rebuilt, Compare)
     assert "is a rebuild" in rebuilt.why
+    filled = commit(11, metadata=backfill_record("asia->us", ["us", "asia"], cursor(3)))
+    assert _judge([filled]) == Compare("version 11 of the source is a step of a backfill, of which the target may hold some")
+    theirs = commit(11, metadata=backfill_record("asia->us", ["asia"], cursor(3)))
+    assert _judge([theirs]) is None, "nothing of its origins"
+    assert [brings(one, US, "us") for one in (filled, theirs)] == [True, False]

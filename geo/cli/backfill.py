@@ -1,0 +1,82 @@
+"""`geo backfill`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from geo.cli.arguments import Verbs, add_dry_run, from_1_to, moment
+from geo.cli.output import Output, to_json
+from geo.cli.running import start_spark, stop_on_signals
+from geo.config import load
+from geo.errors import UsageError
+from geo.fleet.backfill import Backfill, Filled, Mode, backfill
+from geo.fleet.offset_checkpoint import OffsetCheckpoint
+from geo.names import check_topic_glob
+from geo.text import counted
+
+_MOST_BYTES = 10**15
+
+
+def add_backfill(verbs: Verbs, does: str) -> None:
+    p = verbs.add("backfill", does, run_backfill)
+    p.add_argument("--source", required=True, help="the cluster that the link reads")
+    p.add_argument("--target", required=True, help="the cluster that it writes")
+    p.add_argument("--topic", required=True, metavar="GLOB")
+    p.add_argument("--from", dest="since", type=moment, metavar="TIME", help="only what was published at that time or later")
+    p.add_argument("--to", dest="until", type=moment, metavar="TIME", help="only what was published before that time")
+    does = "rows: read and appended; files: where all rows of a file are wanted it is copied as it is (default: %(default)s)"
+    p.add_argument("--mode", choices=[mode.value for mode in Mode], default=Mode.ROWS.value, help=does)
+    p.add_argument(
+        "--max-bytes-per-second",
+        type=from_1_to(_MOST_BYTES, "a number of bytes, 1 or more"),
+        metavar="N",
+        help="of the source's files; default: any number",
+    )
+    does = "a file of offsets in Kafka's format: of each topic that is complete, the version of the source to go on from"
+    p.add_argument("--checkpoint", metavar="FILE", help=does)
+    add_dry_run(p)
+
+
+def run_backfill(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    config.link(args.source, args.target)
+    what = Backfill(args.since, args.until, Mode(args.mode), args.max_bytes_per_second)
+    checkpoint = None if args.checkpoint is None else OffsetCheckpoint(args.checkpoint)
+    if args.checkpoint is not None and not Path(args.checkpoint).absolute().parent.is_dir():
+        raise UsageError(f"--checkpoint {args.checkpoint}: its folder is not there. Make it first.")
+    tells = output.as_json or not sys.stderr.isatty()  # a terminal has lines of the log, with the time that is left
+    stopped = threading.Event()
+    stop_on_signals(stopped.set)
+    done, not_done = backfill(
+        start_spark("geo backfill"), config, args.source, args.target, topics=check_topic_glob(args.topic), what=what,
+        checkpoint=checkpoint, dry_run=args.dry_run, stopped=stopped, on_step=lambda filled: _tell(filled) if tells else None,
+    )  # fmt: skip
+    for filled in done:
+        output.line({"event": "topic", **asdict(filled), "dry_run": args.dry_run})
+        output.text(_line(filled, dry_run=args.dry_run))
+    for topic, why in not_done.items():
+        output.line({"event": "topic", "link": f"{args.source}->{args.target}", "topic": topic, "not_done": why})
+        output.text(f"{args.source}->{args.target} {topic}: not done: {why}")
+    return 1 if not_done or stopped.is_set() else 0
+
+
+def _tell(filled: Filled) -> None:
+    """A step, as one JSON document on a line, for whoever keeps the output of a scheduled job."""
+    fields: dict[str, Any] = {"event": "step", **asdict(filled)}
+    print(json.dumps(to_json(fields), ensure_ascii=False), flush=True)
+
+
+def _line(filled: Filled, *, dry_run: bool) -> str:
+    head = f"{filled.link} {filled.topic}:"
+    compared = f"compared with version {filled.source_version} of the source"
+    files = f", {filled.by_file:,} of them in whole files" if filled.by_file else ""
+    if dry_run:
+        return f"{head} {counted(filled.messages, 'message')} missing{files}, nothing written, {compared}"
+    ends = "" if filled.complete else "; stopped before its end, run it again"
+    return f"{head} {counted(filled.messages, 'missing message')} appended{files}, in {counted(filled.steps, 'step')}, {compared}{ends}"

@@ -1,0 +1,372 @@
+"""`geo backfill`: brings into a target what it lacks of what its link has passed, beside the link, in bounded steps.
+
+A reconcile (geo.replication.missing_rows) that no link waits for: scheduled, throttled, begun again after any end. What is missing is derived
+from both logs each time, so nothing of an earlier run needs to be known.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from geo.config.model import Config, DispatchRate, Link
+from geo.crash import CrashPoint, reach
+from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UsageError
+from geo.faults import FAULTS, session_is_gone
+from geo.fleet.offset_checkpoint import OffsetCheckpoint
+from geo.fleet.rate import Allowance
+from geo.log.housekeeping import open_for_writing
+from geo.log.topic_log import open_log, user_columns
+from geo.log.topics import create_topic, grow
+from geo.names import ALL_TOPICS, Topic
+from geo.now import now_us
+from geo.progress import Progress
+from geo.replication.both_logs import BothLogs
+from geo.replication.gaps import STEP_ROWS, Gap, gaps, steps
+from geo.replication.link_state import backfill_record
+from geo.replication.link_status import stands_at
+from geo.replication.link_table import read_links
+from geo.replication.missing_rows import extents, in_target_shape, messages_wanted, missing
+from geo.replication.ordered_append import append_in_order
+from geo.replication.repair import carried_topics
+from geo.replication.rule import Rule
+from geo.replication.source_history import LOOK_BACK, Fault, judge
+from geo.replication.target_watch import TargetWatch, newest_commit
+from geo.replication.turns import TURN_BYTES
+from geo.replication.whole_files import Times, Whole, copied, whole_files, without
+from geo.session import require_delta
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.commits import Kind
+from geo.tables.history import CommitName
+from geo.tables.ownership import Ownership, claim, filling_runner, origin_runner, release
+from geo.tables.table import Table
+from geo.text import first_line
+from geo.times import in_us
+from schemas import TOPIC_LOG
+
+log = logging.getLogger(__name__)
+
+_STOP_LOOK_S = 0.2
+"""Who waits for the rate looks so often whether it is stopped."""
+
+
+class Mode(str, Enum):
+    """How messages are brought."""
+
+    ROWS = "rows"
+    FILES = "files"
+    """Files of which every row is wanted are copied as they are; of the rest, rows are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What a backfill of one topic did, or has done by now.
+
+    `total`: messages that the target may lack, `messages`: that were brought, of which `by_file` in files that were copied, with
+    `size` bytes in all, as far as the source's files tell. `source_version`: what was compared with. `complete`: the target lacks
+    nothing of it now. In a dry run `messages` is how many would be brought.
+    """
+
+    link: str
+    topic: str
+    source_version: int
+    total: int = 0
+    messages: int = 0
+    by_file: int = 0
+    size: int = 0
+    steps: int = 0
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What is to be brought: messages published from `since` on and before `until`; None: any. `bytes_per_second` None: as fast
+    as can be."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    mode: Mode = Mode.ROWS
+    bytes_per_second: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise UsageError(f"from {self.since} to {self.until} is no time: the first is to be before the second.")
+
+    @property
+    def times(self) -> Times:
+        return Times(*(None if one is None else in_us(one) for one in (self.since, self.until)))
+
+    @property
+    def published(self) -> Column:
+        """Whether a row was published in that time."""
+        bounds = [F.lit(True)]
+        if self.since is not None:
+            bounds.append(F.col("publish_time") >= F.lit(self.since))
+        if self.until is not None:
+            bounds.append(F.col("publish_time") < F.lit(self.until))
+        found = bounds[0]
+        for bound in bounds[1:]:
+            found = found & bound
+        return found
+
+
+def backfill(
+    spark: SparkSession,
+    config: Config,
+    source: str,
+    target: str,
+    *,
+    topics: str = ALL_TOPICS,
+    what: Backfill = Backfill(),
+    checkpoint: OffsetCheckpoint | None = None,
+    dry_run: bool = False,
+    stopped: threading.Event | None = None,
+    on_step: Callable[[Filled], None] = lambda filled: None,
+) -> tuple[list[Filled], dict[str, str]]:
+    """Bring what `target` lacks of `source` into it, as the link between them would, whether or not that runs.
+
+    Of what the link has still to read nothing is brought: the source is read at the commit at which the link stands. Where that is not
+    known (it has never run, or its next start compares both logs) the link must not run meanwhile. The link's floors (`start: latest`) do
+    not count. Idempotent: after a kill at any point the next run brings what is left. `stopped` ends it between two steps.
+    With `checkpoint` the version after the one that a topic was compared with is written there once it is complete.
+
+    Returns what was done, and by topic why others were not. Raises UsageError for a link or topic that is not there, OffsetFileError for a
+    checkpoint that cannot be read.
+    """
+    require_delta(spark)
+    link = config.link(source, target)
+    there, here = connect(spark, config.cluster(source)), connect(spark, config.cluster(target))
+    open_for_writing(here, config)
+    offsets = {} if checkpoint is None else checkpoint.read()
+    allowance = Allowance(DispatchRate(bytes_per_second=what.bytes_per_second), time.monotonic())
+    stopped = stopped or threading.Event()
+    done: list[Filled] = []
+    not_done: dict[str, str] = {}
+    for topic in carried_topics(config, link, there, topics):
+        if stopped.is_set():
+            break
+        filling = _Filling(here, there, config, link, topic, what, allowance, stopped, on_step)
+        try:
+            done.append(filling.preview() if dry_run else filling.run())
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            not_done[str(topic)] = first_line(error)
+            continue
+        if checkpoint is not None and done[-1].complete:
+            offsets[str(topic.partitioned or topic), topic.partition or 0] = done[-1].source_version + 1
+            checkpoint.write(offsets)
+    return done, not_done
+
+
+class _Filling:
+    """The backfill of one topic. In this order, with a crash point after each arrow: claim, fence → look where the link stands, pin
+    both logs, derive what is missing; then each step: (copy files →) append →. A crash loses nothing: the next run derives it anew."""
+
+    def __init__(
+        self,
+        target: ClusterTables,
+        source: ClusterTables,
+        config: Config,
+        link: Link,
+        topic: Topic,
+        what: Backfill,
+        allowance: Allowance,
+        stopped: threading.Event,
+        on_step: Callable[[Filled], None],
+    ) -> None:
+        self._target, self._source, self._link, self._topic, self._what = target, source, link, topic, what
+        self._allowance, self._stopped, self._on_step = allowance, stopped, on_step
+        self._rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
+        self._log = target.log(topic)
+        self._done = Filled(link.name, str(topic), -1)
+
+    def __str__(self) -> str:
+        return f"backfill {self._link.name} {self._topic}"
+
+    def preview(self) -> Filled:
+        """What a run would bring now. Writes nothing."""
+        self._source_log, _ = open_log(self._source, self._topic)
+        exists = self._log.find(TOPIC_LOG) is not None
+        newest = newest_commit(self._log, str(self)) if exists else None
+        at = self._stands(newest.version if newest else None) or newest_commit(self._source_log, str(self))
+        there = self._wanted(self._source_log.read(at.version))
+        if newest is None:
+            count = there.count()
+            return replace(self._done, source_version=at.version, total=count, messages=count)
+        found, here = self._missing(there, newest)
+        files = self._files(found, at) if self._what.mode is Mode.FILES else []
+        by_file = sum(one.rows for one in files)
+        left = list(without(found, files))
+        messages = by_file + sum(missing(there, here, step).count() for step in steps(left, STEP_ROWS))
+        size = sum(one.size for one in files)
+        total = sum(gap.size for gap in found)
+        return replace(self._done, source_version=at.version, total=total, messages=messages, by_file=by_file, size=size)
+
+    def run(self) -> Filled:
+        """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
+        RetryableError where the link has to see to something first."""
+        self._source_log, columns = open_log(self._source, self._topic)
+        origins = sorted(self._rule.origins)
+        (filling,) = claim(self._target, [[filling_runner(one, self._topic, self._link.target) for one in origins]])
+        with ExitStack() as stack:
+            stack.callback(filling.abandon)
+            there = self._log.find(TOPIC_LOG) or create_topic(self._target, self._topic, user_columns(columns))
+            self._columns = grow(self._log, there, user_columns(columns), str(self))
+            filling.fence(self._log, CrashPoint.BACKFILL_FENCED)
+            target = newest_commit(self._log, str(self))
+            if (at := self._stands(target.version)) is None:
+                link = self._instead_of_the_link(stack)
+                stack.enter_context(filling.besides(link))
+                target = newest_commit(self._log, str(self))
+                at = self._stands(target.version) or newest_commit(self._source_log, str(self))
+                self._fill(filling, at, target)
+                release([link])
+            else:
+                self._fill(filling, at, target)
+            release([filling])
+        return self._done
+
+    def _instead_of_the_link(self, stack: ExitStack) -> Ownership:
+        """Own what the link would: nobody knows where it stands, so it must not run meanwhile."""
+        runners = [origin_runner(one, self._topic, self._link.target) for one in sorted(self._rule.origins)]
+        try:
+            (ownership,) = claim(self._target, [runners])
+        except AlreadyOwnedError as error:
+            raise AlreadyOwnedError(
+                f"{self}: the link is at a comparison of both logs, or about to begin one, and somebody runs it. Run this again once that is done. {error}"
+            ) from None
+        stack.callback(ownership.abandon)
+        ownership.fence(self._log)
+        return ownership
+
+    def _stands(self, target_version: int | None) -> CommitName | None:
+        """The commit of the source at which the link stands in this version of the target; None if that is not known. Raises what is in
+        the way of reading the source there."""
+        # The row is read before the commits: what it says of them is of commits that are looked at, or older.
+        row = read_links(self._target).get((self._link.source, str(self._topic)))
+        if target_version is None or row is None:
+            return None
+        stands = stands_at(row, self._link, self._log, target_version)
+        if stands.why is not None or stands.cursor is None:
+            return None
+        cursor, seen = stands.cursor, self._source_log.look()
+        if seen is None:
+            raise RetryableError(f"{self}: the source's log {self._source_log} is not there.")
+        before = list(self._source_log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, seen.version)))
+        since = self._source_log.commits(cursor.version + 1, seen.version)
+        judged = judge(cursor, seen.table_id, seen.version, before, since, self._rule.origins)
+        if isinstance(judged, Fault):
+            raise SourceChangedError(judged.message(self._link.source, self._link.target, str(self._topic), cursor))
+        if judged is not None and judged.unseen:
+            raise RetryableError(f"{self}: {judged.why}. Let the link run first: its next start compares both logs.")
+        return stands.cursor
+
+    def _missing(self, there: DataFrame, target: CommitName) -> tuple[list[Gap], DataFrame]:
+        """What the target may lack, and its rows."""
+        here = self._wanted(self._log.read(target.version))
+        return gaps(extents(there), extents(here)), here
+
+    def _fill(self, ownership: Ownership, at: CommitName, target: CommitName) -> None:
+        watch = TargetWatch(self._log, target, str(self))
+        changes = _SourceWatch(self._source_log, at, str(self))
+
+        def refuse() -> None:
+            watch.refuse_if_put_back()
+            changes.refuse_if_changed()
+
+        there = self._wanted(self._source_log.read(at.version))
+        found, here = self._missing(there, target)
+        self._done = replace(self._done, source_version=at.version, total=sum(gap.size for gap in found))
+        progress = Progress(log, str(self), "messages", self._done.total)
+        record = backfill_record(self._link.name, self._rule.origins, at)
+        files = self._files(found, at) if self._what.mode is Mode.FILES else []
+        for part in _parts(files, self._most_bytes):
+            if not self._may_go_on():
+                return
+            written = copied(part, self._log)
+            reach(CrashPoint.BACKFILL_COPIED)
+            ownership.append(self._log, written, record, refuse)
+            rows = sum(one.rows for one in part)
+            self._step(progress, rows, rows, sum(one.size for one in part), by_file=rows)
+        row_bytes = BothLogs(self._source_log, self._log, self._rule, str(self)).row_bytes(at.version) if found else 1.0
+        for step in steps(without(found, files), max(1, min(STEP_ROWS, int(self._most_bytes / row_bytes)))):
+            if not self._may_go_on():
+                return
+            rows_of_step = in_target_shape(missing(there, here, step), self._columns)
+            rows = append_in_order(ownership, self._log, rows_of_step, record, refuse)
+            self._step(progress, sum(gap.size for gap in step), rows, round(rows * row_bytes))
+        self._done = replace(self._done, complete=True)
+
+    def _wanted(self, rows: DataFrame) -> DataFrame:
+        return rows.where(messages_wanted(self._rule, None, now_us()) & self._what.published)
+
+    def _files(self, found: Sequence[Gap], at: CommitName) -> list[Whole]:
+        return whole_files(self._source_log, at.version, self._log, self._rule, self._what.times, found, now_us())
+
+    @property
+    def _most_bytes(self) -> int:
+        """Of a step."""
+        most = self._allowance.turn_bytes
+        return TURN_BYTES if most is None else min(TURN_BYTES, most)
+
+    def _may_go_on(self) -> bool:
+        """Wait until the rate allows a step. False: it is stopped."""
+        while not self._stopped.is_set():
+            wait_s = self._allowance.wait_s(time.monotonic())
+            if wait_s <= 0:
+                return True
+            self._stopped.wait(min(wait_s, _STOP_LOOK_S))
+        return False
+
+    def _step(self, progress: Progress, compared: int, rows: int, size: int, *, by_file: int = 0) -> None:
+        """A step was appended."""
+        reach(CrashPoint.BACKFILL_APPENDED)
+        self._allowance.took(rows, size, time.monotonic())
+        done = self._done
+        self._done = replace(
+            done, messages=done.messages + rows, by_file=done.by_file + by_file, size=done.size + size, steps=done.steps + 1
+        )
+        progress.add(compared)
+        self._on_step(self._done)
+
+
+class _SourceWatch:
+    """The source is read as it was at a commit. What is erased or undone in it since must not come into the target."""
+
+    def __init__(self, source: Table, at: CommitName, what: str) -> None:
+        self._source, self._seen, self._what = source, at.version, what
+
+    def refuse_if_changed(self) -> None:
+        """Raises RetryableError if messages were erased, changed or removed in the source since."""
+        newest = self._source.latest_version()
+        for commit in self._source.commits(self._seen + 1, newest):
+            if commit.kind in (Kind.ERASURE, Kind.RESTORE, Kind.REWRITE):
+                raise RetryableError(
+                    f"{self._what}: version {commit.version} of the source changed messages ({commit.operation} {commit.who}), and the link has "
+                    "not passed it yet. Nothing more was brought. Run this again once it has."
+                )
+        self._seen = max(self._seen, newest)
+
+
+def _parts(files: Sequence[Whole], most_bytes: int) -> Iterator[list[Whole]]:
+    """The files in order, in parts of at most so many bytes, one at least."""
+    part: list[Whole] = []
+    size = 0
+    for one in files:
+        if part and size + one.size > most_bytes:
+            yield part
+            part, size = [], 0
+        part.append(one)
+        size += one.size
+    if part:
+        yield part

@@ -1,0 +1,197 @@
+"""Files of a source's log that its target may take as they are, byte by byte: which, and copying them beside its own.
+
+A replica row equals its origin's, column by column, so a file of which every row crosses and none is there yet needs no decoding.
+Local disks, and tables of plain files: of anything else rows are read. What is taken here the routing rule takes too (a test holds
+that); what it would take besides, row by row, is left.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from geo.errors import UnsafeError
+from geo.ids import LEDGER_ID_LIMIT, LedgerId
+from geo.replication.gaps import Gap
+from geo.replication.rule import AHEAD_US, Rule
+from geo.tables.delta_state import DeltaState, newest_state
+from geo.tables.native import DataFile, data_files
+from geo.tables.native_append import Added, Written, new_name, remove_files, statistics
+from geo.tables.table import Table
+
+_READ = ("entry_id", "publish_time", "marker", "replicate_to")
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The publish times that are wanted, in microseconds since 1970: from `least` on, before `end`; None: any."""
+
+    least_us: int | None = None
+    end_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A file of a source that may be taken whole: entries `first` to `last` of a ledger."""
+
+    path: Path
+    ledger: LedgerId
+    first: int
+    last: int
+    partition: tuple[tuple[str, str], ...]
+    size: int
+    statistics: str
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first + 1
+
+
+def whole_files(
+    source: Table, version: int, target: Table, rule: Rule, times: Times, found: Sequence[Gap], now_us: int
+) -> list[Whole]:
+    """The files of `source` at `version` all of whose rows cross, are wanted, and lie in a gap of the target. Raises UnsafeError
+    where files may not be copied."""
+    state = _state(target, "target")
+    _state(source, "source")
+    folder = source.log_folder
+    listed = None if folder is None else data_files(folder, version)
+    if listed is None:
+        raise UnsafeError(f"{source}: its files cannot be listed without Spark at version {version}. {_ROWS}")
+    gaps: dict[LedgerId, list[Gap]] = {}
+    for gap in found:
+        if not gap.compare:
+            gaps.setdefault(gap.ledger, []).append(gap)
+    chosen = (_judged(file, state, rule, times, gaps, now_us) for file in listed)
+    taken: list[Whole] = []
+    for one in sorted((one for one in chosen if one is not None), key=lambda one: (one.ledger, one.first)):
+        before = taken[-1] if taken else None
+        if (
+            before is None or before.ledger != one.ledger or before.last < one.first
+        ):  # an entry that is there twice is looked at as a row
+            taken.append(one)
+    return taken
+
+
+_ROWS = "Leave --mode out, and rows are read."
+
+
+def _state(table: Table, what: str) -> DeltaState:
+    folder = table.log_folder
+    if folder is None:
+        raise UnsafeError(f"the {what} {table} is not on a local disk, where alone files are copied. {_ROWS}")
+    state = newest_state(folder) if what == "source" else table.own_state()
+    if state is None:
+        raise UnsafeError(
+            f"the {what} {table} uses more of Delta's protocol than plain files, or was last written by another program. {_ROWS}"
+        )
+    return state
+
+
+def _judged(
+    file: DataFile, state: DeltaState, rule: Rule, times: Times, gaps: Mapping[LedgerId, Sequence[Gap]], now_us: int
+) -> Whole | None:
+    """The file, if it may be taken whole: by what the log says of it, then by the columns that this does not tell of."""
+    origin, ledger_id = file.constant("origin"), file.constant("ledger_id")
+    first, last, rows = (file.statistics.get(name, -1) for name in ("min.entry_id", "max.entry_id", "num_records"))
+    if origin not in rule.origins or ledger_id is None or not 0 < ledger_id < LEDGER_ID_LIMIT:
+        return None
+    ledger = LedgerId(origin, ledger_id)
+    if first < 0 or rows != last - first + 1 or not any(gap.first <= first and last <= gap.last for gap in gaps.get(ledger, ())):
+        return None
+    inside = {field.name: field for field in state.schema if field.name not in state.partition_by}
+    schema = pq.read_schema(file.path)
+    if not _fits(schema, inside):
+        return None
+    read = [name for name in schema.names if name in state.statistics_of or name in _READ]
+    columns = pq.read_table(file.path, columns=read, partitioning=None, coerce_int96_timestamp_unit="us")
+    if not _crosses(columns, first, last, rule, times, now_us):
+        return None
+    partition = tuple((name, file.partition(name)) for name in state.partition_by)
+    for name, value in partition:
+        day = pa.scalar(value).cast(pa.date32())
+        columns = columns.append_column(name, pa.repeat(day, len(columns)))
+    told = statistics(columns, state.statistics_of)
+    return Whole(file.path, ledger, first, last, partition, file.path.stat().st_size, told)
+
+
+def _fits(schema: pa.Schema, columns: Mapping[str, pa.Field]) -> bool:
+    """Whether a file has columns of the table alone, each of its type, and all that must have a value. (Old writers kept times in
+    nanoseconds, which readers know.)"""
+    if not set(schema.names) <= columns.keys() or not {"origin", *_READ} <= set(schema.names):
+        return False
+    if any(not field.nullable and field.name not in schema.names for field in columns.values()):
+        return False
+    return all(
+        _plain(field.type) == _plain(columns[field.name].type)
+        or (pa.types.is_timestamp(field.type) and pa.types.is_timestamp(columns[field.name].type))
+        for field in schema
+    )
+
+
+def _plain(kind: pa.DataType) -> str:
+    """A type without the names of a list's items or a map's entries, of which writers have their own."""
+    if pa.types.is_list(kind):
+        return f"list<{_plain(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_plain(kind.key_type)}, {_plain(kind.item_type)}>"
+    return str(kind)
+
+
+def _crosses(columns: pa.Table, first: int, last: int, rule: Rule, times: Times, now_us: int) -> bool:
+    """Whether every row of a file does, and is each entry from `first` to `last` once. (Of one origin that the rule names, in a
+    ledger that can be.) A row without a time crosses, but to when it belongs nobody knows."""
+    entries = pc.unique(columns["entry_id"])
+    if len(entries) != last - first + 1 or len(columns) != len(entries) or entries.null_count:
+        return False
+    if any(columns[name].null_count != len(columns) for name in ("marker", "replicate_to")):
+        return False
+    published = columns["publish_time"].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    if published.null_count:
+        return False
+    least, greatest = (pc.min_max(published)[end].as_py() for end in ("min", "max"))
+    horizon_us = rule.expired_before_us(now_us)
+    begins = [0, *(bound for bound in (horizon_us, times.least_us) if bound is not None)]
+    ends = [now_us + AHEAD_US, *(end - 1 for end in (times.end_us,) if end is not None)]
+    return bool(least >= max(begins) and greatest <= min(ends))
+
+
+def without(found: Iterable[Gap], taken: Collection[Whole]) -> Iterator[Gap]:
+    """What is left of the gaps once the files are there."""
+    for gap in found:
+        first = gap.first
+        inside = [one for one in taken if one.ledger == gap.ledger and gap.first <= one.first and one.last <= gap.last]
+        for one in sorted(inside, key=lambda one: one.first):
+            if first < one.first:
+                yield Gap(gap.ledger, first, one.first - 1, gap.compare)
+            first = one.last + 1
+        if first <= gap.last:
+            yield Gap(gap.ledger, first, gap.last, gap.compare)
+
+
+def copied(files: Sequence[Whole], target: Table) -> Written:
+    """Copies of the files in the target's folder, which no commit has added yet. Raises OSError, and none is there then."""
+    state = _state(target, "target")
+    assert target.log_folder is not None, "it has a state"
+    folder, added = target.log_folder.parent, list[Added]()
+    try:
+        for file in files:
+            partition = dict(file.partition)
+            name = new_name(partition)
+            (folder / name).parent.mkdir(exist_ok=True)
+            added.append(Added(name, partition, file.size, file.rows, 0, file.statistics))
+            shutil.copyfile(file.path, folder / name)
+            found = (folder / name).stat()
+            if found.st_size != file.size:
+                raise OSError(f"{file.path}: {found.st_size} of {file.size} bytes were copied")
+            added[-1] = Added(name, partition, file.size, file.rows, int(found.st_mtime * 1000), file.statistics)
+    except BaseException:
+        remove_files(folder, added)
+        raise
+    return Written(tuple(added), state.schema, state.partition_by, state.table_id)

@@ -1,0 +1,129 @@
+"""Six hours of a topic's commits that a broker finds at once, beside topics that go on: bounded memory and batches, nobody starved, and a
+kill shortly before the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+import pyarrow as pa
+
+from geo.log.topics import create_topic
+from geo.names import Topic
+from geo.replication.link_state import LinkRecord
+from geo.tables.table import Table
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.brokers import processes_of, running
+
+_EVERY_S = 1.0
+"""Between two commits of a topic that goes on."""
+
+
+def outage(bench: Bench, commits: int, rows: int, others: int) -> Iterator[str]:
+    """A topic with `commits` commits of so many rows of 1 KB, and some that get a small commit each second meanwhile."""
+    world, behind = bench.world, bench.topic("behind")
+    log = _made(bench, behind)
+    payload = [os.urandom(512).hex().encode() for _ in range(rows)]
+    for number in range(commits):
+        log.append_rows(_rows(number * rows, payload))
+    active = [bench.topic(f"active{number}") for number in range(others)]
+    logs = [_made(bench, topic) for topic in active]
+    for one in logs:
+        one.append_rows(_rows(0, payload[:10]))
+    size, stop = log.size(), threading.Event()
+    writer = threading.Thread(target=_write, args=(logs, payload[:10], stop))
+    geo = [sys.executable, "-m", "geo", "broker", "--config", str(world.path), "--cluster", "eu"]
+    due, killed, peak, began = commits * rows, False, 0, time.monotonic()
+    caught_up_s = 0.0
+    try:
+        while not caught_up_s:
+            with running(geo, ": RUNNING", others + 1) as (process, _):
+                if not writer.is_alive():
+                    writer.start()
+                while process.poll() is None:
+                    peak = max(peak, *(resident for _, resident in processes_of(process.pid)), 0)
+                    found = _count(bench, behind)
+                    if found >= due:
+                        caught_up_s = time.monotonic() - began
+                        break
+                    if not killed and found >= 0.99 * due:
+                        killed = True
+                        os.killpg(process.pid, signal.SIGKILL)
+                        process.wait()
+                    time.sleep(0.1)
+        time.sleep(2 * _EVERY_S)
+    finally:
+        stop.set()
+        writer.join()
+    turns = [
+        (commit.rows, commit.bytes, LinkRecord.decode(commit.user_metadata))
+        for commit in world.log("eu", behind).commits(0, world.log("eu", behind).latest_version())
+    ]
+    brought = [(found, of) for found, of, record in turns if record is not None]
+    yield (
+        f"{commits:,} commits of {rows} rows, {size / 1e6:,.0f} MB, caught up after {caught_up_s:.0f} s, killed at 99 %: {killed}; "
+        f"in {len(brought)} appends, the largest {max(found for found, _ in brought):,} rows and {max(of for _, of in brought) / 1e6:,.0f} MB; "
+        f"the broker had {peak / 1e9:.1f} GB at most"
+    )
+    with running(geo, ": RUNNING", others + 1):
+        pass
+    lags = sorted(lag for topic in active for lag in _lags(bench, topic))
+    yield (
+        f"{others} topics with a commit each {_EVERY_S:.0f} s meanwhile, {len(lags):,} commits: "
+        f"behind by {statistics.median(lags):.2f} s (p50), {lags[int(0.95 * len(lags))]:.2f} s (p95), {lags[-1]:.1f} s at most (the kill and the start after it are in it)"
+    )
+    report = world.verify()
+    yield f"verify: {'clean' if report.clean else 'NOT CLEAN: ' + '; '.join(report.lines())}"
+
+
+def _made(bench: Bench, topic: Topic) -> Table:
+    log = bench.world.log("us", topic)
+    create_topic(bench.world.tables("us"), topic)
+    return log
+
+
+def _rows(first: int, payload: list[bytes]) -> pa.Table:
+    now, count = datetime.now(timezone.utc), len(payload)
+    return pa.table(
+        {
+            "origin": ["us"] * count, "ledger_id": [1] * count, "entry_id": range(first, first + count),
+            "publish_time": pa.array([now] * count, pa.timestamp("us", "UTC")), "producer": ["bench"] * count,
+            "key": [f"k{number}" for number in range(count)], "payload": pa.array(payload, pa.binary()),
+            "publish_date": pa.array([now.date()] * count, pa.date32()),
+        }
+    )  # fmt: skip
+
+
+def _write(logs: list[Table], payload: list[bytes], stop: threading.Event) -> None:
+    entry = len(payload)
+    while not stop.wait(_EVERY_S):
+        for log in logs:
+            log.append_rows(_rows(entry, payload))
+        entry += len(payload)
+
+
+def _count(bench: Bench, topic: Topic) -> int:
+    """By the commits' own counts; nobody is kept busy by it."""
+    log = bench.world.log("eu", topic)
+    return sum(commit.rows for commit in log.commits(0, log.latest_version())) if log.exists() else 0
+
+
+def _lags(bench: Bench, topic: Topic) -> Iterator[float]:
+    """Of each commit of the source, how many seconds later the target's came that brought it."""
+    source, target = bench.world.log("us", topic), bench.world.log("eu", topic)
+    came = {commit.version: commit.committed_us for commit in source.commits(1, source.latest_version())}
+    at = 1
+    for commit in target.commits(1, target.latest_version()):
+        record = LinkRecord.decode(commit.user_metadata)
+        if record is None:
+            continue
+        for version in range(at, record.cursor.version + 1):
+            if version in came and not record.reconciling:
+                yield (commit.committed_us - came[version]) / 1e6
+        at = max(at, record.cursor.version + 1)
