@@ -134,10 +134,27 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
 
 def set_what_is_needed(spark: SparkSession) -> None:
     """Set NEEDED_ALWAYS in a session that somebody else made. One that does not take them is left as it is: `geo doctor` says
-    so."""
+    so. And let the Python that Spark starts beside the driver find this package."""
     for key in NEEDED_ALWAYS:
         with suppress(PySparkException):
             spark.conf.set(key, SPARK_DEFAULTS[key])
+    _lend_archive(spark)
+
+
+def _lend_archive(spark: SparkSession) -> None:
+    """Name the zip in which this package came (--py-files) to functions that Spark calls.
+
+    Executors fetch it. But the first batch of a stateful query in Python, as folding is, also calls its function beside the driver, in a
+    process to which Spark 4.2 does not tell what --py-files brought (transform_with_state_driver_worker.py): there is no
+    `setup_spark_files` in it). A package that is installed is found there as elsewhere.
+    """
+    archive = Path(__file__).resolve().parents[1]
+    if not archive.is_file() or SparkContext._active_spark_context is None:
+        return
+    environment = SparkContext._active_spark_context.environment
+    there = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if str(archive) not in there:
+        environment["PYTHONPATH"] = os.pathsep.join([*there, str(archive)])
 
 
 def own_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:

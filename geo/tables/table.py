@@ -330,10 +330,11 @@ class Table:
         folder, state = self.log_folder, self.own_state()
         return None if folder is None or state is None else added_rows(folder, state, first, last)
 
-    def read_stream(self, options: Mapping[str, str]) -> DataFrame:
-        """The rows as they are appended. A batch takes whole commits, however many files they have, so nobody sees a ledger with
-        a hole in it for a moment."""
-        reader: DataStreamReader = self.spark.readStream.format("delta")
+    def read_stream(self, options: Mapping[str, str], *, settings: Mapping[str, str] | None = None) -> DataFrame:
+        """The rows as they are appended, in a session of their own if there are `settings` of it. A batch takes whole commits, however
+        many files they have, so nobody sees a ledger with a hole in it for a moment."""
+        spark = self.spark if settings is None else own_session(self.spark, settings)
+        reader: DataStreamReader = spark.readStream.format("delta")
         reader = reader.options(**{"maxFilesPerTrigger": str(2**31 - 1), **options})
         return reader.load(self.name) if self.by_path else reader.table(self.sql)
 
