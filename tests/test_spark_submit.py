@@ -17,13 +17,15 @@ TIMEOUT_S = 120  # a start takes 7 to 15 s; this only bounds a hang
 TABLE_JOB = """
 import sys
 import geo, schemas
-from geo.session import require_delta, session
+from geo.session import require_delta, session, set_what_is_needed
 
 spark = session("spark-submit test", conf={"spark.sql.session.timeZone": "Europe/Paris"})
 require_delta(spark)  # also says that the conf above, of no concern to a given session, did not reach it
 spark.range(3).write.format("delta").save(sys.argv[1])
 print("code", geo.__file__)
 print("arguments", sys.argv[2:])
+set_what_is_needed(spark)
+print("beside the driver", spark.sparkContext.environment["PYTHONPATH"])
 print("executor cores", spark.sparkContext.getConf().get("spark.executor.cores"))
 sys.exit(7)
 """
@@ -79,6 +81,7 @@ def test_a_job_gets_our_code_settings_and_jars_and_its_exit_code_passes_through(
     assert done.returncode == 7, done.stderr
     out = done.stdout.splitlines()
     assert any(line.startswith("code ") and ".zip/" in line for line in out), done.stdout
+    assert any(line.startswith("beside the driver ") and line.endswith(".zip") for line in out), done.stdout
     assert "arguments ['--flag', 'a b', '--']" in out  # only the first -- is ours
     assert "executor cores 1" in out
     assert (tmp_path / "table" / "_delta_log" / "00000000000000000000.json").exists()

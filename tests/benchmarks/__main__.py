@@ -19,9 +19,11 @@ from geo.ops.maintain import maintain
 from geo.session import session
 from tests.benchmarks.backfills import backfills
 from tests.benchmarks.bench import Bench
-from tests.benchmarks.brokers import idle
+from tests.benchmarks.brokers import idle, many_idle
 from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
 from tests.benchmarks.kafka import Arrivals, KafkaBench
+from tests.benchmarks.lag import lags
+from tests.benchmarks.outage import outage
 from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.regions import effects
 from tests.benchmarks.starts import many_starts, one_start, start_after
@@ -35,7 +37,10 @@ _WHICH = (
     "starts",
     "day",
     "broker",
+    "broker-topics",
+    "broker-lag",
     "backfill",
+    "outage",
     "publish",
     "kafka",
     "acks",
@@ -228,6 +233,10 @@ def main() -> None:
     parser.add_argument(
         "--commits", type=int, default=5_000, help="of `age`; 20,000 is a month of small commits (default: 5,000)"
     )
+    parser.add_argument(
+        "--topics", type=int, help="of `broker-topics` the most (default: 1,000), of `broker-lag` all (default: 20)"
+    )
+    parser.add_argument("--minutes", type=float, default=10.0, help="of `broker-lag`, for each of the two (default: 10)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size: does it run, not how fast")
     args = parser.parse_args()
     part = 10 if args.quick else 1
@@ -264,6 +273,15 @@ def main() -> None:
                 day(bench, 100, FLUSHES_OF_A_DAY // part, _BATCHES)
             elif which == "broker":
                 for line in idle(bench, 100 // part, 3_000 // part, 60.0 / part):
+                    print(line, flush=True)
+            elif which == "broker-topics":
+                for line in many_idle(bench, args.topics or 1_000 // part, 60.0 / part):
+                    print(line, flush=True)
+            elif which == "broker-lag":
+                for line in lags(bench, args.topics or 20 // part, args.minutes * 60 / part):
+                    print(line, flush=True)
+            elif which == "outage":
+                for line in outage(bench, 4_320 // part, 100, 5):
                     print(line, flush=True)
             elif which == "backfill":
                 for line in backfills(bench, 1_000_000 // part, 3 if part == 1 else 1):

@@ -63,15 +63,7 @@ class Bench:
         return Path(table.name)
 
     def rows(self, first: int, count: int) -> DataFrame:
-        """1 KB of hexadecimal hashes each: half as random as random bytes, as JSON payloads are."""
-        payload = F.concat(*(F.sha2(F.concat(F.col("id").cast("string"), F.lit(f"#{i}")), 256) for i in range(16)))
-        return self.spark.range(first, first + count, numPartitions=2).select(
-            F.lit("us").alias("origin"), F.lit(1).cast("bigint").alias("ledger_id"), F.col("id").alias("entry_id"),
-            F.current_timestamp().alias("publish_time"), F.lit(None).cast("timestamp").alias("event_time"),
-            F.lit("bench").alias("producer"), F.concat(F.lit("k"), F.col("id") % 1000).alias("key"),
-            F.lit(None).cast("map<string,string>").alias("properties"), F.lit(None).cast("array<string>").alias("replicate_to"),
-            payload.cast("binary").alias("payload"), F.lit(None).cast("string").alias("marker"), F.current_date().alias("publish_date"),
-        )  # fmt: skip
+        return message_rows(self.spark, first, count)
 
     def fill(self, name: str, rows: int, commits: int) -> None:
         log = str(self.log(name))
@@ -249,6 +241,18 @@ class Bench:
         else:
             self.stop(link)
         return [p["durationMs"]["triggerExecution"] for p in progress][5:]
+
+
+def message_rows(spark: SparkSession, first: int, count: int) -> DataFrame:
+    """1 KB of hexadecimal hashes each: half as random as random bytes, as JSON payloads are."""
+    payload = F.concat(*(F.sha2(F.concat(F.col("id").cast("string"), F.lit(f"#{i}")), 256) for i in range(16)))
+    return spark.range(first, first + count, numPartitions=2).select(
+        F.lit("us").alias("origin"), F.lit(1).cast("bigint").alias("ledger_id"), F.col("id").alias("entry_id"),
+        F.current_timestamp().alias("publish_time"), F.lit(None).cast("timestamp").alias("event_time"),
+        F.lit("bench").alias("producer"), F.concat(F.lit("k"), F.col("id") % 1000).alias("key"),
+        F.lit(None).cast("map<string,string>").alias("properties"), F.lit(None).cast("array<string>").alias("replicate_to"),
+        payload.cast("binary").alias("payload"), F.lit(None).cast("string").alias("marker"), F.current_date().alias("publish_date"),
+    )  # fmt: skip
 
 
 def _latest(log: Path) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from geo.names import Topic
 from geo.replication.link_state import LinkRecord
 from geo.tables.table import Table
 from tests.benchmarks.bench import Bench
-from tests.benchmarks.brokers import processes_of, running
+from tests.benchmarks.brokers import RUNS, broker_of, running, used
 
 _EVERY_S = 1.0
 """Between two commits of a topic that goes on."""
@@ -38,16 +37,15 @@ def outage(bench: Bench, commits: int, rows: int, others: int) -> Iterator[str]:
         one.append_rows(_rows(0, payload[:10]))
     size, stop = log.size(), threading.Event()
     writer = threading.Thread(target=_write, args=(logs, payload[:10], stop))
-    geo = [sys.executable, "-m", "geo", "broker", "--config", str(world.path), "--cluster", "eu"]
     due, killed, peak, began = commits * rows, False, 0, time.monotonic()
     caught_up_s = 0.0
     try:
         while not caught_up_s:
-            with running(geo, ": RUNNING", others + 1) as (process, _):
+            with running(broker_of(bench), RUNS, others + 1) as (process, _):
                 if not writer.is_alive():
                     writer.start()
                 while process.poll() is None:
-                    peak = max(peak, *(resident for _, resident in processes_of(process.pid)), 0)
+                    peak = max(peak, used(process.pid)[1])
                     found = _count(bench, behind)
                     if found >= due:
                         caught_up_s = time.monotonic() - began
@@ -71,7 +69,7 @@ def outage(bench: Bench, commits: int, rows: int, others: int) -> Iterator[str]:
         f"in {len(brought)} appends, the largest {max(found for found, _ in brought):,} rows and {max(of for _, of in brought) / 1e6:,.0f} MB; "
         f"the broker had {peak / 1e9:.1f} GB at most"
     )
-    with running(geo, ": RUNNING", others + 1):
+    with running(broker_of(bench), RUNS, others + 1):
         pass
     lags = sorted(lag for topic in active for lag in _lags(bench, topic))
     yield (
