@@ -13,6 +13,7 @@ from geo.config import load
 from geo.config.model import Publication
 from geo.config.yaml_nodes import duration_s
 from geo.errors import NotReplicatedError, UsageError
+from geo.log.other_producer import refuse_same
 from geo.log.publish import publish_source, waited
 from geo.log.publish_work import Publishing
 from geo.log.replicas import WAIT_S, Replicas, WaitFor
@@ -39,6 +40,11 @@ def add_publish(verbs: Verbs, does: str) -> None:
     )
     p.add_argument("--accept-lost", action="store_true", help="continue behind Kafka offsets that are gone")
     p.add_argument("--producer", default=DEFAULT_PRODUCER, help="name under which progress is kept (default: %(default)s)")
+    p.add_argument(
+        "--continue-from",
+        metavar="CLUSTER",
+        help="go on where the producer of this name stood in another cluster, whose place this one takes",
+    )
     p.add_argument("--rejects", metavar="DIR", help="where lines or records that cannot be published are listed")
     p.add_argument(
         "--batch-bytes",
@@ -85,6 +91,8 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
     config, topic = load(args.config), Topic.parse(args.topic)
     config.cluster(args.cluster)
+    if args.continue_from is not None:
+        refuse_same(config, args.cluster, args.continue_from)
     if (args.kafka is None) != (args.kafka_topic is None):
         raise UsageError("--kafka BOOTSTRAP and --kafka-topic K belong together.")
     if args.wait_for is not None and args.trigger != AVAILABLE_NOW:
@@ -93,7 +101,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     spark = start_spark("geo publish")
     begin = partial(
         publish_source, spark, what, config=config, trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows,
-        accept_lost=args.accept_lost, rejects=args.rejects,
+        accept_lost=args.accept_lost, rejects=args.rejects, continue_from=args.continue_from,
     )  # fmt: skip
     runner = Publishing(
         lambda take_over: begin(take_over=take_over), what.name, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over
@@ -118,7 +126,9 @@ def publish(args: argparse.Namespace, output: Output) -> int:
             not_in_time = error
     output.data(
         {"topic": str(topic), "cluster": args.cluster, "producer": args.producer, "published": done.rows, "rejected": done.rejected,
-         "commits": done.commits, "rejects_file": rejects_file, "held_after_s": done.held_after}
+         "commits": done.commits, "rejects_file": rejects_file, "held_after_s": done.held_after,
+         "continued": [{"source": one.source, "place": one.place, "by": one.by.value, "may_repeat": one.may_repeat}
+                       for one in runner.work.continued]}
     )  # fmt: skip
     output.text(
         f"{topic} in {args.cluster}: {counted(done.rows, 'message')} published in {counted(done.commits, 'commit')} "

@@ -48,6 +48,8 @@ class LedgerTable:
         self.checkpoint_id: str | None = None
         self.complete = True
         """Whether the newest row says that the producer stopped cleanly after it."""
+        self.has_record = False
+        """There are rows of this producer and topic."""
         self.away: tuple[str, ...] = ()
         """The clusters that could not be read at the start."""
 
@@ -59,16 +61,7 @@ class LedgerTable:
         This is the newest record and the batches committed since, checked against the log, `seen` now, and the peers. Nothing of
         the producer may be in flight. Raises UnsafeError as `continued`.
         """
-        rows = self._journal.newest(topic=str(self._topic), producer=self._producer)
-        rows.sort(key=LEDGERS.order_of)
-        recorded, tail = _progress(rows), Tail()
-        if rows:
-            last = rows[-1]
-            # A table of owners that was lost begins at 1 again; what is written now must count all the same.
-            self._generation, self._sequence = max(self._generation, last["generation"]), last["sequence"]
-            self.checkpoint_id, self.complete = last["checkpoint_id"], last["complete"]
-            self.exact_to = CommitName(last["table_id"], last["table_version"], last["table_commit"])
-            tail = self._tail(seen, self.exact_to.version + 1)
+        recorded, tail = self.recorded(seen)
         found, changed = fold(recorded, tail)
         ends, peers = self._all_ends(found)
         self.away = tuple(sorted(name for name, held in peers.items() if held is None))
@@ -77,7 +70,7 @@ class LedgerTable:
         )
         for reason in reasons.values():
             log.warning("producer %s of %s: %s. New messages go to a new ledger.", self._producer, self._topic, reason)
-        if not rows or tail.broken is not None or tail.missing is not None:
+        if not self.has_record or tail.broken is not None or tail.missing is not None:
             # Nothing of this producer is in flight and all of it is accounted for, so its record may begin here.
             newest = self._log.commit_at(seen.version)
             self.exact_to = CommitName(seen.table_id, seen.version, newest.commit_id if newest else None)
@@ -91,6 +84,20 @@ class LedgerTable:
             self.record_ends(whole, changed | reasons.keys(), closed=reasons, complete=True)
             changed = set()
         return progress, changed
+
+    def recorded(self, seen: Seen) -> tuple[Progress, Tail]:
+        """What is recorded of the producer, and what the log's commits since then say, up to `seen`. Writes nothing."""
+        rows = self._journal.newest(topic=str(self._topic), producer=self._producer)
+        rows.sort(key=LEDGERS.order_of)
+        self.has_record, tail = bool(rows), Tail()
+        if rows:
+            last = rows[-1]
+            # A table of owners that was lost begins at 1 again; what is written now must count all the same.
+            self._generation, self._sequence = max(self._generation, last["generation"]), last["sequence"]
+            self.checkpoint_id, self.complete = last["checkpoint_id"], last["complete"]
+            self.exact_to = CommitName(last["table_id"], last["table_version"], last["table_commit"])
+            tail = self._tail(seen, self.exact_to.version + 1)
+        return _progress(rows), tail
 
     def _all_ends(self, progress: Progress) -> tuple[dict[int, int], dict[str, Mapping[int, int] | None]]:
         """What this cluster and its peers hold of the ledgers. (Peers are also asked if there are none: it says who is away.)"""

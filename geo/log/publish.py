@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,11 +15,13 @@ from geo.config.model import Config, Publication
 from geo.config.secret import Secret
 from geo.errors import NotReplicatedError, UsageError
 from geo.log.ledgers import SourceEnd
+from geo.log.other_producer import other_producer
 from geo.log.publish_stream import FrameStream, SourceStream
 from geo.log.publisher import Published, Publisher
 from geo.log.replicas import WAIT_S, Ledgers, Replicas, WaitFor
 from geo.log.source_identity import Identity, by_id, by_order
 from geo.log.sources import jsonl, kafka
+from geo.log.sources.kafka_arrived import arrived_places
 from geo.log.sources.source import Source
 from geo.names import DEFAULT_PRODUCER, Topic
 from geo.session import require_delta
@@ -127,18 +130,20 @@ def publish_source(
     accept_lost: bool = False,
     rejects: str | None = None,
     take_over: bool = False,
+    continue_from: str | None = None,
 ) -> SourceStream:
     """Begin to publish what a publication says, as `publish_kafka` or `publish_json_lines`."""
     if what.jsonl is not None:
         return publish_json_lines(
             spark, what.jsonl, what.topic, config=config, cluster=what.cluster, producer=what.producer, trigger=trigger, rejects=rejects,
-            batch_bytes=batch_bytes, take_over=take_over,
+            batch_bytes=batch_bytes, take_over=take_over, continue_from=continue_from,
         )  # fmt: skip
     assert what.kafka is not None, "a publication has one of both"
     assert what.kafka_topic is not None, "it belongs to kafka"
     return publish_kafka(
         spark, what.kafka, what.kafka_topic, what.topic, config=config, cluster=what.cluster, producer=what.producer, trigger=trigger,
         begin=what.kafka_start, batch_rows=batch_rows, accept_lost=accept_lost, rejects=rejects, take_over=take_over,
+        continue_from=continue_from,
     )  # fmt: skip
 
 
@@ -154,12 +159,15 @@ def publish_json_lines(
     rejects: str | None = None,
     batch_bytes: int = jsonl.BATCH_BYTES,
     take_over: bool = False,
+    continue_from: str | None = None,
 ) -> SourceStream:
     """Publish a JSON lines file, or all of a directory (`.jsonl`, `.json`, `.ndjson`), each line exactly once.
 
     One ledger per file and `replicate_to`, entries in line order. A file is known by its whole path, however `path` is written. Lines that cannot be published go to a file below
     `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`) as `{"file", "line", "reason"}`; the rest is published.
-    Errors as `publish`.
+    With `continue_from`, a cluster, it goes on where the producer of that name stood there, if this cluster's record does not say more
+    (geo.log.failing_over). Messages do not say file and line, so that cluster must be there the first time.
+    Errors as `publish`; with `continue_from` also UsageError if nothing says where to go on.
     """
     path = jsonl.whole_path(path)
     jsonl.open_path(path)
@@ -170,8 +178,11 @@ def publish_json_lines(
     def reader(_: Mapping[str, SourceEnd]) -> jsonl.JsonLinesReader:
         return jsonl.JsonLinesReader(path, batch_bytes, span_bytes)
 
+    other = None
+    if continue_from is not None:
+        other = other_producer(publisher.tables, config, publisher.topic, producer, continue_from, reader({}))
     source = Source(jsonl.FILE, jsonl.LINE, jsonl.BLOCK, ("file", "line"), reader)
-    return SourceStream(publisher, source, trigger, rejects=rejects, take_over=take_over)
+    return SourceStream(publisher, source, trigger, rejects=rejects, take_over=take_over, other=other)
 
 
 def publish_kafka(
@@ -189,16 +200,20 @@ def publish_kafka(
     accept_lost: bool = False,
     rejects: str | None = None,
     take_over: bool = False,
+    continue_from: str | None = None,
 ) -> SourceStream:
     """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
 
     A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` (its headers, and
     `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time` (NULL beyond the year 9999, see `kafka.timestamp`). `begin`
     (earliest or latest) counts where nothing was published before. `config.kafka` says how the brokers are reached. `accept_lost`
-    goes on behind offsets that are gone.
+    goes on behind offsets that are gone. With `continue_from`, a cluster, it goes on at the offsets where the producer of that name
+    stood there, by its records or else by what arrived of it here, if this cluster's record does not say more
+    (geo.log.failing_over).
 
     The Kafka topic's id is kept with what is published of it. Errors as `publish`, and SourceChangedError if offsets are gone or
-    the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away.
+    the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away; with
+    `continue_from` AlreadyOwnedError if that producer lives, UsageError if nothing says where to go on.
     """
     require_delta(spark)
     if find_spec("crc32c") is None:
@@ -215,5 +230,14 @@ def publish_kafka(
         return found
 
     publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer)
+    other = None
+    if continue_from is not None:
+        one = reader({})
+        try:
+            arrived = partial(arrived_places, reader=one, topic=kafka_topic)
+            other = other_producer(publisher.tables, config, publisher.topic, producer, continue_from, one, arrived)
+        finally:
+            one.close()
+        kafka.refuse_other_topic(kafka_topic, topic_id, other.recorded)
     source = Source(kafka.PARTITION, kafka.RECORD_OFFSET, kafka.BLOCK, ("partition", "offset"), reader)
-    return SourceStream(publisher, source, trigger, rejects=rejects, take_over=take_over)
+    return SourceStream(publisher, source, trigger, rejects=rejects, take_over=take_over, other=other)

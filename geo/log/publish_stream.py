@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,8 +16,10 @@ from pyspark.sql.types import StructType
 from geo.errors import UnsafeError
 from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.numbering.tallies import Rejected
+from geo.log.other_producer import NAMED, Continued, OtherProducer
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_batch, by_columns
+from geo.log.source_note import SourceNote
 from geo.log.sources.source import Place, Position, Source, SourceBatch
 from geo.progress import Progress
 from geo.streams.loop import BatchLoop
@@ -170,25 +172,43 @@ class FrameStream(PublishStream):
 class SourceStream(PublishStream):
     """Publishes a source of ours, batch by batch. Each end that is published says at which place reading goes on.
 
-    Beside them a note is kept of places that no end says: where the first start began, and what was read without publishing
-    anything. It counts as long as its source partition is published as it was then. If it is lost, such places are read again.
+    Beside them a note is kept of places that no end says (SourceNote): where the first start began, and what was read without
+    publishing anything. With `other` it goes on where that producer of another cluster stood, if that is further.
     """
 
     running: BatchLoop
 
     def __init__(
-        self, publisher: Publisher, source: Source, trigger: str, *, rejects: str | None = None, take_over: bool = False
+        self,
+        publisher: Publisher,
+        source: Source,
+        trigger: str,
+        *,
+        rejects: str | None = None,
+        take_over: bool = False,
+        other: OtherProducer | None = None,
     ) -> None:
         every_s = interval_s(trigger)
         self._source, self._ends_here = source, every_s is None
         super().__init__(publisher, source.columns, rejects, source.reject_keys, take_over=take_over)
-        self._note = f"{self._checkpoint}/position.json"
+        self._note = SourceNote(publisher.tables, publisher.topic, publisher.producer)
+        self.continued: tuple[Continued, ...] = ()
+        """Where it goes on for another producer."""
         try:
             self._reader = source.open(self.resumed_from)
             self._position: Position | None = None
             self._progress = Progress(log, str(publisher.topic), "messages")
-            self._more: Position = {}
+            self._more = self._note.read(self.resumed_from)
             """Places that are noted, since no end says them."""
+            published = {name: self._published_place(name) for name in self.resumed_from}
+            self._known = {**{name: place for name, place in published.items() if place is not None}, **self._more}
+            """Where source partitions go on of which something is known."""
+            if other is not None:
+                own = {name: place for name, place in self._known.items() if self._reader.has(name)}
+                self.continued = other.continued(own)
+                words, is_warning = other.words(self.continued, self._reader)
+                log.log(logging.WARNING if is_warning else logging.INFO, "%s: %s", self._name, words)
+                self._known |= {one.source: one.place for one in self.continued}
             self.running = BatchLoop(self._name, self._step, self._reader.close, every_s=every_s)
         except BaseException:
             publisher.close(clean=False)
@@ -212,10 +232,12 @@ class SourceStream(PublishStream):
         return bool(spans)
 
     def _begin(self) -> Position:
-        self._more = self._noted()
-        published = {name: self._published_place(name) for name in self._publisher.sources}
-        known = {name: place for name, place in published.items() if place is not None}
-        position = self._reader.begin({**known, **self._more})
+        position = self._reader.begin(self._known)
+        if self.continued and (new := sorted(position.keys() - self._known.keys())):
+            places = ", ".join(self._reader.say(name, position[name]) for name in new[:NAMED])
+            log.warning(
+                "%s: nothing is known of %s, which begins at: %s", self._name, counted(len(new), "source partition"), places
+            )
         self._note_more(position)
         if self._ends_here:
             self._reader.end_here()
@@ -240,16 +262,6 @@ class SourceStream(PublishStream):
         end = self._publisher.sources.get(name)
         return None if end is None else self._reader.place_of(name, end)
 
-    def _noted(self) -> Position:
-        """The places that were noted last, of source partitions that are published as they were then."""
-        try:
-            note = json.loads("\n".join(self._publisher.tables.files.lines(self._note)))
-            position, ends = dict(note["position"]), dict(note["ends"])
-        except (ValueError, KeyError, TypeError):
-            return {}
-        now = self._ends(position)
-        return {name: place for name, place in position.items() if ends.get(name) == now.get(name)}
-
     def _note_more(self, moved: Position) -> None:
         """Note the places that no end says, if they are others than before."""
         said = {name for name, place in moved.items() if place == self._published_place(name)}
@@ -257,7 +269,4 @@ class SourceStream(PublishStream):
         more = {name: place for name, place in more.items() if name not in said}
         if more != self._more:
             self._more = more
-            self._publisher.tables.files.replace(self._note, [json.dumps({"position": more, "ends": self._ends(more)})])
-
-    def _ends(self, names: Iterable[str]) -> dict[str, str]:
-        return {name: end.offset for name in names if (end := self._publisher.sources.get(name)) is not None}
+            self._note.replace(more, self._publisher.sources)

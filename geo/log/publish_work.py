@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from geo.errors import FencedError, GeoError
 from geo.log.ledgers import Ledger, LedgerKey
-from geo.log.publish_stream import PublishStream
+from geo.log.other_producer import Continued
+from geo.log.publish_stream import PublishStream, SourceStream
 from geo.log.publisher import Published
 from geo.streams.again import FAILED_AGAIN_S, FailedAgain
 from geo.streams.life import Life, State
@@ -63,6 +64,8 @@ class PublishWork(QueryWork[PublishStream]):
         self._stream_of, self._name = begin, name
         self.began_at: Mapping[LedgerKey, Ledger] = {}
         """How far its ledgers reached before it published anything."""
+        self.continued: Sequence[Continued] = ()
+        """Where it went on for a producer of another cluster when it began."""
         self._ends: Mapping[LedgerKey, Ledger] = {}
         self._before = Published()
         """What the streams before this one published."""
@@ -89,7 +92,9 @@ class PublishWork(QueryWork[PublishStream]):
 
     def _noted(self, take_over: bool) -> PublishStream:
         stream = self._stream_of(take_over)
-        self.began_at = self.began_at if self.has_begun else stream.began_at
+        if not self.has_begun:
+            self.began_at = stream.began_at
+            self.continued = stream.continued if isinstance(stream, SourceStream) else ()
         return stream
 
     @property

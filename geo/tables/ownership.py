@@ -362,11 +362,20 @@ def owned_now(tables: ClusterTables) -> list[Row]:
 def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
     """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
     of = f" of {topic} in {tables.cluster.name}"
-    rows = [row for row in owners_of(tables, "producer ") if row["runner"].endswith(of) and row["state"] == "owned"]
-    liveness = _liveness(tables, list(map(_owner, rows)), {row["runner"]: row for row in rows})
-    for row in rows:
+    _refuse_living(tables, [row for row in owners_of(tables, "producer ") if row["runner"].endswith(of)], "Nothing was written.")
+
+
+def refuse_living(tables: ClusterTables, runner: Runner, else_: str) -> None:
+    """Raises AlreadyOwnedError, which ends with `else_`, if an owner of the runner lives in this cluster, or may. Writes nothing."""
+    _refuse_living(tables, [row for row in owners_of(tables, runner.name) if row["runner"] == runner.name], else_)
+
+
+def _refuse_living(tables: ClusterTables, rows: Sequence[Row], else_: str) -> None:
+    owned = [row for row in rows if row["state"] == "owned"]
+    liveness = _liveness(tables, list(map(_owner, owned)), {row["runner"]: row for row in owned})
+    for row in owned:
         if liveness[row["holder"]] is Liveness.LIVES:
-            raise _refused(row, "Nothing was written.")
+            raise _refused(row, else_)
         _wait_for_end(row["holder"], row["runner"])
 
 

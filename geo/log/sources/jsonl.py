@@ -94,6 +94,8 @@ class JsonLinesReader:
     def __init__(self, path: str, batch_bytes: int, span_bytes: int) -> None:
         self._path, self._batch_bytes, self._span_bytes = path, batch_bytes, span_bytes
         self._end: dict[str, int] | None = None
+        self._inner = ""
+        """The path as its file system has it, once somebody asked."""
         self._left: set[str] = set()
         """Files of which it was said that their last line is left for later."""
 
@@ -101,6 +103,15 @@ class JsonLinesReader:
         """Where a file goes on that is published up to `end`; None if the end does not say."""
         found = _MARK.fullmatch(end.parts[-1])
         return None if found is None else [int(found[1]), int(found[2]), found[3]]
+
+    def has(self, source: str) -> bool:
+        """Whether it is the file, or a file of the directory."""
+        self._inner = self._inner or open_path(self._path)[1].rstrip("/")
+        return source == self._inner or source.startswith(f"{self._inner}/")
+
+    def say(self, source: str, place: Place) -> str:
+        """As file and line."""
+        return f"{source} from line {place[1] + 1}"
 
     def mark_of(self, place: Place) -> str:
         """The place as text."""

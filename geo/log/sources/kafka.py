@@ -134,10 +134,19 @@ class KafkaReader:
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
         """Where a partition goes on that is published up to `end`; None of another topic's."""
-        if not source.startswith(source_name(self._topic, 0)[:-1]):
+        if not self.has(source):
             return None
         offset, *more = end.parts
         return [int(offset) + 1, *(more or [""])]
+
+    def has(self, source: str) -> bool:
+        """Whether it is a partition of the topic."""
+        of, _, number = source.rpartition(":")
+        return source_name(self._topic, 0).rpartition(":")[0] == of and number.isdigit()
+
+    def say(self, source: str, place: Place) -> str:
+        """As partition and offset."""
+        return f"partition {source.rpartition(':')[2]} from offset {place[0]}"
 
     def mark_of(self, place: Place) -> str:
         """The topic's id."""
@@ -250,6 +259,17 @@ class KafkaReader:
             elif waited - warned > 10:
                 warned = waited
                 log.warning("Kafka topic %s, partition %d: no answer for %.0f s, waiting", self._topic, partition, waited)
+
+    def record_at(self, partition: int, offset: int) -> dict[str, Any] | None:
+        """The record with this offset, as a row of BLOCK; None if it is gone. Raises SourceChangedError if the partition does not
+        come that far, and errors as `read`."""
+        begins, ends = self._bounds()
+        if offset >= ends.get(partition, 0):
+            there = f"ends at {ends[partition]}" if partition in ends else "it is not there"
+            raise SourceChangedError(_not_the_one(self._topic, f"partition {partition}: {there}, read up to {offset}"))
+        if offset < begins[partition]:
+            return None
+        return next((row for block in self.read(Span(partition, offset, offset + 1)) for row in block.to_pylist()), None)
 
     # -- what the broker says --------------------------------------------------------------------------------------------
 

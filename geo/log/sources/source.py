@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from geo.log.ledgers import SourceEnd
 
 Place = list[Any]
-"""Where reading a source partition goes on, as JSON: of a reader's own making."""
+"""Where reading a source partition goes on, as JSON: of a reader's own making, but that the first is a number, which grows."""
 
 Position = dict[str, Place]
 """Places by source partition."""
@@ -26,6 +26,12 @@ class SourceReader(Protocol):
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
         """Where a source partition goes on that is published up to `end`; None if the end does not say, or is of another
         source."""
+
+    def has(self, source: str) -> bool:
+        """Whether a source partition of that name is of this source, whether or not it is there now."""
+
+    def say(self, source: str, place: Place) -> str:
+        """A place as people say it."""
 
     def mark_of(self, place: Place) -> str:
         """What an end has to say beside the offset, so that `place_of` gives the place back."""

@@ -1,0 +1,206 @@
+"""How far a producer of the same name came in another cluster (`--continue-from`), from its records there, else from what arrived of
+it here. Reads only: one region's credential never writes another's tables.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from geo.asking import ask_all
+from geo.config.model import Config
+from geo.errors import AlreadyOwnedError, RetryableError, UsageError
+from geo.faults import FAULTS
+from geo.log.continuing import fold
+from geo.log.failing_over import By, furthest
+from geo.log.ledger_table import LedgerTable
+from geo.log.ledgers import SourceEnd
+from geo.log.peers import WAIT_S
+from geo.log.source_note import SourceNote
+from geo.log.sources.source import Place, Position
+from geo.log.topic_log import is_message
+from geo.names import Topic
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.files import local_path
+from geo.tables.ownership import producer_runner, refuse_living
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
+
+Arrived = Callable[[DataFrame], Position]
+"""The places behind what a producer's messages, rows of a topic log, say of their source."""
+
+NAMED = 20
+"""So many source partitions are named in a line of the log."""
+
+
+class Places(Protocol):
+    """A reader, of which only this is asked (SourceReader)."""
+
+    def place_of(self, source: str, end: SourceEnd) -> Place | None: ...
+
+    def has(self, source: str) -> bool: ...
+
+    def say(self, source: str, place: Place) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """Where a source partition goes on, and by what that is known."""
+
+    source: str
+    place: Place
+    by: By
+    may_repeat: bool
+    """What the other producer published behind it, and this cluster does not know of, is published again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProducer:
+    """The producer `producer` of the cluster `cluster`: where its source partitions go on."""
+
+    producer: str
+    cluster: str
+    here: str
+    recorded: Position
+    arrived: Position
+    why: str | None
+    """Why `recorded` need not say all that it published; None: it does."""
+    is_linked: bool
+    """A link brings its messages here."""
+
+    def continued(self, own: Position) -> tuple[Continued, ...]:
+        """Where each source partition goes on of which this cluster or the other one knows something. `own` are the places that the
+        producer's record in this cluster says.
+
+        Raises UsageError if nobody knows anything.
+        """
+        known = {By.OWN: own, By.RECORDED: self.recorded, By.ARRIVED: self.arrived}
+        own_, recorded, arrived = ({name: int(place[0]) for name, place in places.items()} for places in known.values())
+        chosen = furthest(own_, recorded, arrived)
+        if not chosen:
+            raise UsageError(
+                f"producer {self.producer} cannot go on in {self.here} from {self.cluster}: "
+                f"{self.why or f'it has published nothing of this source in {self.cluster}'}. Nothing was published. To begin anew leave "
+                "--continue-from out: then --kafka-start says where, and JSON lines begin with the first."
+            )
+        unsure = self.why is not None
+        return tuple(Continued(name, known[by][name], by, unsure) for name, by in chosen.items())
+
+    def words(self, continued: Sequence[Continued], reader: Places) -> tuple[str, bool]:
+        """What a person must know of it, and whether that is a warning."""
+        new = [one for one in continued if one.by is not By.OWN]
+        if not new:
+            beside = f"{self.cluster} came no further"
+            if self.why is not None:
+                beside = f"{self.why}. If it came further there, what it published is published again"
+            return f"goes on from its own records in {self.here}: {beside}", False
+        named = [f"{reader.say(one.source, one.place)} ({self._by(one.by)})" for one in new[:NAMED]]
+        named += [f"{len(new) - NAMED:,} more"] * (len(new) > NAMED)
+        link = f"the link from {self.cluster}" if self.is_linked else None
+        if self.why is None:
+            comes = f"comes by {link} alone" if link else f"stays there: no link brings messages of {self.cluster}"
+            then = f"Nothing is published again. What {self.cluster} holds and {self.here} has not got yet {comes}"
+        else:
+            then = f"{self.why}: what {self.cluster} published from there on is published again here"
+            then += f", and comes once more by {link} when it is back" * (link is not None)
+            then += f". See to it that the producer does not run in {self.cluster}"
+        return f"goes on where it stood in {self.cluster}: {', '.join(named)}. {then}", self.why is not None
+
+    def _by(self, by: By) -> str:
+        return f"by the records of {self.cluster}" if by is By.RECORDED else f"behind what arrived in {self.here}"
+
+
+def other_producer(
+    here: ClusterTables,
+    config: Config,
+    topic: Topic,
+    producer: str,
+    cluster: str,
+    reader: Places,
+    arrived: Arrived | None = None,
+) -> OtherProducer:
+    """How far the producer came in `cluster`, which is another one than `here`.
+
+    Its records count where that cluster can be read, within WAIT_S: `system/ledgers`, the commits since, and its note. What arrived is
+    looked at only if they do not say all; `arrived` None: messages do not say it (JSON lines).
+    Raises UsageError for a cluster that is not known or this one, AlreadyOwnedError if the producer lives there, what `arrived` does.
+    """
+    refuse_same(config, here.cluster.name, cluster)
+    there = connect(here.spark, config.cluster(cluster))
+    recorded: Position = {}
+    why: str | None
+    try:
+        answer = ask_all({cluster: lambda: _recorded(there, config, topic, producer, reader)}, WAIT_S)[cluster]
+        recorded, why = answer.result()
+    except AlreadyOwnedError:
+        raise
+    except Exception as error:  # whatever the other cluster has: then what arrived counts
+        why = f"{cluster} cannot be read ({first_line(error)})"
+    here_log, came = here.log(topic), Position()
+    if why is not None and arrived is None:
+        why += ", and messages do not say the file and line that they come from"
+    elif why is not None and arrived is not None:
+        if here_log.exists():
+            came = arrived(here_log.read().where((F.col("origin") == cluster) & (F.col("producer") == producer) & is_message()))
+        if not came:
+            why += ", and nothing of it arrived here that says where it comes from"
+    here_ = here.cluster.name
+    is_linked = any(link.target == here_ and cluster in link.origins and link.carries(topic) for link in config.links)
+    found = OtherProducer(producer, cluster, here_, recorded, came, why, is_linked)
+    if not here_log.exists():
+        found.continued({})  # refused before anything is made, if nothing is known
+    return found
+
+
+def refuse_same(config: Config, here: str, other: str) -> None:
+    """Raises UsageError unless `other` is a cluster of the configuration, and not `here`."""
+    if config.cluster(other).name == here:
+        raise UsageError(
+            f"--continue-from {other}: in its own cluster a producer goes on from its own records. Leave it out, or name the cluster that "
+            "ran it before."
+        )
+
+
+def _recorded(there: ClusterTables, config: Config, topic: Topic, producer: str, reader: Places) -> tuple[Position, str | None]:
+    """The places that the other cluster's records say, and why these need not be all. Raises AlreadyOwnedError if the producer
+    lives, and what is in the way of reading."""
+    name, folder = there.cluster.name, local_path(there.location) if there.location is not None else None
+    if folder is not None and not folder.is_dir():
+        raise RetryableError(f"{folder} is not there")
+    refuse_living(
+        there,
+        producer_runner(there, topic, producer),
+        "Going on beside it would publish the same records twice. Nothing was published.",
+    )
+    table = there.log(topic)
+    ledgers = LedgerTable(there, config, topic, producer, table, 0)
+    if (seen := table.look()) is None:
+        return {}, f"{name} has no log of {topic}"
+    known, tail = ledgers.recorded(seen)
+    if not ledgers.has_record:
+        return {}, f"{name} has no record of producer {producer} of {topic}"
+    if tail.broken is not None:
+        return {}, f"{tail.broken}: the log of {name} need not hold what is recorded of it"
+    progress, _ = fold(known, tail)
+    try:
+        noted = SourceNote(there, topic, producer).read(progress.sources)
+    except FAULTS as error:  # it only saves reading again what was not published
+        log.warning("%s: the note beside producer %s in %s cannot be read: %s", topic, producer, name, first_line(error))
+        noted = {}
+    found: Position = {}
+    for source, end in progress.sources.items():
+        if reader.has(source) and source not in noted:
+            if (place := reader.place_of(source, end)) is None:
+                return {}, f"the record of {name} does not say where reading {source} goes on"
+            found[source] = place
+    found |= {source: place for source, place in noted.items() if reader.has(source)}
+    if tail.missing is None or ledgers.complete or not progress.sources.keys() - tail.certain:
+        return found, None
+    gone = f"commits {tail.missing[0]} to {tail.missing[1]} of the log of {name} were cleaned up"
+    return found, f"{gone}, and it did not stop cleanly"

@@ -1,0 +1,141 @@
+"""A producer of a Kafka topic that goes on in another region, with a real broker: from the other's offsets, or from what arrived."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from geo.errors import SourceChangedError, UsageError
+from geo.log.failing_over import By
+from geo.log.publish import publish_kafka
+from geo.log.publish_stream import SourceStream
+from tests.kafka_broker import Broker
+from tests.world import TOPIC, World
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    started = Broker(tmp_path_factory.mktemp("kafka"))
+    yield started
+    started.close()
+
+
+def _produce(broker: Broker, topic: str, first: int, end: int) -> None:
+    """Records of two partitions, the number of each in its payload."""
+    broker.produce(topic, [(n % 2, f"k{n}".encode(), str(n).encode(), [("h", b"1")]) for n in range(first, end)])
+
+
+def _publish(world: World, broker: Broker, topic: str, cluster: str, other: str | None = None, **options: object) -> SourceStream:
+    stream = publish_kafka(
+        world.spark,
+        broker.bootstrap,
+        topic,
+        TOPIC,
+        config=world.config,
+        cluster=cluster,
+        continue_from=other,
+        **options,  # type: ignore[arg-type]
+    )
+    stream.await_termination()
+    return stream
+
+
+def _numbers(world: World, cluster: str, origin: str) -> list[int]:
+    return sorted(int(row["payload"]) for one, row in world.messages(cluster).items() if one[0] == origin)
+
+
+def _published(world: World, broker: Broker, topic: str) -> None:
+    """Of 200 records that eu published 150 have arrived in us; then come 100 more."""
+    broker.create(topic, 2)
+    _produce(broker, topic, 0, 150)
+    _publish(world, broker, topic, "eu")
+    world.replicate("us")
+    _produce(broker, topic, 150, 200)
+    _publish(world, broker, topic, "eu")
+    _produce(broker, topic, 200, 300)
+
+
+def test_a_producer_goes_on_at_the_offsets_of_a_region_that_can_be_read(
+    world: World, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    _published(world, broker, "readable")
+    with caplog.at_level(logging.INFO, "geo"):
+        stream = _publish(world, broker, "readable", "us", "eu", begin="latest")
+    assert _numbers(world, "us", "us") == list(range(200, 300))
+    assert [(one.source, one.place[0], one.by, one.may_repeat) for one in stream.continued] == [
+        ("kafka:readable:0", 100, By.RECORDED, False),
+        ("kafka:readable:1", 100, By.RECORDED, False),
+    ]
+    assert (
+        "goes on where it stood in eu: partition 0 from offset 100 (by the records of eu), partition 1 from offset 100 "
+        "(by the records of eu). Nothing is published again. What eu holds and us has not got yet comes by the link from eu"
+    ) in caplog.text
+    assert _publish(world, broker, "readable", "us", "eu").published.rows == 0
+    for target in ("us", "eu"):
+        world.replicate(target)
+    world.assert_clean()
+    assert sorted(int(row["payload"]) for row in world.messages("us").values()) == list(range(300))
+    broker.delete("readable")
+    broker.create("readable", 2)
+    _produce(broker, "readable", 0, 400)
+    with pytest.raises(SourceChangedError, match="deleted and made anew"):
+        _publish(world, broker, "readable", "us", "eu")
+
+
+def test_a_producer_goes_on_behind_what_arrived_of_a_region_that_is_away(
+    world: World, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    _published(world, broker, "away")
+    (world.folder / "eu").rename(world.folder / "away")
+    with caplog.at_level(logging.INFO, "geo"):
+        stream = _publish(world, broker, "away", "us", "eu")
+    assert _numbers(world, "us", "us") == list(range(150, 300)), "what did not arrive is published again, and nothing else"
+    assert [(one.source, one.place[0], one.by, one.may_repeat) for one in stream.continued] == [
+        ("kafka:away:0", 75, By.ARRIVED, True),
+        ("kafka:away:1", 75, By.ARRIVED, True),
+    ]
+    assert "partition 0 from offset 75 (behind what arrived in us)" in caplog.text
+    assert "what eu published from there on is published again here" in caplog.text
+    _produce(broker, "away", 300, 310)
+    assert _publish(world, broker, "away", "us", "eu").published.rows == 10, "later starts go on from the own records"
+    (world.folder / "away").rename(world.folder / "eu")
+    world.replicate("us")
+    twice = {number for number, times in Counter(int(r["payload"]) for r in world.messages("us").values()).items() if times > 1}
+    assert twice == set(range(150, 200)), "just what was said to be published again"
+    # Back to eu, which has an older record of its own.
+    _produce(broker, "away", 310, 320)
+    assert _publish(world, broker, "away", "eu", "us").published.rows == 10
+    assert _numbers(world, "eu", "eu") == [*range(200), *range(310, 320)]
+
+
+def test_a_hole_in_what_arrived_is_not_passed_over(world: World, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    _published(world, broker, "holed")
+    (world.folder / "eu").rename(world.folder / "away")
+    world.log("us").delta().delete("properties['kafka.partition'] = '1' AND properties['kafka.offset'] = '20'")
+    stream = _publish(world, broker, "holed", "us", "eu")
+    assert [(one.source, one.place[0]) for one in stream.continued] == [("kafka:holed:0", 75)]
+    again = [*range(150, 300, 2), *range(1, 300, 2)]
+    assert "nothing is known of 1 source partition, which begins at: partition 1 from offset 0" in caplog.text
+    assert _numbers(world, "us", "us") == sorted(again), "the partition with the hole begins with its first record"
+
+
+def test_offsets_of_another_kafka_topic_are_not_taken_for_those_that_arrived(world: World, broker: Broker) -> None:
+    _published(world, broker, "other")
+    (world.folder / "eu").rename(world.folder / "away")
+    broker.delete("other")
+    broker.create("other", 2)
+    _produce(broker, "other", 1_000, 1_100)
+    with pytest.raises(SourceChangedError, match=r"partition 0: ends at 50, read up to 74"):
+        _publish(world, broker, "other", "us", "eu")
+    _produce(broker, "other", 1_100, 1_400)
+    with pytest.raises(SourceChangedError, match="partition 0: the record at offset 74 is another one than the message"):
+        _publish(world, broker, "other", "us", "eu")
+    broker.create("never", 1)
+    with pytest.raises(UsageError, match="and nothing of it arrived here that says where it comes from"):
+        _publish(world, broker, "never", "us", "eu", producer="q")
+    assert _numbers(world, "us", "us") == []
