@@ -136,6 +136,14 @@ class World:
         self.log(cluster, topic).set_property("delta.feature.allowColumnDefaults", "supported")
         assert self.log(cluster, topic).own_state() is None
 
+    def clean_up(self, cluster: str, *, first: int = 0) -> None:
+        """What log cleanup does: remove the commits of a log below a checkpoint."""
+        log = self.log(cluster)
+        log.set_property("delta.checkpointInterval", "1")
+        log.set_property("note", "makes a checkpoint")
+        for version in range(first, log.latest_version() - 1):
+            (Path(log.name) / "_delta_log" / f"{version:020}.json").unlink()
+
     def copy(self, folder: Path) -> World:
         """The same world once more, in another folder."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)

@@ -107,7 +107,7 @@ class OtherProducer:
             comes = f"comes by {link} alone" if link else f"stays there: no link brings messages of {self.cluster}"
             then = f"Nothing is published again. What {self.cluster} holds and {self.here} has not got yet {comes}"
         else:
-            then = f"{self.why}: what {self.cluster} published from there on is published again here"
+            then = f"But {self.why}: what {self.cluster} published from there on is published again here"
             then += f", and comes once more by {link} when it is back" * (link is not None)
             then += f". See to it that the producer does not run in {self.cluster}"
         return f"goes on where it stood in {self.cluster}: {', '.join(named)}. {then}", self.why is not None
@@ -143,12 +143,12 @@ def other_producer(
     except Exception as error:  # whatever the other cluster has: then what arrived counts
         why = f"{cluster} cannot be read ({first_line(error)})"
     here_log, came = here.log(topic), Position()
-    if why is not None and arrived is None:
+    if why is not None and arrived is None and not recorded:
         why += ", and messages do not say the file and line that they come from"
     elif why is not None and arrived is not None:
         if here_log.exists():
             came = arrived(here_log.read().where((F.col("origin") == cluster) & (F.col("producer") == producer) & is_message()))
-        if not came:
+        if not came and not recorded:
             why += ", and nothing of it arrived here that says where it comes from"
     here_ = here.cluster.name
     is_linked = any(link.target == here_ and cluster in link.origins and link.carries(topic) for link in config.links)

@@ -135,6 +135,23 @@ def test_what_the_other_producer_committed_and_did_not_record_counts(world: Worl
     assert _keys(world, "us") == list(range(300, 310))
 
 
+def test_what_may_have_been_published_in_commits_that_are_gone_is_published_again(
+    world: World, lines: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
+    with pytest.raises(InjectedCrash):
+        _publish(world, "eu", lines)
+    crash.arm(None)
+    world.clean_up("eu")
+    stream = _publish(world, "us", lines, "eu")
+    assert [(one.place[1], one.by, one.may_repeat) for one in stream.continued] == [(200, By.RECORDED, True)]
+    assert (
+        "But commits 2 to 2 of the log of eu were cleaned up, and it did not stop cleanly: what eu published from" in caplog.text
+    )
+    assert "what eu published from there on is published again here, and comes once more by the link from eu" in caplog.text
+    assert _keys(world, "us") == list(range(200, 300))
+
+
 # -- what is refused -------------------------------------------------------------------------------------------------------
 
 

@@ -248,23 +248,14 @@ def test_a_log_that_was_changed_stops_a_running_producer_and_its_ledger(
     assert [row["closed"] is None for row in world.tables("eu").journal(LEDGERS).newest(producer="p")] == [True]
 
 
-def _clean_up(world: World, *, first: int = 0) -> None:
-    """What log cleanup does: remove commits below a checkpoint."""
-    log = world.log("eu")
-    log.set_property("delta.checkpointInterval", "1")
-    log.set_property("note", "makes a checkpoint")
-    for version in range(first, log.latest_version() - 1):
-        (Path(log.name) / "_delta_log" / f"{version:020}.json").unlink()
-
-
 def test_commits_that_were_cleaned_up_after_a_clean_stop_are_not_missed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.publish("eu", 5)
-    _clean_up(world)
+    world.clean_up("eu")
     assert world.publish("eu", 8).rows == 3
     with _open(world) as running:
         _publish(running, world.rows(0, 9))
         running.record_ends()
-        _clean_up(world, first=world.log("eu").latest_version())
+        world.clean_up("eu", first=world.log("eu").latest_version())
         monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
         assert _publish(running, world.rows(0, 11)) == 2, "nor by one that was running meanwhile"
         running.close()
@@ -277,14 +268,14 @@ def test_a_producer_that_died_and_whose_commits_were_cleaned_up_says_so(world: W
     with pytest.raises(InjectedCrash):
         world.publish("eu", 8)
     crash.arm(None)
-    _clean_up(world)
+    world.clean_up("eu")
     assert world.publish("eu", 8).rows == 3, "it died before it published: the log's end says so"
     crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
     with pytest.raises(InjectedCrash):
         world.publish("eu", 10)
     crash.arm(None)
     kept = shutil.copytree(Path(world.log("eu").name) / "_delta_log", world.folder / "kept")
-    _clean_up(world, first=5)
+    world.clean_up("eu", first=5)
     with pytest.raises(
         UnsafeError, match=r"entries up to 7, the log holds them up to 9, .* were cleaned up .* new producer name"
     ):

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import SourceChangedError, UsageError
 from geo.log.failing_over import By
 from geo.log.publish import publish_kafka
@@ -111,6 +113,23 @@ def test_a_producer_goes_on_behind_what_arrived_of_a_region_that_is_away(
     _produce(broker, "away", 310, 320)
     assert _publish(world, broker, "away", "eu", "us").published.rows == 10
     assert _numbers(world, "eu", "eu") == [*range(200), *range(310, 320)]
+
+
+def test_what_arrived_counts_where_the_other_records_need_not_say_all(world: World, broker: Broker) -> None:
+    broker.create("gone", 2)
+    _produce(broker, "gone", 0, 100)
+    _publish(world, broker, "gone", "eu")
+    _produce(broker, "gone", 100, 150)
+    crash.arm(f"{CrashPoint.PUBLISH_AFTER_APPEND.value}:raise")
+    with pytest.raises(InjectedCrash):
+        _publish(world, broker, "gone", "eu")
+    crash.arm(None)
+    world.replicate("us")
+    world.clean_up("eu")
+    _produce(broker, "gone", 150, 200)
+    stream = _publish(world, broker, "gone", "us", "eu")
+    assert [(one.place[0], one.by, one.may_repeat) for one in stream.continued] == [(75, By.ARRIVED, True)] * 2
+    assert _numbers(world, "us", "us") == list(range(150, 200))
 
 
 def test_a_hole_in_what_arrived_is_not_passed_over(world: World, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
