@@ -63,6 +63,18 @@ class CrashPoint(str, Enum):
     BACKFILL_FENCED = "backfill-fenced"
     BACKFILL_COPIED = "backfill-copied"
     BACKFILL_APPENDED = "backfill-appended"
+    # delete of a topic: owners rows -> registry row -> ledgers closed, links and requests gone -> folders gone -> log gone
+    DELETE_CLAIMED = "delete-claimed"
+    DELETE_REGISTERED = "delete-registered"
+    DELETE_ROWS_GONE = "delete-rows-gone"
+    DELETE_FOLDERS_GONE = "delete-folders-gone"
+    DELETE_LOG_GONE = "delete-log-gone"
+    # any folder that goes: another name -> gone
+    FOLDER_RENAMED = "folder-renamed"
+    # removal of a cluster, in each other one: owners rows -> links gone -> requests gone
+    REMOVE_CLAIMED = "remove-claimed"
+    REMOVE_LINKS_GONE = "remove-links-gone"
+    REMOVE_REQUESTS_GONE = "remove-requests-gone"
     # rebuild: claimed -> rows appended
     REBUILD_APPENDED = "rebuild-appended"
 

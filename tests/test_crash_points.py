@@ -24,6 +24,8 @@ BACKFILL_POINTS = [point for point in CrashPoint if point.value.startswith("back
 """Met in tests/fleet/test_backfill.py."""
 CONSUME_POINTS = [point for point in CrashPoint if point.value.startswith(("consume-", "acks-"))]
 """Met in tests/subscription/consumer/test_consumer.py."""
+REMOVAL_POINTS = [point for point in CrashPoint if point.value.startswith(("delete-", "folder-", "remove-"))]
+"""Met in tests/ops/test_delete_topic.py and test_remove_cluster.py."""
 SINK_POINTS = [point for point in CrashPoint if point.value.startswith("sink-")]
 """Met in tests/subscription/test_sink.py."""
 FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
@@ -44,6 +46,7 @@ def test_every_point_is_exercised() -> None:
         *CONSUME_POINTS,
         *SINK_POINTS,
         *FOLD_POINTS,
+        *REMOVAL_POINTS,
     ]
     assert set(named) == set(CrashPoint)
 

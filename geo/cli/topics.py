@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from geo.cli.arguments import TOPIC_FORM, Verbs, add_engine, add_glob, from_1_to
+from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_glob, from_1_to
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark
 from geo.config import load
@@ -16,8 +16,10 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import count_messages, newest
 from geo.log.topics import Registered, create_partitions, create_single, registered_topics, set_replication_clusters
 from geo.names import Topic, topic_glob_matches
+from geo.ops.delete_topic import Deleted, delete_topics
+from geo.ops.removal import LOSE
 from geo.tables.cluster import ClusterTables, connect
-from geo.text import printable
+from geo.text import counted, printable
 
 _AT_ONCE = 4
 """Logs that are looked at side by side: half of the time is reading Delta's log, which holds up no other thread."""
@@ -46,6 +48,12 @@ def add_topics(verbs: Verbs, does: str) -> None:
     policy = p.add_mutually_exclusive_group(required=True)
     policy.add_argument("--replication-clusters", metavar="A,B,…", help="only links between these carry it; one alone: none does")
     policy.add_argument("--inherit", action="store_true", help="again as the configuration says")
+
+    p = of_topics.add("delete", "delete a topic in one cluster, with what hangs on it there; acknowledgements stay", delete)
+    p.add_argument("--cluster", required=True)
+    p.add_argument("--topic", required=True, metavar="TOPIC|GLOB", help=f"{TOPIC_FORM}; a partitioned topic: all its partitions")
+    add_dry_run(p, "say what would go, write nothing")
+    p.add_argument(LOSE, action="store_true", dest="lose", help="also messages that no other cluster holds, or may not hold")
 
 
 def add_peek(verbs: Verbs, does: str) -> None:
@@ -110,6 +118,47 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
     for one in changed:
         output.text(f"{one} in {args.cluster}: replication clusters {','.join(clusters) if clusters else 'as configured'}")
     return 0
+
+
+def delete(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    config.cluster(args.cluster)
+    done = delete_topics(start_spark("geo topics delete"), config, args.cluster, args.topic, lose=args.lose, dry_run=args.dry_run)
+    output.data([_deleted(one, dry_run=args.dry_run) for one in done])
+    for one in done:
+        output.text(*_deleted_lines(one, dry_run=args.dry_run))
+    return 1 if any(one.stays for one in done) else 0
+
+
+def _deleted(one: Deleted, *, dry_run: bool) -> dict[str, Any]:
+    f = one.facts
+    return {"topic": f.topic, "cluster": f.cluster, "dry_run": dry_run, "refused": one.refused, "messages": f.messages,
+            "only_here": f.only.messages, "only_here_examples": f.only.examples, "cannot_be_read": f.only.away or {},
+            "links": f.links, "requests": f.requests, "producers": f.producers, "subscriptions": f.subscriptions,
+            "stays": one.stays}  # fmt: skip
+
+
+def _deleted_lines(one: Deleted, *, dry_run: bool) -> list[str]:
+    f, head = one.facts, f"{one.facts.topic} in {one.facts.cluster}"
+    if one.refused is not None:
+        return [f"{head}: would be refused: {one.refused}"]
+    held = f"{counted(f.messages, 'message')}{f', {f.only.told}' if f.messages else ''}"
+    with_it = [f"{what} {', '.join(names)}" for what, names in (("links", f.links), ("producers", f.producers)) if names]
+    with_it += [counted(f.requests, "request") + " to its links"] if f.requests else []
+    lines = [f"{head}: {'would be deleted' if dry_run else 'deleted'}, {held}"]
+    if one.stays:
+        lines = [f"{head}: deleted but for its files, which cannot be removed from here, {held}"]
+    if with_it:
+        lines.append(f"  with it: {'; '.join(with_it)}")
+    if f.subscriptions:
+        names = ", ".join(f.subscriptions)
+        lines.append(f"  what stays, in every cluster: subscriptions {names} (`geo subscriptions delete` ends them)")
+    if one.stays:
+        lines += [f"  to be removed with the storage's own tools: {place}" for place in one.stays]
+        lines.append("  then run this again. Until then the topic cannot be made again here.")
+    elif not dry_run:
+        lines.append(f"  No link brings it back; `geo topics create` and a producer in {f.cluster} make it again.")
+    return lines
 
 
 def peek(args: argparse.Namespace, output: Output) -> int:

@@ -151,7 +151,7 @@ def backfill(
     stopped = stopped or threading.Event()
     done: list[Filled] = []
     not_done: dict[str, str] = {}
-    for topic in carried_topics(config, link, there, topics):
+    for topic in carried_topics(config, link, there, here, topics):
         if stopped.is_set():
             break
         filling = _Filling(here, there, config, link, topic, what, allowance, stopped, on_step)

@@ -217,6 +217,30 @@ class LedgerTable:
         return self._journal.values("ledger_id", ids)
 
 
+def close_ledgers(tables: ClusterTables, topic: Topic, why: str) -> list[str]:
+    """Let every producer of a topic whose log goes begin anew: its ledgers are closed and their ids stay taken, what was published
+    of its sources is not known any more. Nobody may publish meanwhile. Returns the producers; idempotent."""
+    journal, now = tables.journal(LEDGERS), datetime.now(timezone.utc)
+    rows = sorted(journal.newest(topic=str(topic)), key=LEDGERS.order_of)
+    last = {row["producer"]: (row["generation"], row["sequence"] + 1) for row in rows}
+    anew = {"closed": why, "source_end": None, "source_count": 0, "source_hash": 0, "complete": True, "checkpoint_id": None}
+    closed = [
+        {
+            **row.asDict(),
+            **anew,
+            "publish_time": utc(row["publish_time"]),
+            "generation": last[row["producer"]][0],
+            "sequence": last[row["producer"]][1],
+            "recorded_at": now,
+        }
+        for row in rows
+        if row["closed"] is None or row["source_end"] is not None or not row["complete"]
+    ]
+    if closed:
+        journal.append(closed)
+    return sorted(last)
+
+
 def _progress(rows: list[Row]) -> Progress:
     """The progress that the rows of a producer, oldest first, record."""
     ledgers: dict[LedgerKey, Ledger] = {}

@@ -27,7 +27,7 @@ from geo.log.topic_log import is_message
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import local_path
-from geo.tables.ownership import producer_runner, refuse_living
+from geo.tables.ownership import owners_of, producer_runner, refuse_living
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
@@ -173,11 +173,9 @@ def _recorded(there: ClusterTables, config: Config, topic: Topic, producer: str,
     name, folder = there.cluster.name, local_path(there.location) if there.location is not None else None
     if folder is not None and not folder.is_dir():
         raise RetryableError(f"{folder} is not there")
-    refuse_living(
-        there,
-        producer_runner(there, topic, producer),
-        "Going on beside it would publish the same records twice. Nothing was published.",
-    )
+    runner = producer_runner(there, topic, producer).name
+    owners = [row for row in owners_of(there, runner) if row["runner"] == runner]
+    refuse_living(there, owners, "Going on beside it would publish the same records twice. Nothing was published.")
     table = there.log(topic)
     ledgers = LedgerTable(there, config, topic, producer, table, 0)
     if (seen := table.look()) is None:

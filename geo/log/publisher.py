@@ -101,7 +101,7 @@ class Publisher:
         check_columns(given, planned, dropped, self.topic)
         if not found and (parts := partitions(self.tables, self.topic)):
             raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
-        self.columns = found or create_topic(self.tables, self.topic, own)
+        self.columns = found or create_topic(self.tables, self.topic, own, again=True)
         self._given = given.names
         # Made once: a column is some calls into the JVM.
         self._prepared = {name: F.expr(sql) for name, sql in prepared(given, self.columns, self.tables.cluster.name).items()}
@@ -240,7 +240,8 @@ class Publisher:
 
     def _read_routes(self) -> None:
         """Derive the hubs on the way to every other cluster, under this cluster's current topic policy, and what is refused by
-        them."""
+        them. Raises UnsafeError for a topic that is being deleted: who deletes it asks for producers after it said so, and this
+        asks after it claimed, so one of both sees the other."""
         cluster = self.tables.cluster.name
         local = {cluster: replication_clusters(self.tables, self.topic)}
         others = [name for name in self.config.clusters if name != cluster]

@@ -1,11 +1,12 @@
 """The registry of a cluster's topics and how a topic comes into being. `system/topics` is how links discover topics.
 
-A partitioned topic is nothing of its own: it is the topics `name-partition-0…n-1` that are registered.
+A partitioned topic is nothing of its own: it is the topics `name-partition-0…n-1` that are registered. A topic that was deleted keeps
+a row that says so, until somebody makes it again: links neither carry it nor bring it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -15,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.errors import SchemaError, UsageError
+from geo.errors import RetryableError, SchemaError, UnsafeError, UsageError
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
@@ -26,55 +27,109 @@ from schemas import TOPIC_LOG, TOPICS
 REPLICATION_CLUSTERS = "replication_clusters"
 """The policy a topic may have in a registry: names of clusters, joined by commas."""
 
+DELETED = "deleted"
+"""The policy of a topic that somebody deleted here: when. It stands in the topic's newest row until it is made again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A topic in one cluster's registry. `replication_clusters` None: as the configuration says."""
+    """A topic in one cluster's registry. `replication_clusters` None: as the configuration says. `is_deleted`: it was here."""
 
     topic: Topic
     created_at: datetime
     typed: bool
     replication_clusters: tuple[str, ...] | None
+    is_deleted: bool = False
 
     @classmethod
     def of(cls, row: Row) -> Registered:
-        clusters = (row["policies"] or {}).get(REPLICATION_CLUSTERS)
-        return cls(Topic.parse(row["topic"]), row["created_at"], row["typed"], tuple(clusters.split(",")) if clusters else None)
+        policies = row["policies"] or {}
+        clusters = policies.get(REPLICATION_CLUSTERS)
+        topic, named = Topic.parse(row["topic"]), tuple(clusters.split(",")) if clusters else None
+        return cls(topic, row["created_at"], row["typed"], named, is_deleted=DELETED in policies)
 
 
-def registered_topics(tables: ClusterTables) -> list[Registered]:
-    """The topics of a cluster by name; none if it has no registry yet (nothing was ever published or replicated there)."""
+def known_topics(tables: ClusterTables) -> list[Registered]:
+    """The topics of a cluster by name, and those that were deleted there; none if it has no registry yet (nothing was ever
+    published or replicated there)."""
     return sorted(map(Registered.of, tables.journal(TOPICS).newest()), key=lambda found: found.topic)
 
 
+def registered_topics(tables: ClusterTables) -> list[Registered]:
+    """The topics that a cluster has, by name."""
+    return [found for found in known_topics(tables) if not found.is_deleted]
+
+
+def deleted_topics(tables: ClusterTables) -> set[Topic]:
+    """The topics that were deleted in a cluster, and not made again."""
+    return {found.topic for found in known_topics(tables) if found.is_deleted}
+
+
 def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
-    """What this cluster's registry says of the topic: `Registered.replication_clusters`; None also for an unknown topic."""
+    """What this cluster's registry says of the topic: `Registered.replication_clusters`; None also for an unknown topic.
+
+    Raises UnsafeError for one that was deleted. Of a topic whose log is there a delete has not ended.
+    """
     rows = tables.journal(TOPICS).newest(topic=str(topic))
-    return Registered.of(rows[0]).replication_clusters if rows else None
+    found = Registered.of(rows[0]) if rows else None
+    if found is not None and found.is_deleted:
+        raise _half_deleted(tables, topic)
+    return None if found is None else found.replication_clusters
 
 
-def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = ()) -> StructType:
+def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False) -> StructType:
     """The topic's log, created with `columns` as the user's own unless another process is quicker, and registered.
 
-    A new partition has the policies of the others, whoever creates it.
+    A new partition has the policies of the others, whoever creates it. `again`: also if the topic was deleted here, as a person asks
+    who creates it or publishes to it; nothing else brings it back. Raises RetryableError without, UnsafeError for one whose log
+    is still there.
 
     1. Add the registry row → 2. create the log. So a log that is there is registered; a registered topic whose log is not
     there yet is passed over by links, and the next call for it creates the log.
     """
     registry = tables.journal(TOPICS)
-    if not registry.newest(topic=str(topic)):
+    rows = registry.newest(topic=str(topic))
+    if rows and Registered.of(rows[0]).is_deleted:
+        if not again:
+            raise RetryableError(f"{topic} was deleted in {tables.cluster.name}. `geo topics create` makes it again.")
+        if tables.log(topic).exists():
+            raise _half_deleted(tables, topic)
+    if not rows or Registered.of(rows[0]).is_deleted:
         now = datetime.now(timezone.utc)
         row = {
             "topic": str(topic),
             "created_at": now,
             "typed": bool(columns),
             "policies": _inherited(tables, topic),
-            "sequence": 1,
+            "sequence": rows[0]["sequence"] + 1 if rows else 1,
         }
         registry.append([row])
     reach(CrashPoint.TOPIC_REGISTERED)
     tables.log(topic).create(TOPIC_LOG, columns)
     return open_log(tables, topic)[1]
+
+
+def set_deleted(tables: ClusterTables, topic: Topic, *, deleted: bool) -> None:
+    """Say in the registry that a registered topic was deleted, or that it was not; whoever deletes it owns what may write it."""
+    (row,) = tables.journal(TOPICS).newest(topic=str(topic))
+    policies = {key: value for key, value in (row["policies"] or {}).items() if key != DELETED}
+    if deleted:
+        policies[DELETED] = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+    tables.journal(TOPICS).append([_with_policies(row, policies)])
+
+
+def _half_deleted(tables: ClusterTables, topic: Topic) -> UnsafeError:
+    name = tables.cluster.name
+    return UnsafeError(
+        f"{topic} was deleted in {name}, and its log {tables.log(topic)} is still there. Nothing was written. To end that: "
+        f"geo topics delete --cluster {name} --topic {topic}. Then it can be made again."
+    )
+
+
+def _with_policies(row: Row, policies: Mapping[str, str]) -> dict[str, Any]:
+    """The next row of a topic, with other policies."""
+    same = {**row.asDict(), "created_at": utc(row["created_at"])}
+    return {**same, "policies": dict(policies) or None, "sequence": row["sequence"] + 1}
 
 
 def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str) -> list[str]:
@@ -102,13 +157,17 @@ def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:
 def _partition_rows(tables: ClusterTables, topic: Topic) -> list[Row]:
     """The newest registry rows of a topic's partitions, in order."""
     rows = tables.journal(TOPICS).newest(("topic", f"{topic}-partition-"))
-    named = [(Topic.parse(row["topic"]), row) for row in rows]
+    named = [(Topic.parse(row["topic"]), row) for row in _living(rows)]
     return [
         row
         for _, row in sorted(
             ((one.partition, row) for one, row in named if one.partitioned == topic), key=lambda found: found[0] or 0
         )
     ]
+
+
+def _living(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if DELETED not in (row["policies"] or {})]
 
 
 def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: Sequence[StructField] = ()) -> list[Topic]:
@@ -118,7 +177,7 @@ def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: 
     taken away: its messages are in it), if they have other columns, or if `topic` is a topic of its own.
     """
     registry = tables.journal(TOPICS)
-    if topic.partition is not None or registry.newest(topic=str(topic)):
+    if topic.partition is not None or _living(registry.newest(topic=str(topic))):
         raise UsageError(
             f"{topic} is a topic of its own in {tables.cluster.name}, it cannot be partitioned. Choose another name."
         )
@@ -134,7 +193,7 @@ def create_partitions(tables: ClusterTables, topic: Topic, count: int, columns: 
         columns = own
     missing = [one for one in map(topic.with_partition, range(count)) if one not in whole]
     for one in missing:
-        create_topic(tables, one, columns)
+        create_topic(tables, one, columns, again=True)
     return missing
 
 
@@ -144,7 +203,7 @@ def create_single(tables: ClusterTables, topic: Topic, columns: Sequence[StructF
         raise UsageError(
             f"{topic} has {len(there)} partitions in {tables.cluster.name}: say how many there shall be (--partitions)."
         )
-    _refuse_others(topic, user_columns(create_topic(tables, topic, columns)), columns)
+    _refuse_others(topic, user_columns(create_topic(tables, topic, columns, again=True)), columns)
 
 
 def _refuse_others(topic: Topic, own: Sequence[StructField], wanted: Sequence[StructField]) -> None:
@@ -178,7 +237,7 @@ def set_replication_clusters(
             f"replication clusters {', '.join(sorted(clusters))} leave out {tables.cluster.name} itself; name it too."
         )
     registry = tables.journal(TOPICS)
-    rows = [*registry.newest(topic=str(topic)), *_partition_rows(tables, topic)]
+    rows = [*_living(registry.newest(topic=str(topic))), *_partition_rows(tables, topic)]
     if not rows:
         raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
 
@@ -186,9 +245,7 @@ def set_replication_clusters(
         policies = {key: value for key, value in (row["policies"] or {}).items() if key != REPLICATION_CLUSTERS}
         if clusters is not None:
             policies[REPLICATION_CLUSTERS] = ",".join(sorted(set(clusters)))
-        return {
-            **row.asDict(), "created_at": utc(row["created_at"]), "policies": policies or None, "sequence": row["sequence"] + 1
-        }  # fmt: skip
+        return _with_policies(row, policies)
 
     registry.append([changed(row) for row in rows])
     return [Topic.parse(row["topic"]) for row in rows]

@@ -18,7 +18,7 @@ from geo.config.model import Config
 from geo.errors import GeoError
 from geo.faults import FAULTS
 from geo.log.topic_log import open_log
-from geo.log.topics import registered_topics
+from geo.log.topics import deleted_topics, registered_topics
 from geo.replication.link_table import read_links
 from geo.session import SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
@@ -159,6 +159,10 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
                 continue
             alter = f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{key}' = '{wanted}')"
             yield Symptom("warn", f"{where}, {topic}", f"{key} is {have!r}, this program creates topics with {wanted!r}", alter)
+    for topic in sorted(deleted_topics(tables)):
+        if tables.log(topic).exists():
+            fix = f"geo topics delete --cluster {tables.cluster.name} --topic {topic}"
+            yield Symptom("warn", f"{where}, {topic}", "it was deleted, and its log is still there", fix)
     yield Symptom("ok", where, f"{len(topics)} topics, their tables are delta-geo's")
 
 
@@ -181,4 +185,9 @@ def _links(tables: ClusterTables, config: Config) -> Iterator[Symptom]:
         elif state.state is State.DELAYED:
             yield Symptom("warn", where, state.reason or "DELAYED", "it is tried again by itself; look at the reason if it lasts")
         if source not in config.clusters:
-            yield Symptom("warn", where, f"cluster {source} is no longer in the configuration", "none, if that was meant")
+            yield Symptom(
+                "warn",
+                where,
+                f"cluster {source} is no longer in the configuration",
+                f"if that was meant: geo clusters remove {source}",
+            )

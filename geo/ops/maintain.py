@@ -24,7 +24,7 @@ from geo.ids import LedgerId
 from geo.log.housekeeping import JOURNALS, open_for_writing, rows_kept
 from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topic_log import is_message, open_log
-from geo.log.topics import registered_topics, replication_clusters
+from geo.log.topics import deleted_topics, registered_topics, replication_clusters
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.progress import Progress
 from geo.subscription.acks.record import RefusedRecordError, parse_key
@@ -203,6 +203,8 @@ def _held(
     try:
         target = connect(tables.spark, config.cluster(link.target))
         states = target.journal(LINKS).newest(source=link.source, topic=str(topic))
+        if not states and topic in deleted_topics(target):
+            return None
     except FAULTS as error:
         return Held(link.name, tuple(due), f"{link.target} cannot be read: {first_line(error)}", silent=True)
     if not states:

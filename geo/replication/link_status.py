@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from geo.config.model import Config, Link
 from geo.errors import RetryableError
 from geo.faults import FAULTS, session_is_gone
-from geo.log.topics import registered_topics
+from geo.log.topics import deleted_topics, known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.now import now_us
 from geo.replication.lag import Lag, lag_of
@@ -51,15 +51,16 @@ class LinkStatus:
 def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str) -> Iterator[LinkStatus]:
     """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were recorded.
     Raises what is in the way of reading the target."""
-    rows, requests = read_links(target), read_requests(target)
+    rows, requests, gone = read_links(target), read_requests(target), deleted_topics(target)
     for link in config.inbound(target.cluster.name):
         source, known = sources[link.source], [Topic.parse(topic) for name, topic in rows if name == link.source]
         try:
             source.refuse_no_folder()
-            registered = registered_topics(source)
+            registered = known_topics(source)
             if known and not registered:
                 raise RetryableError("its registry is not there now, or empty")
-            topics = [one.topic for one in registered if replicates(config, link, one) and source.log(one.topic).exists()]
+            carried = [one.topic for one in registered if replicates(config, link, one) and one.topic not in gone]
+            topics = [topic for topic in carried if source.log(topic).exists()]
             away = None
         except FAULTS as error:
             if session_is_gone(error):

@@ -15,7 +15,7 @@ from geo.config.model import Config, Link
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, RetryableError
 from geo.faults import FAULTS
-from geo.log.topics import Registered, registered_topics
+from geo.log.topics import Registered, deleted_topics, known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.replication.link_requests import Next, Requests, what_next
 from geo.replication.link_state import LinkState
@@ -83,10 +83,10 @@ class LinkTopics:
         return f"link {self.link.name}"
 
     def discover(self, known: Mapping[Hashable, tuple[LinkWork, State]]) -> Found[LinkWork]:
-        """The topics of the source's registry that the link carries. Raises RetryableError if the registry, which this link has
+        """The topics of the source's registry that the link carries; it lets go of those that were deleted, there or here. Raises RetryableError if the registry, which this link has
         read, is not there, OSError if its place is no folder."""
         self._source.refuse_no_folder()
-        registered = registered_topics(self._source)
+        registered, gone = known_topics(self._source), deleted_topics(self._target)
         rows = cache(
             lambda: {topic: row for (source, topic), row in read_links(self._target).items() if source == self.link.source}
         )
@@ -98,8 +98,11 @@ class LinkTopics:
         requests, restarts = read_requests(self._target), dict[Hashable, int]()
         for one in registered:
             key, restart = str(one.topic), requests.last_restart(self.link.source, one.topic)
-            carried = topic_glob_matches(self.glob, one.topic) and replicates(self._config, self.link, one)
+            is_there = not one.is_deleted and one.topic not in gone
+            carried = is_there and topic_glob_matches(self.glob, one.topic) and replicates(self._config, self.link, one)
             unwanted = self._unwanted(one.topic, requests, carried=carried)
+            if not is_there:
+                unwanted = f"it was deleted in {self.link.source if one.is_deleted else self.link.target}"
             if key not in known:
                 # Registered a moment ago, its log is about to be created. One that this link has read must be there.
                 if not carried or not (self._source.log(one.topic).exists() or key in rows()):
@@ -173,8 +176,8 @@ class LinkTopics:
 
 
 def replicates(config: Config, link: Link, found: Registered) -> bool:
-    """Whether the link replicates a topic of its source's registry."""
-    return link in config.links_of(found.topic, {link.source: found.replication_clusters})
+    """Whether the link replicates a topic of its source's registry. (One that was deleted in its target it leaves out as well.)"""
+    return not found.is_deleted and link in config.links_of(found.topic, {link.source: found.replication_clusters})
 
 
 def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) -> LinkReport:

@@ -218,6 +218,8 @@ class LinkWork:
             self._stuck_at = stood
         try:
             if not self.replaced:
+                if self.link.is_deleted_at_source():  # while it ran: nobody waits for it
+                    state, reason = State.PAUSED, f"it was deleted in {self.link.link.source}"
                 self.link.flush_failure(state, reason)
                 if state is State.FAILED and not self._in_doubt:
                     release([ownership])

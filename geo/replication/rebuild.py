@@ -17,7 +17,7 @@ from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledgers import REBUILD_RECORD
 from geo.log.topic_log import is_message, open_log, user_columns
-from geo.log.topics import create_topic, grow, registered_topics
+from geo.log.topics import create_topic, deleted_topics, grow, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.replication.missing_rows import in_target_shape, missing_in_steps
 from geo.replication.ordered_append import append_in_order
@@ -42,7 +42,7 @@ def rebuild(
     """Append to the logs of `cluster` its own messages that `peer` holds and it does not, by message id. Idempotent.
 
     Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start
-    afterwards they open new ones. What no peer holds (`replicate_to` this cluster only, or not yet replicated) is lost.
+    afterwards they open new ones. A topic that was deleted in `cluster` stays so. What no peer holds (`replicate_to` this cluster only, or not yet replicated) is lost.
     Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
     """
     check_topic_glob(topics)
@@ -50,9 +50,12 @@ def rebuild(
         raise UsageError("a cluster is rebuilt from another one.")
     own, other = connect(spark, config.cluster(cluster)), connect(spark, config.cluster(peer))
     open_for_writing(own, config)
-    found = [r for r in registered_topics(other) if topic_glob_matches(topics, r.topic)]
+    matching = [r for r in registered_topics(other) if topic_glob_matches(topics, r.topic)]
+    gone = deleted_topics(own)
+    found = [r for r in matching if r.topic not in gone]
     if not found:
-        raise UsageError(f"{peer} has no topic that matches {topics}.")
+        of = f"no topic that matches {topics}"
+        raise UsageError(f"{peer} has {of}{' and was not deleted in ' + cluster if matching else ''}.")
     for registered in found:
         refuse_producers(own, registered.topic)
     return [Rebuilt(str(r.topic), _rebuild(own, other, r.topic, cluster, dry_run=dry_run)) for r in found]

@@ -12,7 +12,7 @@ from geo.crash import CrashPoint
 from geo.errors import UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.log.housekeeping import open_for_writing
-from geo.log.topics import registered_topics
+from geo.log.topics import deleted_topics, registered_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import replicates
@@ -57,7 +57,7 @@ def reconcile_links(
     tables = {name: connect(spark, config.cluster(name)) for name in (source, target)}
     open_for_writing(tables[target], config)
     done = []
-    for topic in carried_topics(config, link, tables[source], topics):
+    for topic in carried_topics(config, link, tables[source], tables[target], topics):
         work = TopicLink(tables[target], tables[source], config, link, topic)
         if dry_run:
             missing, version = work.preview(read_links(tables[target]).get((source, str(topic))), start)
@@ -75,13 +75,17 @@ def reconcile_links(
     return done
 
 
-def carried_topics(config: Config, link: Link, source: ClusterTables, glob: str) -> list[Topic]:
-    """The topics of a link's source that match and that it carries. Raises UsageError if there are none."""
+def carried_topics(config: Config, link: Link, source: ClusterTables, target: ClusterTables, glob: str) -> list[Topic]:
+    """The topics of a link's source that match, that it carries, and that were not deleted in its target. Raises UsageError if there
+    are none."""
+    gone = deleted_topics(target)
     matching = [one for one in registered_topics(source) if topic_glob_matches(glob, one.topic)]
-    found = [one.topic for one in matching if replicates(config, link, one)]
+    found = [one.topic for one in matching if replicates(config, link, one) and one.topic not in gone]
     if not found:
         names = ", ".join(str(one.topic) for one in matching)
         why = f"{link.name} does not carry {names}" if matching else f"{link.source} has no such topic"
+        if was := ", ".join(str(one.topic) for one in matching if one.topic in gone):
+            why = f"{was} was deleted in {link.target}; `geo topics create` makes it again"
         raise UsageError(f"no topic that matches {glob}: {why}.")
     return found
 

@@ -22,9 +22,10 @@ from pyspark.sql import DataFrame
 from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
+from geo.faults import FAULTS
 from geo.log.ledgers import REBUILD_KEY, Batch
 from geo.log.topic_log import open_log, user_columns
-from geo.log.topics import create_topic, grow
+from geo.log.topics import create_topic, deleted_topics, grow
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication import missing_rows
@@ -188,6 +189,12 @@ class TopicLink:
         owned, too."""
         if recorded is not None and recorded.cursor is not None and not self.source.log(self.topic).exists():
             raise RetryableError(f"{self}: the source's log {self.source.log(self.topic)} is not there.")
+
+    def is_deleted_at_source(self) -> bool:
+        """Whether the source says that somebody deleted the topic there."""
+        with suppress(*FAULTS):
+            return self.topic in deleted_topics(self.source)
+        return False
 
     def _judge(self, cursor: CommitName) -> Fault | Compare | None:
         """What the source's commits above the cursor mean, up to its newest."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
 
+from geo.crash import CrashPoint, reach
 from geo.tables.driver import Driver
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
@@ -28,6 +30,31 @@ def check_folder(location: str) -> None:
     nearest = next((place for place in (local, *local.parents) if place.exists()), Path("/"))
     if not nearest.is_dir():
         raise NotADirectoryError(f"{nearest} is not a folder")
+
+
+def remove_folder(location: str) -> bool:
+    """Remove a folder of a local disk with all that is in it, at once for whoever looks: it gets another name first. False
+    elsewhere: nothing was done. Idempotent, and it ends what a process began that died in it."""
+    if (local := local_path(location)) is None:
+        return False
+    going = _going(local)
+    if going.exists():
+        shutil.rmtree(going)
+    if local.exists():
+        local.rename(going)
+        reach(CrashPoint.FOLDER_RENAMED)
+        shutil.rmtree(going)
+    return True
+
+
+def is_partly_removed(location: str) -> bool:
+    """Whether a process died that was removing this folder."""
+    local = local_path(location)
+    return local is not None and _going(local).exists()
+
+
+def _going(local: Path) -> Path:
+    return local.with_name(f".{local.name}.removed")  # what no topic, producer or cluster is called
 
 
 class SmallFiles:

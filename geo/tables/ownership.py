@@ -26,6 +26,7 @@ have them a claim is refused (geo.tables.storage).
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -362,21 +363,37 @@ def owned_now(tables: ClusterTables) -> list[Row]:
 def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
     """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
     of = f" of {topic} in {tables.cluster.name}"
-    _refuse_living(tables, [row for row in owners_of(tables, "producer ") if row["runner"].endswith(of)], "Nothing was written.")
+    refuse_living(tables, [row for row in owners_of(tables, "producer ") if row["runner"].endswith(of)])
 
 
-def refuse_living(tables: ClusterTables, runner: Runner, else_: str) -> None:
-    """Raises AlreadyOwnedError, which ends with `else_`, if an owner of the runner lives in this cluster, or may. Writes nothing."""
-    _refuse_living(tables, [row for row in owners_of(tables, runner.name) if row["runner"] == runner.name], else_)
-
-
-def _refuse_living(tables: ClusterTables, rows: Sequence[Row], else_: str) -> None:
-    owned = [row for row in rows if row["state"] == "owned"]
-    liveness = _liveness(tables, list(map(_owner, owned)), {row["runner"]: row for row in owned})
-    for row in owned:
+def refuse_living(tables: ClusterTables, rows: Sequence[Row], else_: str = "Nothing was written.") -> None:
+    """Raises AlreadyOwnedError, which ends with `else_`, if the owner in one of these rows of schemas.OWNERS lives, or may."""
+    rows = [row for row in rows if row["state"] == "owned"]
+    liveness = _liveness(tables, list(map(_owner, rows)), {row["runner"]: row for row in rows})
+    for row in rows:
         if liveness[row["holder"]] is Liveness.LIVES:
             raise _refused(row, else_)
         _wait_for_end(row["holder"], row["runner"])
+
+
+def ways_of(tables: ClusterTables, topic: Topic) -> list[tuple[Runner, Row]]:
+    """Everybody who ever owned something of a topic in this cluster: origins' ways into it, producers, consumers; with the newest
+    row of each, of schemas.OWNERS."""
+    name = re.escape(f" of {topic} in")
+    known = re.compile(rf"(origin|producer|subscription) ([^ ]+){name}(?:to)? {re.escape(tables.cluster.name)}(?:, (.+))?")
+    found = []
+    for row in tables.journal(OWNERS).newest():
+        if (named := known.fullmatch(row["runner"])) is None:
+            continue
+        kind, who, share = named.groups()
+        if kind == "origin":
+            runner = origin_runner(who, topic, tables.cluster.name)
+        elif kind == "producer":
+            runner = producer_runner(tables, topic, who)
+        else:
+            runner = consumer_runner(tables, topic, who, share or "")
+        found.append((runner, row))
+    return found
 
 
 def owners_of(tables: ClusterTables, prefix: str) -> list[Row]:

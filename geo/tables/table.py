@@ -34,7 +34,7 @@ from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
 from geo.tables.delta_state import DeltaState, newest_state
 from geo.tables.driver import Driver, Reads
-from geo.tables.files import local_path
+from geo.tables.files import local_path, remove_folder
 from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.tables.native_rows import added_rows
@@ -506,6 +506,15 @@ class Table:
                     conflict = error
             log.info("%s: another commit came between, trying again: %s", self, first_line(conflict))
         raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} commits in a row met another writer's; nothing was written. Try again.")
+
+    def remove(self) -> bool:
+        """Remove the table, at once for whoever looks, while nobody of ours commits to it. False, and nothing was done, where its
+        files are on a storage from which this process removes none. Idempotent."""
+        with self._locked():
+            if self.by_path:
+                return remove_folder(self.name)
+            self.spark.sql(f"DROP TABLE IF EXISTS {self.sql}")
+            return True
 
     def set_property(self, key: str, value: str) -> None:
         self.commit(lambda: self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})"))

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link
 from geo.errors import UsageError
-from geo.log.topics import Registered, registered_topics
+from geo.log.topics import Registered, known_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
 from geo.ops.verify.comparison import Comparison, End, Ends, Log, key
@@ -111,14 +111,14 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
 
 
 def read_registries(clusters: Mapping[str, ClusterTables]) -> Registries:
-    """The topics that each cluster knows of."""
-    return {name: {found.topic: found for found in registered_topics(tables)} for name, tables in clusters.items()}
+    """The topics that each cluster knows of, those too that were deleted there."""
+    return {name: {found.topic: found for found in known_topics(tables)} for name, tables in clusters.items()}
 
 
 def matching_topics(registries: Registries, glob: str) -> list[Topic]:
     """The topics that match. Raises UsageError if there is none."""
     check_topic_glob(glob)
-    known = sorted(set[Topic]().union(*registries.values()))
+    known = sorted({topic for registry in registries.values() for topic, found in registry.items() if not found.is_deleted})
     matching = [topic for topic in known if topic_glob_matches(glob, topic)]
     if not matching:
         there = ", ".join(map(str, known[:20])) or "none"
@@ -127,9 +127,14 @@ def matching_topics(registries: Registries, glob: str) -> list[Topic]:
 
 
 def carrying(config: Config, topic: Topic, registries: Registries) -> tuple[Link, ...]:
-    """The links that carry a topic."""
+    """The links that carry a topic: between clusters in which it was not deleted."""
     local = {name: registry[topic].replication_clusters for name, registry in registries.items() if topic in registry}
-    return config.links_of(topic, local)
+    gone = _deleted_in(topic, registries)
+    return tuple(link for link in config.links_of(topic, local) if gone.isdisjoint((link.source, link.target)))
+
+
+def _deleted_in(topic: Topic, registries: Registries) -> set[str]:
+    return {name for name, registry in registries.items() if topic in registry and registry[topic].is_deleted}
 
 
 def pin(pool: ThreadPoolExecutor, logs: Mapping[TopicIn, Table]) -> dict[TopicIn, int]:
@@ -140,10 +145,16 @@ def pin(pool: ThreadPoolExecutor, logs: Mapping[TopicIn, Table]) -> dict[TopicIn
 
 def notes(topic: Topic, registered: Registries, logs: Container[str], links: Sequence[Link], ends: Ends) -> Iterable[str]:
     """What a person should know beside the counts."""
+    gone = _deleted_in(topic, registered)
+    for name in sorted(gone):
+        unended = ", but its log is still there: run `geo topics delete` again" if name in logs else ""
+        yield f"{topic}: was deleted in {name}{unended}"
     for name in registered:
-        if topic in registered[name] and name not in logs:
+        if topic not in registered[name] or name in gone:
+            continue
+        if name not in logs:
             yield f"{topic}: is registered in {name}, where it has no log"
-        if topic in registered[name] and len(registered) > 1 and all(link.source != name for link in links):
+        if len(registered) > 1 and all(link.source != name for link in links):
             yield f"{topic}: no link carries it out of {name}"
     for target, source, of in sorted(ends):
         if of == str(topic) and all((link.target, link.source) != (target, source) for link in links):

@@ -1,0 +1,214 @@
+"""Deleting a topic in one cluster: with what hangs on it, through every crash, and what links and producers do about it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from unittest import mock
+
+import pytest
+
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
+from geo.log.publisher import Publisher
+from geo.log.topics import create_partitions, create_single, create_topic, deleted_topics, registered_topics, set_deleted
+from geo.names import Topic
+from geo.ops import delete_topic
+from geo.ops.delete_topic import Deleted, delete_topics
+from geo.replication.link_requests import Action
+from geo.replication.link_table import read_links
+from geo.replication.rebuild import rebuild
+from geo.replication.repair import reconcile_links
+from geo.replication.request_table import ask
+from geo.streams.life import State
+from geo.subscription import changes
+from geo.subscription.status import list_subscriptions
+from geo.tables.files import local_path
+from geo.tables.journal import Journal
+from schemas import LINKS, OWNERS, REQUESTS, TOPICS
+from tests.running import running
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+POINTS = [point for point in CrashPoint if point.value.startswith(("claim-", "delete-", "folder-"))]
+
+
+def _delete(world: World, cluster: str = "eu", *, lose: bool = False, dry_run: bool = False) -> Deleted:
+    (done,) = delete_topics(world.spark, world.config, cluster, str(TOPIC), lose=lose, dry_run=dry_run)
+    return done
+
+
+def _versions(world: World, cluster: str) -> list[int | None]:
+    journals: list[Journal] = [world.tables(cluster).journal(schema) for schema in (TOPICS, OWNERS, LINKS, REQUESTS)]
+    return [journal.version() if journal.exists() else None for journal in journals]
+
+
+def test_a_topic_goes_with_what_hangs_on_it_and_comes_again_when_somebody_makes_it(linked: World) -> None:
+    world = linked
+    eu = world.tables("eu")
+    world.publish("eu", 5)
+    world.replicate("us")
+    ask(eu, "us", str(TOPIC), Action.PAUSE)
+    ask(eu, "us", "persistent://shop/*/*", Action.RESUME)
+    changes.create(world.spark, world.config, "eu", TOPIC, "billing", "earliest")
+    before, ledgers = _versions(world, "eu"), {ledger for origin, ledger, _ in world.messages("eu") if origin == "eu"}
+
+    dry = _delete(world, dry_run=True)
+    assert (dry.refused, dry.facts.messages, dry.facts.only.messages) == (None, 45, 0)
+    assert (dry.facts.links, dry.facts.requests, dry.facts.producers) == (("us->eu",), 1, ("p",))
+    assert dry.facts.subscriptions == ("billing",)
+    assert _versions(world, "eu") == before
+    assert len(world.messages("eu")) == 45
+
+    assert _delete(world).stays == ()
+    assert not world.log("eu").exists()
+    assert deleted_topics(world.tables("eu")) == {TOPIC}
+    assert ("us", str(TOPIC)) not in read_links(eu)
+    assert [row["topics"] for row in eu.journal(REQUESTS).newest()] == ["persistent://shop/*/*"]
+    for kind in ("publish", "held"):
+        assert not (local_path(eu.checkpoint(kind)) or world.folder).joinpath(TOPIC.path).exists()
+    assert [one.subscription for one in list_subscriptions(world.spark, world.config, str(TOPIC))] == ["billing"]
+    with pytest.raises(UsageError, match=f"eu has no topic {TOPIC}"):
+        _delete(world)
+
+    assert [r for r in world.replicate("eu") if r.topic == str(TOPIC)] == []
+    assert [r for r in world.replicate("us") if r.topic == str(TOPIC)] == []
+    assert not world.log("eu").exists()
+    assert len(world.messages("us")) == 45
+    assert world.verify().clean
+    with pytest.raises(UsageError, match="was deleted in eu; `geo topics create` makes it again"):
+        reconcile_links(world.spark, world.config, "us", "eu", topics=str(TOPIC))
+    with pytest.raises(UsageError, match="was not deleted in eu"):
+        rebuild(world.spark, world.config, "eu", "us", str(TOPIC))
+
+    assert world.publish("eu", 5).rows == 5, "the producer begins anew"
+    mine = {ledger for origin, ledger, _ in world.messages("eu") if origin == "eu"}
+    assert mine.isdisjoint(ledgers), "an id is never used for other data"
+    (report,) = [r for r in world.replicate("eu") if r.topic == str(TOPIC)]
+    assert (report.state, report.replicated) == (State.STOPPED, 20)
+    (report,) = [r for r in world.replicate("us") if r.topic == str(TOPIC)]
+    assert report.state is State.FAILED
+    assert "dropped and created again" in (report.reason or "")
+    reconcile_links(world.spark, world.config, "eu", "us", topics=str(TOPIC))
+    assert [r.state for r in world.replicate("us") if r.topic == str(TOPIC)] == [State.STOPPED]
+    assert len(world.messages("us")) == 50
+
+
+def test_what_no_other_cluster_holds_is_not_lost_unless_that_was_said(linked: World) -> None:
+    linked.write("eu", 20, 25)
+    with pytest.raises(UnsafeError, match=r"45 messages, 5 of them in no other cluster \(eu:1:20-24\)"):
+        _delete(linked)
+    assert "to lose them, say --lose-what-only-it-has" in (_delete(linked, dry_run=True).refused or "")
+    assert [one.topic for one in registered_topics(linked.tables("eu"))] == [TOPIC]
+    assert len(linked.messages("eu")) == 45
+
+    (linked.folder / "us").rename(linked.folder / "elsewhere")
+    (linked.folder / "us").write_text("no folder")
+    with pytest.raises(UnsafeError, match=r"45 of them in no other cluster that can be read .* us cannot be read, and may hold"):
+        _delete(linked)
+    assert _delete(linked, lose=True).facts.only.messages == 45
+    assert not linked.log("eu").exists()
+
+
+def test_who_lives_is_named_and_nothing_is_deleted(linked: World) -> None:
+    publisher = Publisher(linked.tables("eu"), linked.config, TOPIC, "p").open(linked.rows(0, 1).schema, {"number"})
+    with closing(publisher), pytest.raises(UnsafeError, match=r"producer p of .* in eu: already run by process"):
+        _delete(linked)
+    with running(linked, "eu") as links:
+        links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
+        assert (_delete(linked, dry_run=True).refused or "").startswith(f"origin us of {TOPIC} into eu: already run by process")
+        with pytest.raises(UnsafeError, match="Nothing was deleted"):
+            _delete(linked)
+    assert len(linked.messages("eu")) == 40
+
+
+@pytest.mark.parametrize("point", POINTS, ids=lambda p: p.value)
+def test_a_delete_that_stops_here_is_ended_by_another_one_and_nobody_takes_half_a_topic_for_a_new_one(
+    linked: World, point: CrashPoint
+) -> None:
+    world = linked
+    world.publish("eu", 5)
+    world.replicate("us")
+    crash.arm(f"{point.value}:raise")
+    with pytest.raises(InjectedCrash):
+        _delete(world)
+    crash.arm(None)
+    is_deleted = TOPIC in deleted_topics(world.tables("eu"))
+    if is_deleted:
+        assert world.replicate("eu") == world.replicate("us") == []
+        if world.log("eu").exists():
+            for producer in ("p", "new"):
+                with pytest.raises(UnsafeError, match=r"was deleted in eu, and its log .* is still there"):
+                    world.publish("eu", 9, producer=producer)
+            with pytest.raises(UnsafeError, match="is still there"):
+                create_single(world.tables("eu"), TOPIC)
+    else:
+        assert len(world.messages("eu")) == 45
+    if point is CrashPoint.DELETE_LOG_GONE:
+        with pytest.raises(UsageError, match="has no topic"):
+            _delete(world)
+    else:
+        _delete(world)
+    assert not world.log("eu").exists()
+    assert not list(world.folder.rglob(".*.removed"))
+    assert read_links(world.tables("eu")) == {}
+    assert world.publish("eu", 5).rows == 5
+    world.replicate("eu")
+    assert len(world.messages("eu")) == 25
+
+
+def test_a_producer_that_begins_meanwhile_is_seen_and_the_topic_stays(linked: World) -> None:
+    begun = list[Publisher]()
+
+    def begin(*given: object, **how: bool) -> None:
+        if not begun:
+            publisher = Publisher(linked.tables("eu"), linked.config, TOPIC, "new")
+            begun.append(publisher.open(linked.rows(0, 1).schema, {"number"}))
+        set_deleted(*given, **how)  # type: ignore[arg-type]
+
+    with (
+        mock.patch.object(delete_topic, "set_deleted", begin),
+        pytest.raises(AlreadyOwnedError, match=r"producer new of .* Nothing was deleted"),
+    ):
+        _delete(linked)
+    begun[0].close()
+    assert registered_topics(linked.tables("eu"))[0].topic == TOPIC
+    assert linked.publish("eu", 5, producer="new").rows == 5
+
+    def write(*given: object, **how: bool) -> None:
+        if how["deleted"]:
+            linked.write("eu", 20, 25)
+        set_deleted(*given, **how)  # type: ignore[arg-type]
+
+    linked.replicate("us")
+    with mock.patch.object(delete_topic, "set_deleted", write), pytest.raises(RetryableError, match=r"committed to .* meanwhile"):
+        _delete(linked)
+    assert registered_topics(linked.tables("eu"))[0].topic == TOPIC
+
+
+def test_a_link_that_runs_lets_go_of_a_topic_that_was_deleted_in_its_source(linked: World) -> None:
+    with running(linked, "us") as links:
+        links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
+        _delete(linked, "eu")
+        links.until(lambda: links.last(TOPIC) == (State.PAUSED, "it was deleted in eu"))
+    assert linked.link_state("us", "eu").state in (State.PAUSED, State.STOPPED)
+    assert len(linked.messages("us")) == 40
+
+
+def test_a_partitioned_topic_goes_with_its_partitions_and_what_a_glob_names_goes_but_for_acknowledgements(world: World) -> None:
+    eu = world.tables("eu")
+    create_partitions(eu, TOPIC, 2)
+    other = Topic.parse("persistent://shop/web/orders")
+    create_topic(eu, other)
+    changes.create(world.spark, world.config, "eu", other, "billing", "earliest")
+    done = delete_topics(world.spark, world.config, "eu", str(TOPIC))
+    assert [one.facts.topic for one in done] == [f"{TOPIC}-partition-0", f"{TOPIC}-partition-1"]
+    assert len(create_partitions(eu, TOPIC, 1)) == 1, "they can be made again, and fewer"
+    done = delete_topics(world.spark, world.config, "eu", "persistent://shop/*/*")
+    assert [one.facts.topic for one in done] == [f"{TOPIC}-partition-0", str(other)]
+    assert [one.topic for one in registered_topics(eu)] == [other.acks]
+    with pytest.raises(UsageError, match="is a system topic"):
+        delete_topics(world.spark, world.config, "eu", str(other.acks))
+    with pytest.raises(UsageError, match=r"eu has no topic that matches persistent://shop/\*/\*"):
+        delete_topics(world.spark, world.config, "eu", "persistent://shop/*/*")
