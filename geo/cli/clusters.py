@@ -1,0 +1,86 @@
+"""`geo clusters …`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from geo.cli.arguments import Verbs, add_dry_run
+from geo.cli.output import Output
+from geo.cli.running import start_spark
+from geo.config import load
+from geo.ops.removal import LOSE, LeftBehind
+from geo.ops.remove_cluster import InCluster, RemovedCluster, remove_cluster
+from geo.text import counted
+
+
+def add_clusters(verbs: Verbs, does: str) -> None:
+    of_clusters = verbs.add_noun("clusters", does)
+    p = of_clusters.add(
+        "remove", "let go, in all other clusters, of what hangs on a cluster; its own storage is left alone", remove
+    )
+    p.add_argument("name", metavar="NAME", help="the cluster, which may be away for good")
+    add_dry_run(p, "say what would go, write nothing")
+    p.add_argument(LOSE, action="store_true", dest="lose", help="also if it alone holds messages, or that is not known")
+
+
+def remove(args: argparse.Namespace, output: Output) -> int:
+    config = load(args.config)
+    done = remove_cluster(start_spark("geo clusters remove"), config, args.name, lose=args.lose, dry_run=args.dry_run)
+    output.data(_removed(done, dry_run=args.dry_run))
+    for why in done.refused:
+        output.text(f"would be refused: {why}")
+    if done.unread is not None:
+        output.text(f"what only {done.cluster} has is not known: {done.unread}")
+    for topic in done.topics:
+        output.text(*_topic_lines(done, topic))
+    for one in done.others:
+        output.text(_other_line(done, one, dry_run=args.dry_run))
+    if not done.refused:
+        output.text(f"The storage of {done.cluster} is left alone, and the messages of {done.cluster} that others hold stay.")
+        if done.cluster in config.clusters:
+            output.text(f"Take {done.cluster} out of {config.path} before a link from it runs again: it would begin anew.")
+    return 1 if any(one.away is not None for one in done.others) else 0
+
+
+def _removed(done: RemovedCluster, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "cluster": done.cluster, "dry_run": dry_run, "refused": done.refused, "cannot_be_read": done.unread,
+        "topics": [
+            {"topic": one.topic, "only_there": None if one.only is None else one.only.messages,
+             "only_there_examples": [] if one.only is None else one.only.examples, "lacking": one.lacking}
+            for one in done.topics
+        ],
+        "clusters": [
+            {"cluster": one.cluster, "links": one.links, "requests": one.requests, "policies": one.policies,
+             "cannot_be_read": one.away}
+            for one in done.others
+        ],
+    }  # fmt: skip
+
+
+def _topic_lines(done: RemovedCluster, one: LeftBehind) -> list[str]:
+    lines = []
+    if one.only is not None and one.only.messages:
+        lines.append(f"{one.topic}: {one.only.told}")
+    for other, count in sorted(one.lacking.items()):
+        lines.append(
+            f"{one.topic}: {other} lacks {counted(count, 'message')} of {done.cluster} that another cluster holds. Run the links out of "
+            f"{done.cluster} first, or let a link into {other} from who holds them have {done.cluster} among its origins."
+        )
+    return lines
+
+
+def _other_line(done: RemovedCluster, one: InCluster, *, dry_run: bool) -> str:
+    if one.away is not None:
+        return f"{one.cluster}: cannot be read: {one.away}. Run this again when it can."
+    parts = (
+        [f"link {done.cluster}->{one.cluster} of {counted(len(one.links), 'topic')}, with cursors and floors"]
+        if one.links
+        else []
+    )
+    parts += [f"{counted(one.requests, 'request')} to it"] if one.requests else []
+    parts += [f"its name in the replication clusters of {', '.join(one.policies)}"] if one.policies else []
+    if not parts:
+        return f"{one.cluster}: nothing hangs on {done.cluster}"
+    return f"{one.cluster}: {'would go' if dry_run else 'gone'}: {'; '.join(parts)}"

@@ -1,0 +1,207 @@
+"""`geo clusters remove`: a cluster goes from the federation: what hangs on it in all other clusters.
+
+Its own storage is left alone, it may be away for good. What others hold of its messages stays, and what was acknowledged there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import Row, SparkSession
+
+from geo.asking import ask_all
+from geo.config.model import Config
+from geo.crash import CrashPoint, reach
+from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
+from geo.ids import LedgerId
+from geo.log.housekeeping import open_for_writing
+from geo.log.ledger_parts import ledger_parts
+from geo.log.ledgers import LedgerPart
+from geo.log.peers import WAIT_S
+from geo.log.topics import known_topics, registered_topics, set_replication_clusters
+from geo.names import Topic, check_cluster
+from geo.ops.holdings import only_in
+from geo.ops.removal import LeftBehind, lacking, refusal_of_cluster
+from geo.replication.link_state import LinkState
+from geo.replication.link_table import read_links
+from geo.session import require_delta
+from geo.sql_text import literal
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.files import local_path, remove_folder
+from geo.tables.ownership import Runner, claim, origin_runner, owners_of, refuse_living, release
+from geo.text import first_line
+from schemas import LINKS, REQUESTS
+
+
+@dataclass(frozen=True, slots=True)
+class InCluster:
+    """What hangs on the removed cluster in another one. `away`: why that one cannot be read, or written; nothing was done there."""
+
+    cluster: str
+    links: tuple[str, ...] = ()
+    """Topics that its link brought here."""
+    requests: int = 0
+    policies: tuple[str, ...] = ()
+    """Topics whose replication clusters here name it."""
+    lives: str | None = None
+    away: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedCluster:
+    """What a removal took, or would take. `unread`: why what only the cluster has is not known; None: it could be read. `refused`: why
+    it would not be done now."""
+
+    cluster: str
+    topics: tuple[LeftBehind, ...]
+    unread: str | None
+    others: tuple[InCluster, ...]
+    refused: tuple[str, ...] = ()
+
+
+def remove_cluster(
+    spark: SparkSession, config: Config, name: str, *, lose: bool = False, dry_run: bool = False
+) -> RemovedCluster:
+    """Let go, in every other cluster that can be read, of what hangs on the cluster `name`, whether or not it can be read, and whether
+    or not it still is in the configuration, which is not changed.
+
+    `lose`: also if it alone holds messages, or that is not known. `dry_run` looks and writes nothing. A kill at any point leaves it
+    to be called again. Raises UsageError for a cluster that nobody knows, UnsafeError, with the reasons, if somebody who lives owns a
+    way from it, or messages would be lost; then nothing was done.
+    """
+    require_delta(spark)
+    others = {other: connect(spark, cluster) for other, cluster in config.clusters.items() if other != check_cluster(name)}
+    found = _look(others, name)
+    hangs = any(one.links or one.requests or one.policies for one in found)
+    if not hangs:
+        config.cluster(name)
+    there = {one.cluster: others[one.cluster] for one in found if one.away is None}
+    known = sorted({topic for one in found for topic in one.links})
+    topics, unread = _left_behind(spark, config, name, others, there, list(map(Topic.parse, known)))
+    lives = {one.cluster: one.lives for one in found if one.lives is not None}
+    refused = tuple(refusal_of_cluster(name, topics, unread if hangs else None, lives, lose=lose))
+    if dry_run:
+        return RemovedCluster(name, topics, unread, found, refused)
+    if refused:
+        raise UnsafeError("\n".join([*refused, "Nothing was removed."]))
+    done = tuple(one if one.away is not None else _remove(there[one.cluster], config, name, one) for one in found)
+    return RemovedCluster(name, topics, unread, done)
+
+
+def _look(others: Mapping[str, ClusterTables], name: str) -> tuple[InCluster, ...]:
+    found = []
+    for other, answer in ask_all({other: partial(_in, tables, name) for other, tables in others.items()}, WAIT_S).items():
+        try:
+            found.append(answer.result())
+        except Exception as error:  # whatever it has: it is as good as away
+            found.append(InCluster(other, away=first_line(error)))
+    return tuple(found)
+
+
+def _in(tables: ClusterTables, name: str) -> InCluster:
+    tables.refuse_no_folder()
+    links = _links(tables, name)
+    lives = None
+    try:
+        refuse_living(tables, [row for _, row in _ways(tables, name, links.values())], else_="")
+    except AlreadyOwnedError as error:
+        lives = str(error).strip()
+    return InCluster(
+        tables.cluster.name,
+        tuple(sorted(links)),
+        len(tables.journal(REQUESTS).newest(source=name)),
+        tuple(str(one.topic) for one in registered_topics(tables) if name in (one.replication_clusters or ())),
+        lives,
+    )
+
+
+def _links(tables: ClusterTables, name: str) -> dict[str, LinkState]:
+    return {topic: state for (source, topic), state in read_links(tables).items() if source == name}
+
+
+def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> list[tuple[Runner, Row]]:
+    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings; with
+    the newest row of each, of schemas.OWNERS."""
+    into, begin = f" into {tables.cluster.name}", f"origin {name} of "
+    runners = {
+        runner.name: runner
+        for state in links
+        for runner in (origin_runner(origin, Topic.parse(state.topic), tables.cluster.name) for origin in state.origins)
+    }
+    rows = {row["runner"]: row for row in owners_of(tables, "origin ") if row["runner"].endswith(into)}
+    for owned in rows:
+        if owned.startswith(begin):
+            topic = Topic.parse(owned.removeprefix(begin).removesuffix(into))
+            runners[owned] = origin_runner(name, topic, tables.cluster.name)
+    return [(runner, rows[named]) for named, runner in sorted(runners.items()) if named in rows]
+
+
+def _left_behind(
+    spark: SparkSession,
+    config: Config,
+    name: str,
+    others: Mapping[str, ClusterTables],
+    there: Mapping[str, ClusterTables],
+    read_before: Sequence[Topic],
+) -> tuple[tuple[LeftBehind, ...], str | None]:
+    """Of each topic of the cluster what only it has, and what others still lack; and why the first is not known. `there`: those of
+    the others that can be read, `read_before`: topics that their links have read of it."""
+    if name not in config.clusters:
+        return (), f"{config.path} does not say any more where it is"
+    tables, topics = connect(spark, config.cluster(name)), list(read_before)
+
+    def read() -> list[Topic]:
+        tables.refuse_no_folder()
+        place = None if tables.location is None else local_path(tables.location)
+        if place is not None and not place.exists():
+            raise RetryableError(f"{place} is not there")
+        known = known_topics(tables)
+        if read_before and not known:
+            raise RetryableError("its registry is not there, or empty")
+        return [one.topic for one in known if not one.is_deleted]
+
+    why = None
+    try:
+        topics = ask_all({name: read}, WAIT_S)[name].result()
+        only = {topic: only_in(tables, others, config, topic) for topic in topics}
+    except Exception as error:  # whatever it has: it is as good as away
+        why, only = first_line(error), {}
+    clusters = dict(there) if why is not None else {**there, name: tables}
+    found, links = [], {other: _links(of, name) for other, of in there.items()}
+    for topic in topics:
+        logs = {other: _parts(of, topic) for other, of in clusters.items()}
+        due = {other: of[str(topic)].floors or {} for other, of in links.items() if str(topic) in of}
+        found.append(LeftBehind(str(topic), only.get(topic), lacking(name, logs, due)))
+    return tuple(found), why
+
+
+def _parts(tables: ClusterTables, topic: Topic) -> dict[LedgerId, LedgerPart]:
+    log = tables.log(topic)
+    return ledger_parts(log, log.latest_version()) if log.exists() else {}
+
+
+def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) -> InCluster:
+    """In one other cluster, in this order, with a named crash point after each arrow: 1. own the ways from it → 2. let the rows of
+    its links go, with cursors and floors → 3. what people asked of them → 4. and its name in policies of topics; remove what its
+    streams left 5. own nothing. A call after a death does the rest."""
+    open_for_writing(tables, config)
+    ways = [runner for runner, _ in _ways(tables, name, _links(tables, name).values())]
+    owned = claim(tables, [ways], point=CrashPoint.REMOVE_CLAIMED) if ways else []
+    try:
+        if found.links:
+            tables.journal(LINKS).clean(f"source <> {literal(name)}")
+        reach(CrashPoint.REMOVE_LINKS_GONE)
+        if found.requests:
+            tables.journal(REQUESTS).clean(f"source <> {literal(name)}")
+        reach(CrashPoint.REMOVE_REQUESTS_GONE)
+        for one in registered_topics(tables):
+            if name in (named := one.replication_clusters or ()):
+                set_replication_clusters(tables, config, one.topic, [other for other in named if other != name])
+        remove_folder(tables.checkpoint("replicate", name))
+        release(owned)
+    finally:
+        for ownership in owned:
+            ownership.abandon()
+    return found
