@@ -141,7 +141,7 @@ def _deleted(one: Deleted, *, dry_run: bool) -> dict[str, Any]:
 def _deleted_lines(one: Deleted, *, dry_run: bool) -> list[str]:
     f, head = one.facts, f"{one.facts.topic} in {one.facts.cluster}"
     if one.refused is not None:
-        return [f"{head}: would be refused: {one.refused}"]
+        return [f"would be refused: {one.refused}"]
     held = f"{counted(f.messages, 'message')}{f', {f.only.told}' if f.messages else ''}"
     with_it = [f"{what} {', '.join(names)}" for what, names in (("links", f.links), ("producers", f.producers)) if names]
     with_it += [counted(f.requests, "request") + " to its links"] if f.requests else []

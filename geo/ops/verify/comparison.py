@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -42,6 +42,9 @@ class Log:
 
 Ends = dict[tuple[str, str, str], End]
 """By target, source and topic."""
+
+Way = tuple[str, str, str]
+"""Target, origin and topic."""
 
 
 def key(link: Link, topic: Topic) -> tuple[str, str, str]:
@@ -84,6 +87,7 @@ class Comparison:
         ends: Ends,
         floors: Ends,
         expired_before_us: int | None,
+        ways: Collection[Way] = (),
     ) -> None:
         self._topic, self._logs, self._links = topic, logs, links
         self._ends = {link.name: end for link in links if (end := ends.get(key(link, topic)))}
@@ -92,9 +96,9 @@ class Comparison:
         # Also of clusters without a log, into which all is still in flight.
         self._names = sorted({*logs, *(name for link in links for name in (link.source, link.target))})
         self._carried = {n: {o for link in links if link.target == n for o in link.origins} for n in self._names}
-        # Clusters whose link is no longer configured: what it brought may stay, and nobody vouches for more.
+        # Clusters whose link is no longer configured, or that were removed: what came may stay, and nobody vouches for more.
         self._former = {
-            name: {source for target, source, of in ends if (target, of) == (name, str(topic))}
+            name: {source for target, source, of in {*ends, *ways} if (target, of) == (name, str(topic))}
             - {link.source for link in links if link.target == name}
             for name in self._names
         }

@@ -2,13 +2,14 @@
 
 An auditor shares no code with what it audits: nothing that publishes, routes, replicates or reconciles is imported.
 The rule is stated once more, from design section 5, and everything is derived from the tables alone: topic logs,
-`system/topics` and `system/links`. Only reads.
+`system/topics`, `system/links` and `system/owners`. Only reads.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
@@ -18,17 +19,19 @@ from geo.errors import UsageError
 from geo.log.topics import Registered, known_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
-from geo.ops.verify.comparison import Comparison, End, Ends, Log, key
+from geo.ops.verify.comparison import Comparison, End, Ends, Log, Way, key
 from geo.ops.verify.report import VerifyReport
 from geo.progress import Progress
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.table import Table
-from schemas import LINKS
+from schemas import LINKS, OWNERS
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 4
 """Logs and topics looked at side by side: most of a small topic's time is planning, which leaves the cores idle."""
+
+_A_WAY = re.compile(r"origin (?P<origin>\S+) of (?P<topic>\S+) into (?P<target>\S+)")
 
 TopicIn = tuple[Topic, str]
 """A topic in a cluster."""
@@ -46,6 +49,16 @@ def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
         for target, tables in clusters.items()
         for row in tables.journal(LINKS).newest()
     }
+
+
+def read_ways(clusters: Mapping[str, ClusterTables]) -> set[Way]:
+    """Which origins ever had a way into a topic of a cluster: of a cluster that was removed nothing else tells."""
+    found = set()
+    for tables in clusters.values():
+        for row in tables.journal(OWNERS).newest(("runner", "origin ")):
+            if (way := _A_WAY.fullmatch(row["runner"])) is not None:
+                found.add((way["target"], way["origin"], way["topic"]))
+    return found
 
 
 def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> VerifyReport:
@@ -81,7 +94,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
         early = pin(pool, logs)  # step 2
         late = pin(pool, logs)  # step 3
         floors, now = read_ends(clusters), now_us()  # step 4
-        later = read_registries(clusters)
+        later, ways = read_registries(clusters), read_ways(clusters)
         progress = Progress(log, "verify", "topics", len(matching))
 
         def compare(topic: Topic) -> Comparison:
@@ -95,8 +108,8 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             # Those that replicated it before the pins or after: a policy may change meanwhile.
             carried = {*carrying(config, topic, registries), *carrying(config, topic, later)}
             links = tuple(link for link in config.links if link in carried)
-            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us)
-            comparison.notes += notes(topic, registries, pinned, links, floors)
+            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us, ways)
+            comparison.notes += [*notes(topic, registries, pinned, links, floors), *_of_removed(topic, links, floors, ways)]
             comparison.run()
             progress.add(1)
             return comparison
@@ -131,6 +144,15 @@ def carrying(config: Config, topic: Topic, registries: Registries) -> tuple[Link
     local = {name: registry[topic].replication_clusters for name, registry in registries.items() if topic in registry}
     gone = _deleted_in(topic, registries)
     return tuple(link for link in config.links_of(topic, local) if gone.isdisjoint((link.source, link.target)))
+
+
+def _of_removed(topic: Topic, links: Sequence[Link], ends: Ends, ways: Collection[Way]) -> Iterable[str]:
+    """Notes of origins that came once and of which no link tells any more."""
+    told = {(target, source) for target, source, of in ends if of == str(topic)}
+    told |= {(link.target, origin) for link in links for origin in link.origins}
+    for target, origin, of in sorted(ways):
+        if of == str(topic) and origin != target and (target, origin) not in told:
+            yield f"{topic}: {origin} reached {target} once and no longer does: what came from there is not compared"
 
 
 def _deleted_in(topic: Topic, registries: Registries) -> set[str]:
