@@ -28,7 +28,11 @@ TOPICS = TableSchema(
         Column("topic", "STRING", "full name, persistent://tenant/namespace/name", nullable=False),
         Column("created_at", "TIMESTAMP", "when this cluster got the topic", nullable=False),
         Column("typed", "BOOLEAN", "has columns of the user beside the envelope", nullable=False),
-        Column("policies", "MAP<STRING, STRING>", "policies of this topic here, before those of the configuration; NULL: none"),
+        Column(
+            "policies",
+            "MAP<STRING, STRING>",
+            "policies of this topic here, before the configuration's, or that it was deleted; NULL: none",
+        ),
         Column("sequence", "BIGINT", "counts the topic's rows here; the newest has the highest", nullable=False),
     ),
 )

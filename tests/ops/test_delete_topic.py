@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from unittest import mock
 
@@ -12,10 +13,11 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
 from geo.log.publisher import Publisher
 from geo.log.topics import create_partitions, create_single, create_topic, deleted_topics, registered_topics, set_deleted
-from geo.names import Topic
+from geo.names import ALL_TOPICS, Topic
 from geo.ops import delete_topic
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.replication.link_requests import Action
+from geo.replication.link_status import link_statuses
 from geo.replication.link_table import read_links
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
@@ -77,6 +79,9 @@ def test_a_topic_goes_with_what_hangs_on_it_and_comes_again_when_somebody_makes_
     assert not world.log("eu").exists()
     assert len(world.messages("us")) == 45
     assert world.verify().clean
+    clusters = {name: world.tables(name) for name in world.config.clusters}
+    statuses = [one for tables in clusters.values() for one in link_statuses(tables, clusters, world.config, ALL_TOPICS)]
+    assert [one.topic for one in statuses if one.topic == TOPIC] == []
     with pytest.raises(UsageError, match="was deleted in eu; `geo topics create` makes it again"):
         reconcile_links(world.spark, world.config, "us", "eu", topics=str(TOPIC))
     with pytest.raises(UsageError, match="was not deleted in eu"):
@@ -212,3 +217,46 @@ def test_a_partitioned_topic_goes_with_its_partitions_and_what_a_glob_names_goes
         delete_topics(world.spark, world.config, "eu", str(other.acks))
     with pytest.raises(UsageError, match=r"eu has no topic that matches persistent://shop/\*/\*"):
         delete_topics(world.spark, world.config, "eu", "persistent://shop/*/*")
+
+
+def _configured(world: World, eu: str) -> None:
+    """Another eu."""
+    links = "links: [{source: us, target: eu}, {source: eu, target: us}]"
+    world.path.write_text(f"version: 1\nclusters:\n  eu: {{{eu}}}\n  us: {{root: us}}\n{links}\n")
+    world.reload()
+
+
+def test_in_a_catalog_the_table_is_dropped(world: World) -> None:
+    world.spark.sql(f"CREATE SCHEMA geo_eu LOCATION '{world.folder}/geo_eu'")
+    try:
+        _configured(world, f"catalog: spark_catalog, schema: geo_eu, checkpoints: {world.folder}/checkpoints")
+        world.publish("eu", 5)
+        world.replicate("us")
+        assert _delete(world).stays == ()
+        assert not world.log("eu").exists()
+        assert not (world.folder / "geo_eu" / TOPIC.table_name).exists()
+        assert world.publish("eu", 7).rows == 7
+    finally:
+        world.spark.sql("DROP SCHEMA geo_eu CASCADE")
+
+
+def test_what_cannot_be_removed_from_here_is_named_and_until_it_is_gone_the_topic_is_not_made_again(world: World) -> None:
+    """A storage that Spark reaches and this process does not."""
+    place = world.folder / "elsewhere"
+    place.mkdir()
+    world.spark.conf.set("fs.viewfs.mounttable.default.link./elsewhere", place.as_uri())
+    _configured(world, "root: eu, checkpoints: viewfs:///elsewhere")
+    eu = world.tables("eu")
+    world.publish("eu", 5)
+    world.replicate("us")
+    note = eu.checkpoint("publish", TOPIC.path)
+    eu.files.replace(f"{note}/p/position.json", ["{}"])
+
+    assert _delete(world).stays == (note, str(world.log("eu")))
+    assert len(world.messages("eu")) == 5
+    with pytest.raises(UnsafeError, match="is still there"):
+        world.publish("eu", 7)
+    assert world.replicate("us") == []
+    shutil.rmtree(place / "publish")
+    assert _delete(world).stays == ()
+    assert world.publish("eu", 7).rows == 7

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
 from geo.log import log_cutter
+from geo.ops.delete_topic import delete_topics
 from geo.ops.maintain import MARGIN, expired_days, maintain
 from geo.replication.repair import reconcile_links
 from geo.tables.commits import Kind
@@ -137,6 +138,15 @@ def test_a_link_that_has_read_nothing_yet_is_waited_for(linked: World) -> None:
     (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
     assert [(one.silent, "it has read nothing yet" in one.why) for one in log.held] == [(False, True)]
     assert log.expired == ()
+
+
+@pytest.mark.spark
+def test_nothing_waits_for_a_cluster_in_which_the_topic_was_deleted(linked: World) -> None:
+    world = _expiring(linked)
+    _age(world, "us", 20)
+    delete_topics(world.spark, world.config, "eu", str(TOPIC), lose=True)
+    (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
+    assert (log.held, [one.rows for one in log.expired]) == ((), [10])
 
 
 @pytest.mark.spark
