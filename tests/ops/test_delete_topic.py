@@ -19,16 +19,18 @@ from geo.ops.delete_topic import Deleted, delete_topics
 from geo.replication.link_requests import Action
 from geo.replication.link_status import link_statuses
 from geo.replication.link_table import read_links
+from geo.replication.link_work import LinkWork
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.request_table import ask
+from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.subscription import changes
 from geo.subscription.status import list_subscriptions
 from geo.tables.files import local_path
 from geo.tables.journal import Journal
 from schemas import LINKS, OWNERS, REQUESTS, TOPICS
-from tests.running import running
+from tests.running import TRIGGER, running
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -199,6 +201,18 @@ def test_a_link_that_runs_lets_go_of_a_topic_that_was_deleted_in_its_source(link
         links.until(lambda: links.last(TOPIC) == (State.PAUSED, "it was deleted in eu"))
     assert linked.link_state("us", "eu").state in (State.PAUSED, State.STOPPED)
     assert len(linked.messages("us")) == 40
+
+
+def test_a_link_that_meets_the_end_of_its_source_before_it_hears_of_it_records_that_it_was_deleted(linked: World) -> None:
+    link = TopicLink(linked.tables("us"), linked.tables("eu"), linked.config, linked.config.link("eu", "us"), TOPIC)
+    work = LinkWork(link, {"processingTime": TRIGGER})
+    work.bring_up(lambda: False)
+    _delete(linked, "eu")
+    with pytest.raises(RetryableError) as met:
+        link.check_source()
+    work.give_up(State.DELAYED, str(met.value), met.value)
+    state = linked.link_state("us", "eu")
+    assert (state.state, state.reason) == (State.PAUSED, "it was deleted in eu")
 
 
 def test_a_partitioned_topic_goes_with_its_partitions_and_what_a_glob_names_goes_but_for_acknowledgements(world: World) -> None:
