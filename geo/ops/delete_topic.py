@@ -28,7 +28,7 @@ from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import is_partly_removed, local_path, remove_folder
-from geo.tables.ownership import Ownership, claim, origin_runner, refuse_living, release, ways_of
+from geo.tables.ownership import Ownership, claim, filling_runner, origin_runner, refuse_living, release, ways_of
 from schemas import LEDGERS, LINKS, REQUESTS
 
 _NOT_DONE = "Nothing was deleted."
@@ -127,7 +127,8 @@ def _delete(
     """
     topic, log = Topic.parse(facts.topic), tables.log(Topic.parse(facts.topic))
     runners = {one.name: one for one, _ in ways_of(tables, topic)}
-    runners |= {one.name: one for one in (origin_runner(origin, topic, tables.cluster.name) for origin in config.clusters)}
+    for way in (origin_runner, filling_runner):
+        runners |= {one.name: one for one in (way(origin, topic, tables.cluster.name) for origin in config.clusters)}
     (ownership,) = claim(tables, [list(runners.values())], point=CrashPoint.DELETE_CLAIMED)
     try:
         version = None

@@ -30,7 +30,7 @@ from geo.session import require_delta
 from geo.sql_text import literal
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import local_path, remove_folder
-from geo.tables.ownership import Runner, claim, origin_runner, owners_of, refuse_living, release
+from geo.tables.ownership import Runner, claim, filling_runner, origin_runner, owners_of, refuse_living, release
 from geo.text import first_line
 from schemas import LINKS, REQUESTS
 
@@ -122,20 +122,20 @@ def _links(tables: ClusterTables, name: str) -> dict[str, LinkState]:
 
 
 def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> list[tuple[Runner, Row]]:
-    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings; with
-    the newest row of each, of schemas.OWNERS."""
-    into, begin = f" into {tables.cluster.name}", f"origin {name} of "
-    runners = {
-        runner.name: runner
-        for state in links
-        for runner in (origin_runner(origin, Topic.parse(state.topic), tables.cluster.name) for origin in state.origins)
-    }
-    rows = {row["runner"]: row for row in owners_of(tables, "origin ") if row["runner"].endswith(into)}
-    for owned in rows:
-        if owned.startswith(begin):
-            topic = Topic.parse(owned.removeprefix(begin).removesuffix(into))
-            runners[owned] = origin_runner(name, topic, tables.cluster.name)
-    return [(runner, rows[named]) for named, runner in sorted(runners.items()) if named in rows]
+    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings, backfills
+    beside it too; with the newest row of each, of schemas.OWNERS."""
+    here, found = tables.cluster.name, list[tuple[Runner, Row]]()
+    for kind, runner_of in (("origin", origin_runner), ("backfill of", filling_runner)):
+        into, begin = f" into {here}", f"{kind} {name} of "
+        rows = {row["runner"]: row for row in owners_of(tables, f"{kind} ") if row["runner"].endswith(into)}
+        runners = [runner_of(origin, Topic.parse(state.topic), here) for state in links for origin in state.origins]
+        runners += [
+            runner_of(name, Topic.parse(owned.removeprefix(begin).removesuffix(into)), here)
+            for owned in rows
+            if owned.startswith(begin)
+        ]
+        found += [(runner, rows[named]) for named, runner in sorted({one.name: one for one in runners}.items()) if named in rows]
+    return found
 
 
 def _left_behind(

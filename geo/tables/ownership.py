@@ -377,10 +377,12 @@ def refuse_living(tables: ClusterTables, rows: Sequence[Row], else_: str = "Noth
 
 
 def ways_of(tables: ClusterTables, topic: Topic) -> list[tuple[Runner, Row]]:
-    """Everybody who ever owned something of a topic in this cluster: origins' ways into it, producers, consumers; with the newest
-    row of each, of schemas.OWNERS."""
+    """Everybody who ever owned something of a topic in this cluster: origins' ways into it, backfills, producers, consumers; with the
+    newest row of each, of schemas.OWNERS."""
     name = re.escape(f" of {topic} in")
-    known = re.compile(rf"(origin|producer|subscription) ([^ ]+){name}(?:to)? {re.escape(tables.cluster.name)}(?:, (.+))?")
+    known = re.compile(
+        rf"(origin|backfill of|producer|subscription) ([^ ]+){name}(?:to)? {re.escape(tables.cluster.name)}(?:, (.+))?"
+    )
     found = []
     for row in tables.journal(OWNERS).newest():
         if (named := known.fullmatch(row["runner"])) is None:
@@ -388,6 +390,8 @@ def ways_of(tables: ClusterTables, topic: Topic) -> list[tuple[Runner, Row]]:
         kind, who, share = named.groups()
         if kind == "origin":
             runner = origin_runner(who, topic, tables.cluster.name)
+        elif kind == "backfill of":
+            runner = filling_runner(who, topic, tables.cluster.name)
         elif kind == "producer":
             runner = producer_runner(tables, topic, who)
         else:
