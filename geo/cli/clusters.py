@@ -53,7 +53,7 @@ def _removed(done: RemovedCluster, *, dry_run: bool) -> dict[str, Any]:
         ],
         "clusters": [
             {"cluster": one.cluster, "links": one.links, "requests": one.requests, "policies": one.policies,
-             "cannot_be_read": one.away}
+             "cannot_be_read": one.away, "stays": one.stays}
             for one in done.others
         ],
     }  # fmt: skip
@@ -83,4 +83,5 @@ def _other_line(done: RemovedCluster, one: InCluster, *, dry_run: bool) -> str:
     parts += [f"its name in the replication clusters of {', '.join(one.policies)}"] if one.policies else []
     if not parts:
         return f"{one.cluster}: nothing hangs on {done.cluster}"
-    return f"{one.cluster}: {'would go' if dry_run else 'gone'}: {'; '.join(parts)}"
+    left = "" if one.stays is None else f". Of use to nobody, and not to be removed from here: {one.stays}"
+    return f"{one.cluster}: {'would go' if dry_run else 'gone'}: {'; '.join(parts)}{left}"

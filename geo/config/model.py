@@ -184,7 +184,7 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
     """What holds for the topics that match. `message_ttl_s` None: messages do not expire. `replication_clusters` None: all.
-    `dispatch_rate` None: that of the next policy that matches and says one, else that of the link."""
+    `dispatch_rate` None: it says none; `Config.dispatch_rate` has whose counts."""
 
     match: str = ALL_TOPICS
     message_ttl_s: int | None = None
@@ -287,15 +287,19 @@ class Config:
         For a system topic it must name such topics (`persistent://*/*/__acks`): a TTL that is meant for messages would take
         acknowledgements away before the messages they name.
         """
-        matching = (policy for policy in self.policies if topic_glob_matches(policy.match, topic))
-        return next((one for one in matching if not topic.is_system or glob_names_system_topics(one.match)), TopicPolicy())
+        return next(self._matching(topic), TopicPolicy())
+
+    def _matching(self, topic: Topic) -> Iterator[TopicPolicy]:
+        for policy in self.policies:
+            if topic_glob_matches(policy.match, topic) and (not topic.is_system or glob_names_system_topics(policy.match)):
+                yield policy
 
     def dispatch_rate(self, link: Link, topic: Topic) -> DispatchRate:
         """How much of the topic the link brings per second at most: by the first policy that matches it and says so, which is its
-        own, its namespace's or its tenant's as the user has put them in order; else by the link. Of a system topic only a policy
-        that names such topics says so: acknowledgements are few, and late they are of no use."""
-        among = (one for one in self.policies if topic_glob_matches(one.match, topic))
-        said = (one.dispatch_rate for one in among if not topic.is_system or glob_names_system_topics(one.match))
+        own, its namespace's or its tenant's as the user has put them in order; else by the link. It replaces that of the link as a
+        whole. Of a system topic only a policy that names such topics says so: acknowledgements are few, and late they are of no
+        use."""
+        said = (policy.dispatch_rate for policy in self._matching(topic))
         rest = DispatchRate() if topic.is_system else link.dispatch_rate
         return next((rate for rate in said if rate is not None), rest)
 

@@ -27,7 +27,7 @@
         message_ttl: 7 days                <int> seconds|minutes|hours|days|weeks; default none, messages do not expire
         longest_outage: 7 days             how long a link may be away and still find what it has to read; default 7 days
         replication_clusters: [eu, us]     only links between these carry the topic; default all. One alone: no replication
-        dispatch_rate:                     as of a link, before which it goes; the first that matches and has one
+        dispatch_rate:                     as of a link, which it replaces; the first match that has one counts; default the link's
           messages_per_second: 100
     kafka:                                 default none: PLAINTEXT; how Kafka is reached, by its bootstrap servers
       broker-1:9092,broker-2:9092:

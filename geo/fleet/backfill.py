@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timezone
 from enum import Enum
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,7 +39,8 @@ from geo.replication.missing_rows import extents, in_target_shape, messages_want
 from geo.replication.ordered_append import append_in_order
 from geo.replication.repair import carried_topics
 from geo.replication.rule import Rule
-from geo.replication.source_history import LOOK_BACK, Fault, judge
+from geo.replication.source_history import Fault
+from geo.replication.source_look import SourceLook
 from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.replication.turns import TURN_BYTES
 from geo.replication.whole_files import Times, Whole, copied, whole_files, without
@@ -98,6 +99,10 @@ class Backfill:
     bytes_per_second: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "mode", Mode(self.mode))
+        for name in ("since", "until"):  # as the command line has them: without a zone they are of UTC
+            if (time_ := getattr(self, name)) is not None and time_.tzinfo is None:
+                object.__setattr__(self, name, time_.replace(tzinfo=timezone.utc))
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise UsageError(f"from {self.since} to {self.until} is no time: the first is to be before the second.")
 
@@ -146,6 +151,8 @@ def backfill(
     link = config.link(source, target)
     there, here = connect(spark, config.cluster(source)), connect(spark, config.cluster(target))
     open_for_writing(here, config)
+    if checkpoint is not None and (what.since is not None or what.until is not None):
+        raise UsageError("a checkpoint says from where on all is there: leave it out of a backfill by time.")
     offsets = {} if checkpoint is None else checkpoint.read()
     allowance = Allowance(DispatchRate(bytes_per_second=what.bytes_per_second), time.monotonic())
     stopped = stopped or threading.Event()
@@ -259,12 +266,8 @@ class _Filling:
         stands = stands_at(row, self._link, self._log, target_version)
         if stands.why is not None or stands.cursor is None:
             return None
-        cursor, seen = stands.cursor, self._source_log.look()
-        if seen is None:
-            raise RetryableError(f"{self}: the source's log {self._source_log} is not there.")
-        before = list(self._source_log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, seen.version)))
-        since = self._source_log.commits(cursor.version + 1, seen.version)
-        judged = judge(cursor, seen.table_id, seen.version, before, since, self._rule.origins)
+        cursor = stands.cursor
+        judged = SourceLook(self._source_log, self._rule.origins, str(self)).judged(cursor)
         if isinstance(judged, Fault):
             raise SourceChangedError(judged.message(self._link.source, self._link.target, str(self._topic), cursor))
         if judged is not None and judged.unseen:

@@ -92,7 +92,7 @@ class Broker:
     """Runs everything that `cluster` needs; `run` until done or stopped.
 
     Topics that come later are found within ten seconds, a changed configuration file within ten (`reload`: at once): what depends on
-    what changed is ended and begun anew, the rest goes on; of `num_fetchers` and `dispatch_rate` nothing is. A configuration that is wrong is reported, and the one before goes on. One
+    what changed is ended and begun anew, the rest goes on. A change of `num_fetchers` or `dispatch_rate` ends nothing. A configuration that is wrong is reported, and the one before goes on. One
     work that fails stops no other. With the available-now trigger it makes one pass of each kind, side by side: what a link brings in
     it is folded by the next.
     """
@@ -122,8 +122,8 @@ class Broker:
         """What each group was made from, and the group."""
         self._turns: dict[str, LinkTurns] = {}
         """Of each link that has run, by its name."""
-        self._lives: dict[tuple[int, int], tuple[Group[Any], Any, Life]] = {}
-        """By group and work: what became of them."""
+        self._lives: dict[tuple[int, str], tuple[Group[Any], Any, Life]] = {}
+        """By group and name of the work, none for the group itself: what became of them."""
         self._brought: Counter[Kind] = Counter()
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
@@ -267,7 +267,7 @@ class Broker:
 
     def _changed(self, group: Group[Any], work: Any, life: Life) -> None:
         with self._changing:
-            self._lives[id(group), id(work)] = group, work, life
+            self._lives[id(group), "" if work is None else str(work)] = group, work, life
         self._on_event(report_of(group, work, life))
 
     def status(self) -> str:

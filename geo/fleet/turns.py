@@ -93,11 +93,15 @@ class LinkTurns:
             self._changed.notify_all()
 
     def _allowance(self, topic: Topic) -> Allowance:
-        """Of the rate that holds now; another rate begins anew."""
+        """Of the rate that holds now; another rate begins anew. Nothing is kept of topics without one."""
         rate, known = self._rate_of(topic), self._allowances.get(topic)
-        if known is None or known.rate != rate:
-            known = self._allowances[topic] = Allowance(rate, time.monotonic())
-        return known
+        if known is not None and known.rate == rate:
+            return known
+        fresh = Allowance(rate, time.monotonic())
+        self._allowances.pop(topic, None)
+        if rate != DispatchRate():
+            self._allowances[topic] = fresh
+        return fresh
 
 
 def turns_of(link: Link, config: Config) -> LinkTurns:

@@ -6,7 +6,7 @@ Its own storage is left alone, it may be away for good. What others hold of its 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import Row, SparkSession
@@ -47,6 +47,8 @@ class InCluster:
     """Topics whose replication clusters here name it."""
     lives: str | None = None
     away: str | None = None
+    stays: str | None = None
+    """A folder of streaming checkpoints, of use to nobody, that cannot be removed from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,8 @@ def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) 
         for one in registered_topics(tables):
             if name in (named := one.replication_clusters or ()):
                 set_replication_clusters(tables, config, one.topic, [other for other in named if other != name])
-        remove_folder(tables.checkpoint("replicate", name))
+        if not remove_folder(place := tables.checkpoint("replicate", name)):
+            found = replace(found, stays=place)
         release(owned)
     finally:
         for ownership in owned:

@@ -39,6 +39,10 @@ class LinkRow:
         self.recorded, self._generation = recorded, max(generation, recorded.generation if recorded is not None else 0)
         self.floors = recorded.floors if recorded is not None else None
 
+    def count_on(self, before: LinkRow) -> None:
+        """Go on with what another one of the same run has counted."""
+        self.expired, self._expired_recorded = before.expired, before._expired_recorded
+
     def following(self, state: State, reason: str | None, cursor: CommitName | None, target: CommitName | None) -> LinkState:
         """The row to record next."""
         recorded = self.recorded

@@ -19,6 +19,7 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.history import CommitName
 from geo.tables.ownership import Ownership, claim, release
 from geo.tables.tail import REMOTE_LOOK_S
+from geo.text import counted
 
 LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 60.0, 600.0
 """How often a topic gets a full look beside those by name, and beside its query: Delta's stream need not notice that an older
@@ -28,6 +29,8 @@ IDLE_S = 300.0
 """After so long without news a topic's query ends, and its source is looked at by name again: a process may follow thousands of
 topics of which few are busy, and a query lists the source's log at each trigger."""
 
+
+_NOWHERE = object()
 
 HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
 """A turn that takes so long, and longer by what it brings at a rate that any network has, hangs."""
@@ -56,8 +59,8 @@ class LinkWork:
         """Nothing was left after the last turn."""
         self.begun_anew = 0
         """How often it was begun anew because it hung."""
-        self._hung_at: CommitName | None = None
-        """Where that was last."""
+        self._hung_at: CommitName | object | None = _NOWHERE
+        """Where that was last: at a cursor, or (None) while both logs were compared."""
         self.ownership: Ownership | None = None
         self.replaced = False
         self._previous: Ownership | None = None
@@ -117,8 +120,8 @@ class LinkWork:
         """See whether its query has ended, and whether there is news. Raises what ended the query."""
         link, now = self.link, time.monotonic()
         is_due = now - self._looked_at > (LOOK_INTERVAL_S if link.source_is_local else REMOTE_LOOK_INTERVAL_S)
-        if link.query is not None:
-            if link.query.is_active:
+        if link.stream is not None:
+            if link.stream.is_active:
                 if link.cursor != self._followed:
                     self._followed, self._moved_at = link.cursor, now
                 if now - self._moved_at > IDLE_S:
@@ -190,17 +193,21 @@ class LinkWork:
         self.link.leave()
         fresh = LinkWork(self.link.anew(), self._trigger)
         fresh.begun_anew, fresh._hung_at = self.begun_anew + 1, cursor
-        at = f"behind version {cursor.version} of {self.link.link.source}" if cursor is not None else "at its start"
+        at = (
+            f"behind version {cursor.version} of {self.link.link.source}"
+            if cursor is not None
+            else "while both logs were compared"
+        )
         what = f"{self}: it has been at a turn {at} for {took_s:.0f} s and brought nothing"
         if cursor == self._hung_at:
             ends = f"--source {self.link.link.source} --target {self.link.link.target} --topic '{self.link.topic}'"
             return fresh, NoProgressError(
                 f"{what}, the second time there; nothing was skipped. Once the cause is gone: geo links restart {ends}"
             )
-        return fresh, RetryableError(f"{what}; begun anew.")
+        return fresh, RetryableError(f"{what}; begun anew, {counted(fresh.begun_anew, 'time')} by now.")
 
     def end(self) -> bool:
-        if self.link.query is None:
+        if self.link.stream is None:
             return True
         self._busy, self._in_doubt = 0, True
         ended_well = self.link.end_stream()

@@ -7,10 +7,9 @@ stands and what a start does (link_start), what may be missing (gaps), who may w
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
@@ -23,30 +22,32 @@ from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
 from geo.faults import FAULTS
-from geo.log.ledgers import REBUILD_KEY, Batch
+from geo.log.ledgers import Batch
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, deleted_topics, grow
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication import missing_rows
 from geo.replication.both_logs import BothLogs
+from geo.replication.gaps import STEP_ROWS
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
 from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, newer_of, standing, start
-from geo.replication.link_state import BACKFILL_KEY, RECORD_KEY, LinkRecord, LinkState
+from geo.replication.link_state import LinkRecord, LinkState
+from geo.replication.link_stream import LinkStream
 from geo.replication.ordered_append import append_in_order
 from geo.replication.rule import LeftOut, Rule, Verdict
 from geo.replication.rule_columns import verdict_column
 from geo.replication.rule_rows import crossing
-from geo.replication.source_history import LOOK_BACK, Compare, Fault, brings, judge, published_after
+from geo.replication.source_history import Compare, Fault, brings, published_after
+from geo.replication.source_look import LOOKED_FOR, SourceLook
 from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.replication.turns import TURN_BYTES, Turns, Unshared
 from geo.streams.life import State
-from geo.streams.query import BatchQuery
 from geo.tables.cluster import ClusterTables
-from geo.tables.commits import ERASED, EXPIRED, Commit, Kind
+from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, turn_of
 from geo.tables.ownership import Ownership, Runner, claim, filling_runner, origin_runner, release
-from geo.tables.spark_checkpoint import forget, planned_end
+from geo.tables.spark_checkpoint import forget
 from geo.text import counted
 from schemas import TOPIC_LOG
 
@@ -54,10 +55,6 @@ log = logging.getLogger(__name__)
 
 TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
-
-
-_LOOKED_FOR = (RECORD_KEY, REBUILD_KEY, BACKFILL_KEY, ERASED, EXPIRED)
-"""Records that matter when commits are looked at; a producer's can be long."""
 
 
 class Brought(Enum):
@@ -90,7 +87,7 @@ class TopicLink:
         self.target, self.source, self.config, self.link, self.topic = target, source, config, link, topic
         self._turns = turns or Unshared()
         self.rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
-        self.query: BatchQuery | None = None
+        self.stream: LinkStream | None = None
         self.replicated = 0
         self.impossible = 0
         """Rows left out in this run that no producer can have written."""
@@ -98,15 +95,10 @@ class TopicLink:
         self.cursor: CommitName | None = None
         self._target_seen: CommitName | None = None
         self._watch: TargetWatch | None = None
-        self._found_at_cursor: tuple[CommitName, Hashable] | None = None
-        """The cursor, and the file of its commit as it was when that was read last."""
         self._appended = self._found = 0
         """Commits that this ownership made in the target, and those of them that a look has found there."""
-        self._checkpoint = ""
-        self._streamed = -1
-        """The last version that its query was given."""
-        self._is_ending = False
-        """Its query is to end after the turn it is in."""
+        self._filling: Ownership | None = None
+        """While both logs are compared."""
         self.turn_began: float | None = None
         """When the turn that is under way began, by `time.monotonic`; it brings `turn_bytes` at most."""
         self.turn_bytes = 0
@@ -155,12 +147,13 @@ class TopicLink:
         a backfill that runs.
         Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError, RetryableError.
         """
-        self._ownership, self.query, self.cursor = ownership, None, None
+        self._ownership, self.stream, self.cursor = ownership, None, None
         self._appended = self._found = 0
         self.row.begin(recorded, ownership.generation)
         ownership.refuse_if_lost()
         self.look_for_source(recorded)
         self._source_log, columns = open_log(self.source, self.topic)
+        self._source_look = SourceLook(self._source_log, self.rule.origins, str(self))
         self._target_log = self.target.log(self.topic)
         target = self._target_log.find(TOPIC_LOG) or create_topic(self.target, self.topic, user_columns(columns))
         ownership.fence(self._target_log, CrashPoint.LINK_FENCED)
@@ -168,7 +161,7 @@ class TopicLink:
 
         looked = self._look_at_target(recorded.target) if recorded is not None and recorded.target is not None else None
         stands = standing(recorded, looked, self.link.name, self.rule.origins)
-        judged = self._judge(stands.cursor) if stands.cursor is not None else None
+        judged = self._source_look.judged(stands.cursor) if stands.cursor is not None else None
         decision = start(recorded, stands, judged, accept_source=accept_source, failed_before=failed_before)
         if isinstance(decision, Fault):
             raise self._refusal(decision, stands)
@@ -196,22 +189,12 @@ class TopicLink:
             return self.topic in deleted_topics(self.source)
         return False
 
-    def _judge(self, cursor: CommitName) -> Fault | Compare | None:
-        """What the source's commits above the cursor mean, up to its newest."""
-        seen = self._source_log.look()
-        if seen is None:
-            raise RetryableError(f"{self}: the source's log {self._source_log} is not there.")
-        newest = seen.version
-        before = list(self._source_log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, newest), only=_LOOKED_FOR))
-        since = self._source_log.commits(cursor.version + 1, newest, only=_LOOKED_FOR)
-        return judge(cursor, seen.table_id, newest, before, since, self.rule.origins)
-
     def _look_at_target(self, since: CommitName) -> TargetSeen:
         """The commits of the target from the one at `since` to its newest."""
         seen = self._target_log.look()
         if seen is None:
             raise RetryableError(f"{self}: the target's log {self._target_log} is not there.")
-        commits = self._target_log.commits(since.version, seen.version, only=_LOOKED_FOR)
+        commits = self._target_log.commits(since.version, seen.version, only=LOOKED_FOR)
         return look_at_target(self.link.name, since, seen.table_id, seen.version, commits)
 
     def _refusal(self, fault: Fault, stands: Standing | None = None) -> SourceChangedError:
@@ -240,6 +223,7 @@ class TopicLink:
         if self.row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self, decision.why)
         (filling,) = claim(self.target, [self.fillers], take_over=take_over)
+        self._filling = filling
         try:
             filling.fence(self._target_log)
             with self._ownership.besides(filling):
@@ -247,6 +231,7 @@ class TopicLink:
             release([filling])
         finally:
             filling.abandon()
+            self._filling = None
 
     def _compare(
         self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None, stopped: Callable[[], bool]
@@ -263,11 +248,16 @@ class TopicLink:
             raise self._refusal(Fault(what, min(begin, source.version), source.version, lost[:10]), stands)
         target = newest_commit(self._target_log, str(self))
         self._watch = TargetWatch(self._target_log, target, str(self))
-        most, row_bytes = self._step(logs, source.version)
+        most, row_bytes = self._turns.most(self.topic).messages, 0.0
+        if (size := self._turns.most(self.topic).size) < TURN_BYTES:
+            row_bytes = logs.row_bytes(source.version)
+            most = min(STEP_ROWS if most is None else most, max(1, int(size / row_bytes)))
         for rows in logs.missing(source.version, target.version, self.row.floors, most):
-            with self._turns.turn(self.topic, stopped) as has_turn:
+            row_bytes = row_bytes or logs.row_bytes(source.version)
+            with self._turn(stopped) as has_turn:
                 if not has_turn:
                     return
+                self.turn_bytes = round(row_bytes * (STEP_ROWS if most is None else most))
                 reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
                 count = self._append(self._shaped(rows), source, reconciling=True)
                 reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
@@ -275,16 +265,6 @@ class TopicLink:
         self._target_seen = self._still_there(target).newest
         self.cursor = source
         self.row.append(self.row.following(State.STOPPED, None, self.cursor, self._target_seen))
-
-    def _step(self, logs: BothLogs, version: int) -> tuple[int | None, float]:
-        """How many messages a step of a comparison is to bring at most (None: any number), and how many bytes each has; 0 where nobody
-        asks."""
-        most = self._turns.most(self.topic)
-        if most.size >= TURN_BYTES:
-            return most.messages, 0.0
-        row_bytes = logs.row_bytes(version)
-        by_size = max(1, int(most.size / row_bytes))
-        return by_size if most.messages is None else min(most.messages, by_size), row_bytes
 
     def _still_there(self, since: CommitName) -> TargetSeen:
         """The target's commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look
@@ -316,27 +296,17 @@ class TopicLink:
     @property
     def source_is_local(self) -> bool:
         """Whether a look at the source's commits is no request."""
-        return self._source_log.log_folder is not None
+        return self._source_look.is_local
 
     def has_news(self) -> bool:
-        """Whether the source has a commit above the cursor: a look at two names. Raises RetryableError if the cursor's own commit
-        is not what it was, so that a full look finds out why."""
+        """Whether the source has a commit above the cursor. Raises as `SourceLook.has_news`."""
         assert self.cursor is not None
-        if self._source_log.has_commit(self.cursor.version + 1):
-            return True
-        at_cursor = self.cursor, self._source_log.commit_stamp(self.cursor.version)
-        if at_cursor == self._found_at_cursor and at_cursor[1] is not None:
-            return False
-        there = self._source_log.commit_at(self.cursor.version)
-        if there is None or there.commit_id != self.cursor.commit_id:
-            raise RetryableError(f"{self}: the source is not what it was at version {self.cursor.version}; looking at all of it.")
-        self._found_at_cursor = at_cursor
-        return False
+        return self._source_look.has_news(self.cursor)
 
     def check_source(self) -> None:
         """A full look at the source. Raises SourceChangedError, or RetryableError if both logs are to be compared."""
         assert self.cursor is not None
-        self._refuse(self._judge(self.cursor))
+        self._refuse(self._source_look.judged(self.cursor))
 
     def _refuse(self, judged: Fault | Compare | None) -> None:
         """Raises SourceChangedError for what must not be passed over, RetryableError if both logs are to be compared."""
@@ -359,15 +329,21 @@ class TopicLink:
         """Bring what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits, one
         at least, and no more than a turn is to bring. `rows`, if they are given, are those of all these commits. None, and nothing
         was done, if it was `stopped`. Raises as `prepare`."""
-        with self._turns.turn(self.topic, stopped) as has_turn:
+        with self._turn(stopped) as has_turn:
             if not has_turn:
                 return None
-            self.turn_bytes, self.turn_began = 0, time.monotonic()
+            newest = self._source_log.latest_version() if newest is None else newest
+            commits = self._next_commits(newest)
+            self.turn_bytes = sum(commit.bytes for commit in commits)
+            return self._bring_commits(commits, rows if commits and commits[-1].version == newest else None)
+
+    @contextmanager
+    def _turn(self, stopped: Callable[[], bool]) -> Iterator[bool]:
+        """As `Turns.turn`; whoever asks how long it takes sees when it began."""
+        with self._turns.turn(self.topic, stopped) as has_turn:
+            self.turn_bytes, self.turn_began = 0, time.monotonic() if has_turn else None
             try:
-                newest = self._source_log.latest_version() if newest is None else newest
-                commits = self._next_commits(newest)
-                self.turn_bytes = sum(commit.bytes for commit in commits)
-                return self._bring_commits(commits, rows if commits and commits[-1].version == newest else None)
+                yield has_turn
             finally:
                 self.turn_began = None
 
@@ -398,62 +374,45 @@ class TopicLink:
         return taken
 
     def start_stream(self, trigger: Mapping[str, Any]) -> None:
-        """Follow the source from the first version above the cursor, which must be there (`has_news`), by a streaming query. Its
-        checkpoint is this run's alone."""
+        """Follow the source from the first version above the cursor, which must be there (`has_news`), by a streaming query."""
         assert self.cursor is not None
         folder = self.target.checkpoint("replicate", self.link.source, self.topic.path)
         forget(folder)  # what a run that was killed has left
-        self._checkpoint = f"{folder}/{self._ownership.generation}-{self._ownership.token}-{self.cursor.version}"
-        options = {
-            "startingVersion": str(self.cursor.version + 1),
-            "ignoreDeletes": "true",
-        }
-        rows = self._source_log.read_stream(options)
-        self._streamed, self._is_ending = self.cursor.version, False
-        self.query = BatchQuery(rows, f"geo replicate {self}", self._on_batch, checkpoint=self._checkpoint, trigger=trigger)
+        place = f"{folder}/{self._ownership.generation}-{self._ownership.token}-{self.cursor.version}"
+        name = f"geo replicate {self}"
+        self.stream = LinkStream(self._source_log, self.cursor.version, self._take, name, checkpoint=place, trigger=trigger)
+
+    def _take(self, stopped: Callable[[], bool], last: int, rows: DataFrame | None) -> int | None:
+        """A turn of the query."""
+        brought = self.take_turn(stopped, last, rows)
+        return None if brought is None or self.cursor is None else self.cursor.version
 
     def end_stream(self) -> bool:
-        """Let its query end after the turn it is in; no start goes on from its checkpoint. Whether nothing is left open. Raises what
-        ended it otherwise."""
-        if (query := self.query) is None:
-            return True
-        self._is_ending = True
-        query.stop()
-        ended_well, error = query.ended_well, query.error
-        self.query = None
-        forget(self._checkpoint)
-        if error is not None:
-            raise error
-        return ended_well
+        """Let its query end after the turn it is in. Whether nothing is left open. Raises what ended it otherwise."""
+        stream, self.stream = self.stream, None
+        return stream is None or stream.end()
 
     def leave(self) -> None:
-        """It hangs, and another one goes on in its place: nobody waits for its query or its turn."""
-        self._is_ending = True
+        """It hangs, and another one goes on in its place: nobody waits for its query or its turn, and what it compares is owned no
+        longer."""
         self._turns.leave(self.topic)
-        if (query := self.query) is not None:
-            threading.Thread(target=query.query.stop, name=f"geo-leave-{self}", daemon=True).start()
+        if self._filling is not None:
+            self._filling.abandon()
+        if self.stream is not None:
+            self.stream.leave()
 
     def anew(self) -> TopicLink:
-        """Another one of the same link and topic, which has not begun."""
-        return TopicLink(self.target, self.source, self.config, self.link, self.topic, self._turns)
-
-    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        """A batch, in turns. What it does not bring because its query is to end, the next start does."""
-        assert self.cursor is not None
-        last = planned_end(self.target.spark, self._checkpoint, batch_id)
-        is_next = self.cursor.version == self._streamed
-        self._streamed = last
-        while self.cursor.version < last:
-            if self.take_turn(lambda: self._is_ending, last, rows if is_next else None) is None:
-                return
-            is_next = False
+        """Another one of the same link and topic, which has not begun, with the counts of this one."""
+        fresh = TopicLink(self.target, self.source, self.config, self.link, self.topic, self._turns)
+        fresh.replicated, fresh.impossible = self.replicated, self.impossible
+        fresh.row.count_on(self.row)
+        return fresh
 
     def _look(self, commits: Sequence[Commit], last: int) -> None:
         """Look at the commits of the source above the cursor, up to version `last`, before anything of them is appended. Raises
         as `_refuse`."""
         assert self.cursor is not None
-        before = list(self._source_log.commits(max(0, self.cursor.version - LOOK_BACK), self.cursor.version, only=_LOOKED_FOR))
-        self._refuse(judge(self.cursor, self.cursor.table_id, last, before, commits, self.rule.origins))
+        self._refuse(self._source_look.judged_commits(self.cursor, commits, last))
 
     def _bring(self, rows: DataFrame, commits: Sequence[Commit]) -> None:
         """Append what of the rows crosses, with the cursor of the last commit."""

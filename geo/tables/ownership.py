@@ -92,7 +92,8 @@ def origin_runner(origin: str, topic: Topic, target: str) -> Runner:
 
 
 def filling_runner(origin: str, topic: Topic, target: str) -> Runner:
-    """Bringing what is missing of `origin` in what a link has passed: a backfill beside it, or a comparison of both logs."""
+    """Bringing what is missing of `origin` in what a link has passed: a backfill beside it, or whoever compares both logs, which
+    is over some time."""
     name = f"backfill of {origin} of {topic} into {target}"
     return Runner(name, f"backfill/{origin}/{topic.path}", f"backfill.{origin}")
 

@@ -28,6 +28,7 @@ from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.regions import effects
 from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench, never_acknowledged
+from tests.benchmarks.waiting import waiting
 
 _WHICH = (
     "throughput",
@@ -41,6 +42,7 @@ _WHICH = (
     "broker-lag",
     "backfill",
     "outage",
+    "waiting",
     "publish",
     "kafka",
     "acks",
@@ -279,6 +281,9 @@ def main() -> None:
                     print(line, flush=True)
             elif which == "broker-lag":
                 for line in lags(bench, args.topics or 20 // part, args.minutes * 60 / part):
+                    print(line, flush=True)
+            elif which == "waiting":
+                for line in waiting(bench, 40 // part):
                     print(line, flush=True)
             elif which == "outage":
                 for line in outage(bench, 4_320 // part, 100, 5):

@@ -105,8 +105,8 @@ class Bench:
         """The query of a link, which begins with the first commit that is new to it."""
         assert link.has_news()
         link.start_stream(_TRIGGER)
-        assert link.query is not None
-        return link.query.query
+        assert link.stream is not None
+        return link.stream.query.query
 
     def stop(self, link: TopicLink) -> None:
         link.end_stream()

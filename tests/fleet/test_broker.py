@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 import yaml
 
+from geo.config.model import DispatchRate
 from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
 from geo.fleet import broker as broker_module
 from geo.fleet.broker import Broker, BrokerReport, Kind
@@ -199,7 +200,10 @@ def test_fetchers_and_rates_change_while_their_link_runs_and_brings_everything_o
                 for topic in topics:
                     linked.write("us", written, written + 5, topic=topic)
                 written += 5
-                running.until(lambda: True)
+                running.until(lambda: True)  # it lives
+        turns = running.broker._turns["us->eu"]
+        assert turns._fetchers.num_fetchers == 3
+        assert turns._allowance(TOPIC).rate == DispatchRate(100_000)
         running.until(lambda: all(_rows(linked, "eu", topic) >= written for topic in topics))
         assert {event.state for event in running.events} == {State.RUNNING}
         assert owned() == generations, "nothing was begun anew"

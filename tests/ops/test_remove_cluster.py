@@ -77,7 +77,7 @@ def test_what_hangs_on_a_cluster_goes_in_all_others_and_its_messages_stay(three:
     assert replication_clusters(eu, TOPIC) == ("eu", "us")
     assert {name: world.messages(name).keys() for name in ("eu", "us", "ap")} == held
     again = _remove(world)
-    assert [(one.links, one.requests, one.policies) for one in again.others] == [((), 0, ())] * 2
+    assert [(one.links, one.requests, one.policies, one.stays) for one in again.others] == [((), 0, (), None)] * 2
 
     world.rewrite(("eu", "us"), [("us", "eu"), {"source": "eu", "target": "us", "origins": "[eu]"}])
     world.write("eu", 10, 20)

@@ -98,13 +98,14 @@ def test_a_turn_that_hangs_is_begun_anew_once_and_holds_up_no_other(linked: Worl
     linked.write("us", 20, 22)
     (file,) = {path for path in Path(linked.log("us").name).rglob("*.parquet") if path.parent.name.startswith("publish")} - before
     linked.write("us", 0, 5, topic=OTHER)
-    with mock.patch.object(link_work, "HANGS_S", 0.5), running(linked, "eu") as links:
+    with mock.patch.object(link_work, "HANGS_S", 3.0), running(linked, "eu") as links:
         with _that_hangs(file):
             links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
             told = [(report.state, report.reason, report.begun_anew) for report in links.reports if report.topic == str(TOPIC)]
             (delayed, again, once), (failed, why, twice) = [one for one in told if one[0] in (State.DELAYED, State.FAILED)][-2:]
             assert (delayed, once, failed, twice) == (State.DELAYED, 1, State.FAILED, 2)
-            assert "brought nothing; begun anew" in str(again)
+            assert "brought nothing; begun anew, 1 time by now" in str(again)
+            assert [report.topic for report in links.reports if report.begun_anew] == [str(TOPIC)] * 2
             assert "geo links restart --source us --target eu" in str(why)
             links.until(lambda: links.last(OTHER)[0] is State.RUNNING)
             linked.write("us", 5, 8, topic=OTHER)

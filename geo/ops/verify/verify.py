@@ -52,11 +52,12 @@ def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
 
 
 def read_ways(clusters: Mapping[str, ClusterTables]) -> set[Way]:
-    """Which origins ever had a way into a topic of a cluster: of a cluster that was removed nothing else tells."""
+    """Which origins that are no cluster now ever had a way into a topic of a cluster: of a cluster that was removed nothing else
+    tells. (Of others a claim may be that of a deletion.)"""
     found = set()
     for tables in clusters.values():
         for row in tables.journal(OWNERS).newest(("runner", "origin ")):
-            if (way := _A_WAY.fullmatch(row["runner"])) is not None:
+            if (way := _A_WAY.fullmatch(row["runner"])) is not None and way["origin"] not in clusters:
                 found.add((way["target"], way["origin"], way["topic"]))
     return found
 

@@ -1,0 +1,60 @@
+"""Looks at the commits of a link's source; what they mean is decided in `source_history.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from geo.errors import RetryableError
+from geo.log.ledgers import REBUILD_KEY
+from geo.replication.link_state import BACKFILL_KEY, RECORD_KEY
+from geo.replication.source_history import LOOK_BACK, Compare, Fault, judge
+from geo.tables.commits import ERASED, EXPIRED, Commit
+from geo.tables.history import CommitName
+from geo.tables.table import Table
+
+LOOKED_FOR = (RECORD_KEY, REBUILD_KEY, BACKFILL_KEY, ERASED, EXPIRED)
+"""Records that matter when commits are looked at; a producer's can be long."""
+
+
+class SourceLook:
+    """The log of a source, for whoever stands at a cursor in it and wants messages of these origins. `what` names who looks."""
+
+    def __init__(self, source: Table, origins: frozenset[str], what: str) -> None:
+        self._log, self._origins, self._what = source, origins, what
+        self._found_at_cursor: tuple[CommitName, Hashable] | None = None
+        """The cursor, and the file of its commit as it was when that was read last."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a look at the commits is no request."""
+        return self._log.log_folder is not None
+
+    def judged(self, cursor: CommitName) -> Fault | Compare | None:
+        """What the commits above the cursor mean, up to the newest. Raises RetryableError if the log is not there."""
+        if (seen := self._log.look()) is None:
+            raise RetryableError(f"{self._what}: the source's log {self._log} is not there.")
+        newest = seen.version
+        before = list(self._log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, newest), only=LOOKED_FOR))
+        since = self._log.commits(cursor.version + 1, newest, only=LOOKED_FOR)
+        return judge(cursor, seen.table_id, newest, before, since, self._origins)
+
+    def judged_commits(self, cursor: CommitName, commits: Sequence[Commit], last: int) -> Fault | Compare | None:
+        """What these commits mean, which are to be all from the cursor to version `last`."""
+        before = list(self._log.commits(max(0, cursor.version - LOOK_BACK), cursor.version, only=LOOKED_FOR))
+        return judge(cursor, cursor.table_id, last, before, commits, self._origins)
+
+    def has_news(self, cursor: CommitName) -> bool:
+        """Whether there is a commit above the cursor: a look at two names. Raises RetryableError if the cursor's own commit is not
+        what it was, so that a full look finds out why."""
+        if self._log.has_commit(cursor.version + 1):
+            return True
+        at_cursor = cursor, self._log.commit_stamp(cursor.version)
+        if at_cursor == self._found_at_cursor and at_cursor[1] is not None:
+            return False
+        there = self._log.commit_at(cursor.version)
+        if there is None or there.commit_id != cursor.commit_id:
+            raise RetryableError(
+                f"{self._what}: the source is not what it was at version {cursor.version}; looking at all of it."
+            )
+        self._found_at_cursor = at_cursor
+        return False
