@@ -83,8 +83,10 @@ class LinkTopics:
         return f"link {self.link.name}"
 
     def discover(self, known: Mapping[Hashable, tuple[LinkWork, State]]) -> Found[LinkWork]:
-        """The topics of the source's registry that the link carries; it lets go of those that were deleted, there or here. Raises RetryableError if the registry, which this link has
-        read, is not there, OSError if its place is no folder."""
+        """The topics of the source's registry that the link carries. It lets go of those that were deleted, there or here.
+
+        Raises RetryableError if the registry, which this link has read, is not there, OSError if its place is no folder.
+        """
         self._source.refuse_no_folder()
         registered, gone = known_topics(self._source), deleted_topics(self._target)
         rows = cache(
