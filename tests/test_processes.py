@@ -60,14 +60,18 @@ def test_a_publish_killed_between_commit_and_checkpoint_goes_on_where_it_was(wor
     assert [r["key"] for r in ordered] == [f"k{i}" for i in range(301) if i % 3 or i == 300], "in line order"
 
 
-def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(linked: World) -> None:
-    """SIGSTOP between planning the append and starting it; takeover; SIGCONT."""
-    world = linked
-    world.write("us", 20, 40)
-    with geo(world.folder, *_replicate(world, "eu"), crash=(CrashPoint.LINK_BEFORE_APPEND, "stop")) as stale:
+@pytest.mark.parametrize("point", [CrashPoint.LINK_BEFORE_APPEND, CrashPoint.LINK_BEFORE_RECONCILE_APPEND])
+def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(
+    request: pytest.FixtureRequest, point: CrashPoint
+) -> None:
+    """SIGSTOP between planning the append of a turn, or of a comparison, and starting it; takeover; SIGCONT."""
+    is_turn = point is CrashPoint.LINK_BEFORE_APPEND
+    world: World = request.getfixturevalue("linked" if is_turn else "world")
+    world.write("us", 20 if is_turn else 0, 40)
+    with geo(world.folder, *_replicate(world, "eu"), crash=(point, "stop")) as stale:
         stale.until(lambda: stale.is_stopped)
         (report,) = world.replicate("eu", take_over=True)
-        assert (report.state, report.replicated) == (State.STOPPED, 20)
+        assert (report.state, report.replicated) == (State.STOPPED, 20 if is_turn else 40)
         before = world.log("eu").latest_version()
         stale.signal(signal.SIGCONT)
         assert stale.wait() == 1, stale.log.read_text()

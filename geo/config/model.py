@@ -50,7 +50,7 @@ LEAST_OWNER_TIMEOUT_S = 30
 REPLICA_LAG_MAX_S = 30
 """A cluster is in sync that lacks nothing older (Kafka's replica.lag.time.max.ms)."""
 
-NUM_FETCHERS, MOST_FETCHERS = 4, 1_000
+NUM_FETCHERS, MOST_FETCHERS = 4, 64
 """Batches of a link at once: as many as keep some cores busy (Kafka's num.replica.fetchers, which is 1 by default)."""
 
 # Unity Catalog and Hive take more when quoted; these never need more than quoting.

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Config, DispatchRate, Link
 from geo.crash import CrashPoint, reach
-from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UsageError
+from geo.errors import AlreadyOwnedError, GeoError, RetryableError, SourceChangedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
@@ -43,12 +43,12 @@ from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook
 from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.replication.turns import TURN_BYTES
-from geo.replication.whole_files import Times, Whole, copied, whole_files, without
+from geo.replication.whole_files import Times, Whole, copied, plain_state, whole_files, without
 from geo.session import require_delta
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.commits import Kind
 from geo.tables.history import CommitName
-from geo.tables.ownership import Ownership, claim, filling_runner, origin_runner, release
+from geo.tables.ownership import Ownership, Runner, claim, filling_runner, origin_runner, release
 from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import in_us
@@ -195,6 +195,10 @@ class _Filling:
         self._allowance, self._stopped, self._on_step = allowance, stopped, on_step
         self._rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
         self._log = target.log(topic)
+        self._now_us = now_us()
+        """Of the whole run: what expires meanwhile is neither in the one log nor in the other."""
+        self._in_doubt = False
+        """An append was begun of which nobody knows what became."""
         self._done = Filled(link.name, str(topic), -1)
 
     def __str__(self) -> str:
@@ -203,19 +207,18 @@ class _Filling:
     def preview(self) -> Filled:
         """What a run would bring now. Writes nothing."""
         self._source_log, _ = open_log(self._source, self._topic)
-        exists = self._log.find(TOPIC_LOG) is not None
-        newest = newest_commit(self._log, str(self)) if exists else None
-        at = self._stands(newest.version if newest else None) or newest_commit(self._source_log, str(self))
+        if self._log.find(TOPIC_LOG) is None:
+            newest = newest_commit(self._source_log, str(self))
+            count = self._wanted(self._source_log.read(newest.version)).count()
+            return replace(self._done, source_version=newest.version, total=count, messages=count)
+        target, at = self._pinned()
+        at = at or newest_commit(self._source_log, str(self))
         there = self._wanted(self._source_log.read(at.version))
-        if newest is None:
-            count = there.count()
-            return replace(self._done, source_version=at.version, total=count, messages=count)
-        found, here = self._missing(there, newest)
-        files = self._files(found, at) if self._what.mode is Mode.FILES else []
-        by_file = sum(one.rows for one in files)
-        left = list(without(found, files))
-        messages = by_file + sum(missing(there, here, step).count() for step in steps(left, STEP_ROWS))
-        size = sum(one.size for one in files)
+        found, here = self._missing(there, target)
+        files = self._files(found, at)
+        by_file, size = sum(one.rows for one in files), sum(one.size for one in files)
+        left = steps(without(found, files), STEP_ROWS)
+        messages = by_file + sum(missing(there, here, step).count() for step in left)
         total = sum(gap.size for gap in found)
         return replace(self._done, source_version=at.version, total=total, messages=messages, by_file=by_file, size=size)
 
@@ -223,56 +226,58 @@ class _Filling:
         """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
         RetryableError where the link has to see to something first."""
         self._source_log, columns = open_log(self._source, self._topic)
-        origins = sorted(self._rule.origins)
-        (filling,) = claim(self._target, [[filling_runner(one, self._topic, self._link.target) for one in origins]])
-        with ExitStack() as stack:
-            stack.callback(filling.abandon)
+        owned = self._owned(filling_runner)
+        try:
+            (filling,) = owned
             there = self._log.find(TOPIC_LOG) or create_topic(self._target, self._topic, user_columns(columns))
             self._columns = grow(self._log, there, user_columns(columns), str(self))
             filling.fence(self._log, CrashPoint.BACKFILL_FENCED)
-            target = newest_commit(self._log, str(self))
-            if (at := self._stands(target.version)) is None:
-                link = self._instead_of_the_link(stack)
-                stack.enter_context(filling.besides(link))
-                target = newest_commit(self._log, str(self))
-                at = self._stands(target.version) or newest_commit(self._source_log, str(self))
-                self._fill(filling, at, target)
-                release([link])
-            else:
-                self._fill(filling, at, target)
-            release([filling])
+            target, at = self._pinned()
+            with ExitStack() as meanwhile:
+                if at is None:
+                    owned += self._instead_of_the_link()
+                    meanwhile.enter_context(filling.besides(owned[-1]))
+                    target, at = self._pinned()
+                self._fill(filling, at or newest_commit(self._source_log, str(self)), target)
+            release(owned)
+        except FAULTS:
+            if not self._in_doubt:  # so that the link, or whoever resolves it, can have it
+                release(owned)
+            raise
+        finally:
+            for ownership in owned:
+                ownership.abandon()
         return self._done
 
-    def _instead_of_the_link(self, stack: ExitStack) -> Ownership:
+    def _owned(self, runner: Callable[[str, Topic, str], Runner]) -> list[Ownership]:
+        return claim(self._target, [[runner(one, self._topic, self._link.target) for one in sorted(self._rule.origins)]])
+
+    def _instead_of_the_link(self) -> list[Ownership]:
         """Own what the link would: nobody knows where it stands, so it must not run meanwhile."""
-        runners = [origin_runner(one, self._topic, self._link.target) for one in sorted(self._rule.origins)]
         try:
-            (ownership,) = claim(self._target, [runners])
+            (ownership,) = owned = self._owned(origin_runner)
         except AlreadyOwnedError as error:
             raise AlreadyOwnedError(
                 f"{self}: the link is at a comparison of both logs, or about to begin one, and somebody runs it. Run this again once that is done. {error}"
             ) from None
-        stack.callback(ownership.abandon)
         ownership.fence(self._log)
-        return ownership
+        return owned
 
-    def _stands(self, target_version: int | None) -> CommitName | None:
-        """The commit of the source at which the link stands in this version of the target; None if that is not known. Raises what is in
-        the way of reading the source there."""
-        # The row is read before the commits: what it says of them is of commits that are looked at, or older.
+    def _pinned(self) -> tuple[CommitName, CommitName | None]:
+        """The newest commit of the target, and that of the source at which the link stands in it; None if that is not known. Raises
+        what is in the way of reading the source there."""
+        # The row is read first: what it says is of the commit that is pinned then, or of one before.
         row = read_links(self._target).get((self._link.source, str(self._topic)))
-        if target_version is None or row is None:
-            return None
-        stands = stands_at(row, self._link, self._log, target_version)
-        if stands.why is not None or stands.cursor is None:
-            return None
-        cursor = stands.cursor
+        target = newest_commit(self._log, str(self))
+        stands = stands_at(row, self._link, self._log, target.version)
+        if stands.why is not None or (cursor := stands.cursor) is None:
+            return target, None
         judged = SourceLook(self._source_log, self._rule.origins, str(self)).judged(cursor)
         if isinstance(judged, Fault):
             raise SourceChangedError(judged.message(self._link.source, self._link.target, str(self._topic), cursor))
         if judged is not None and judged.unseen:
             raise RetryableError(f"{self}: {judged.why}. Let the link run first: its next start compares both logs.")
-        return stands.cursor
+        return target, cursor
 
     def _missing(self, there: DataFrame, target: CommitName) -> tuple[list[Gap], DataFrame]:
         """What the target may lack, and its rows."""
@@ -292,29 +297,43 @@ class _Filling:
         self._done = replace(self._done, source_version=at.version, total=sum(gap.size for gap in found))
         progress = Progress(log, str(self), "messages", self._done.total)
         record = backfill_record(self._link.name, self._rule.origins, at)
-        files = self._files(found, at) if self._what.mode is Mode.FILES else []
+        files = self._files(found, at)
         for part in _parts(files, self._most_bytes):
             if not self._may_go_on():
                 return
-            written = copied(part, self._log)
+            written = copied(part, self._log, plain_state(self._log, "target"))
             reach(CrashPoint.BACKFILL_COPIED)
-            ownership.append(self._log, written, record, refuse)
+            with self._appending():
+                ownership.append(self._log, written, record, refuse)
             rows = sum(one.rows for one in part)
             self._step(progress, rows, rows, sum(one.size for one in part), by_file=rows)
-        row_bytes = BothLogs(self._source_log, self._log, self._rule, str(self)).row_bytes(at.version) if found else 1.0
+        row_bytes = BothLogs(self._source_log, self._log, self._rule, str(self)).row_bytes() if found else 1.0
         for step in steps(without(found, files), max(1, min(STEP_ROWS, int(self._most_bytes / row_bytes)))):
             if not self._may_go_on():
                 return
             rows_of_step = in_target_shape(missing(there, here, step), self._columns)
-            rows = append_in_order(ownership, self._log, rows_of_step, record, refuse)
+            with self._appending():
+                rows = append_in_order(ownership, self._log, rows_of_step, record, refuse)
             self._step(progress, sum(gap.size for gap in step), rows, round(rows * row_bytes))
         self._done = replace(self._done, complete=True)
 
+    @contextmanager
+    def _appending(self) -> Iterator[None]:
+        self._in_doubt = True
+        try:
+            yield
+        except GeoError:  # it was refused, or met another commit each time: nothing landed
+            self._in_doubt = False
+            raise
+        self._in_doubt = False
+
     def _wanted(self, rows: DataFrame) -> DataFrame:
-        return rows.where(messages_wanted(self._rule, None, now_us()) & self._what.published)
+        return rows.where(messages_wanted(self._rule, None, self._now_us) & self._what.published)
 
     def _files(self, found: Sequence[Gap], at: CommitName) -> list[Whole]:
-        return whole_files(self._source_log, at.version, self._log, self._rule, self._what.times, found, now_us())
+        if self._what.mode is Mode.ROWS:
+            return []
+        return whole_files(self._source_log, at.version, self._log, self._rule, self._what.times, found, self._now_us)
 
     @property
     def _most_bytes(self) -> int:

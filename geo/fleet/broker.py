@@ -120,8 +120,6 @@ class Broker:
         self._on_event, self._say = on_event, say
         self._parts: list[tuple[object, Group[Any]]] = []
         """What each group was made from, and the group."""
-        self._turns: dict[str, LinkTurns] = {}
-        """Of each link that has run, by its name."""
         self._lives: dict[tuple[int, str], tuple[Group[Any], Any, Life]] = {}
         """By group and name of the work, none for the group itself: what became of them."""
         self._brought: Counter[Kind] = Counter()
@@ -206,7 +204,7 @@ class Broker:
 
     def _link(self, config: Config, link: Link) -> LinkTopics:
         source, options = connect(self._spark, config.cluster(link.source)), parse_trigger(self._trigger)
-        turns = self._turns[link.name] = turns_of(link, config)
+        turns = turns_of(link, config)
         return LinkTopics(self._tables, source, config, link, ALL_TOPICS, options, turns, take_over=self._take_over)
 
     def _folds(self, config: Config) -> Namespaces:
@@ -245,7 +243,9 @@ class Broker:
             log.warning("%s has changed and is not taken, what runs goes on: %s", self._path, error)
             return None
         for link in config.inbound(self._cluster):
-            self._turns[link.name].change(link.num_fetchers, partial(config.dispatch_rate, link))
+            for _, group in parts:
+                if isinstance(group, LinkTopics) and group.link.name == link.name and isinstance(group.turns, LinkTurns):
+                    group.turns.change(link.num_fetchers, partial(config.dispatch_rate, link))
         self._forget_those_gone()
         self._parts, self._taken, self._refused = parts, text, text
         self._say(f"{self._path} has changed and is taken")

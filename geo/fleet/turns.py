@@ -13,9 +13,13 @@ from geo.fleet.fetchers import Fetchers
 from geo.fleet.rate import Allowance
 from geo.names import Topic
 from geo.replication.turns import TURN_BYTES, Most
+from geo.streams.workers import waiting
 
 _STOP_LOOK_S = 0.1
 """Who waits looks so often whether it is stopped."""
+
+_OFFERED_S = 5.0
+"""A turn that was offered and that nobody begins is another's: the topic may be gone. Works are looked at some times a second."""
 
 
 class LinkTurns:
@@ -28,6 +32,8 @@ class LinkTurns:
         self._allowances: dict[Topic, Allowance] = {}
         self._holders: dict[Topic, object] = {}
         """By topic whoever has its turn or waits for it; another one once it was left."""
+        self._offered: dict[Topic, float | None] = {}
+        """Topics that wait in line without anybody who waits: since when it is their turn, None while it is not."""
 
     def change(self, num_fetchers: int, rate_of: Callable[[Topic], DispatchRate]) -> None:
         """From now on so many at once, at such rates; what is under way ends as it began."""
@@ -47,12 +53,23 @@ class LinkTurns:
             allowance.turn_messages, TURN_BYTES if allowance.turn_bytes is None else min(TURN_BYTES, allowance.turn_bytes)
         )
 
+    def offer(self, topic: Topic) -> bool:
+        with self._changed:
+            if topic not in self._offered:
+                if topic in self._holders:
+                    return False
+                self._offered[topic] = None
+                self._fetchers.ask(topic)
+            self._begin()
+            return self._offered[topic] is not None
+
     @contextmanager
     def turn(self, topic: Topic, stopped: Callable[[], bool]) -> Iterator[bool]:
         """Waits for the rate, then in the line of the topic's fetcher: what is owed holds up nobody else."""
-        while (wait_s := self.wait_s(topic)) > 0 and not stopped():
-            with self._changed:
-                self._changed.wait(min(wait_s, _STOP_LOOK_S))
+        with waiting():
+            while (wait_s := self.wait_s(topic)) > 0 and not stopped():
+                with self._changed:
+                    self._changed.wait(min(wait_s, _STOP_LOOK_S))
         mine = object()
         try:
             yield self._ask(topic, mine, stopped)
@@ -65,19 +82,23 @@ class LinkTurns:
 
     def leave(self, topic: Topic) -> None:
         with self._changed:
-            self._holders.pop(topic, None)
+            self._holders.pop(topic, None), self._offered.pop(topic, None)
             self._fetchers.remove(topic)
             self._begin()
 
     def _ask(self, topic: Topic, mine: object, stopped: Callable[[], bool]) -> bool:
         with self._changed:
             self._holders[topic] = mine
-            self._fetchers.ask(topic)
-            self._begin()
-            while self._holders.get(topic) is mine and not stopped():
-                if topic in self._fetchers.on_turn:
-                    return True
-                self._changed.wait(_STOP_LOOK_S)
+            if topic in self._offered:
+                del self._offered[topic]
+            else:
+                self._fetchers.ask(topic)
+                self._begin()
+            with waiting():
+                while self._holders.get(topic) is mine and not stopped():
+                    if topic in self._fetchers.on_turn:
+                        return True
+                    self._changed.wait(_STOP_LOOK_S)
             return False
 
     def _end(self, topic: Topic, mine: object) -> None:
@@ -88,8 +109,15 @@ class LinkTurns:
                 self._begin()
 
     def _begin(self) -> None:
-        """Wake those whose turn begins."""
-        if self._fetchers.begin():
+        """Wake those whose turn begins, and take it from those who did not begin it when it was offered."""
+        now = time.monotonic()
+        for topic in [topic for topic, since in self._offered.items() if since is not None and now - since > _OFFERED_S]:
+            del self._offered[topic]
+            self._fetchers.remove(topic)
+        for topic in (begun := self._fetchers.begin()):
+            if topic in self._offered:
+                self._offered[topic] = now
+        if begun:
             self._changed.notify_all()
 
     def _allowance(self, topic: Topic) -> Allowance:

@@ -42,9 +42,9 @@ class BothLogs:
         there, here = self.source.read(version).where(wanted), self.target.read(target_version).where(wanted)
         return missing_rows.missing_in_steps(there, here, self.what, most)
 
-    def row_bytes(self, version: int) -> float:
+    def row_bytes(self) -> float:
         """How many bytes a row of the source takes, as far as its files tell; 1 at least."""
-        return max(1.0, self.source.size() / max(1, self.source.read(version).count()))
+        return max(1.0, self.source.size() / max(1, self.source.read().count()))
 
     def count_missing(self, version: int, floors: Floors | None) -> int:
         """How many messages `missing` would bring now."""

@@ -43,7 +43,7 @@ second to begin, and a batch of it then less than a turn."""
 class LinkWork:
     """One topic of one link and its fate in this process.
 
-    It is brought up by its start and a turn. After that its source is looked at by name, and news get a turn; those of a busy topic
+    It is brought up by its start. After that its source is looked at by name, and news get a turn; those of a busy topic
     a streaming query, which ends once there were none for long. In a run that ends it is brought up by turns up to what the source
     has then.
     """
@@ -75,8 +75,8 @@ class LinkWork:
         """Where its query was seen last, at `_moved_at` for the first time."""
         self._rest_began: float | None = None
         """When its query was told to end, and has not ended yet."""
-        self._in_doubt = False
-        """What became of the last batch is not known."""
+        self._took_over = False
+        """It replaced an owner that lived, as a person asked: its comparison replaces whoever compares or backfills."""
         self._is_left = False
         """Nobody waits for it any more: what it owns from now on is given back at once."""
 
@@ -92,7 +92,7 @@ class LinkWork:
         return self.link.cursor
 
     def bring_up(self, stopped: Callable[[], bool]) -> None:
-        """Own the topic, start its link, and bring what the next turn has; in a run that ends, what the source has now."""
+        """Own the topic and start its link; in a run that ends, bring what the source has now."""
         self._is_left, self._stopped, self._busy, self._rest_began = False, stopped, 0, None
         if self.ownership is None:
             self.link.look_for_source(self._recorded)
@@ -102,12 +102,12 @@ class LinkWork:
             own(self.link.target, [self])
         if (ownership := self.ownership) is None:
             raise RetryableError(f"{self}: it was left behind while it began.")
-        self.link.prepare(ownership, self._recorded, failed_before=self._stuck, stopped=stopped)
+        take_over, self._took_over = self._took_over, False
+        self.link.prepare(ownership, self._recorded, failed_before=self._stuck, stopped=stopped, take_over=take_over)
         if self._once:
             self.link.run_turns(stopped)
-        elif self.link.cursor is not None:
-            self._take_turn()
-        self._looked_at, self._stuck = time.monotonic(), 0  # its turns have passed the place
+            self._stuck = 0  # its turns have passed the place
+        self._looked_at = time.monotonic()
 
     def _refuse_if_replaced(self, previous: Ownership) -> None:
         try:
@@ -144,7 +144,8 @@ class LinkWork:
             self._take_turn()
 
     def _take_turn(self) -> None:
-        brought = self.link.take_turn(self._stopped)
+        if (brought := self.link.take_turn(self._stopped)) is not None:
+            self._stuck = 0  # it has passed the place
         self._busy = self._busy + 1 if brought is Brought.BY_SPARK else 0
         self._has_caught_up = not self.link.has_news()
 
@@ -165,9 +166,11 @@ class LinkWork:
     def _rest(self) -> None:
         """Its query ends, or has ended: the source is looked at by name."""
         self._rest_began = time.monotonic()
-        if not self.end():
-            raise RetryableError(f"{self}: its query was stopped in the middle of a batch.")
-        self._rest_began = None
+        try:
+            if not self.end():
+                raise RetryableError(f"{self}: its query was stopped in the middle of a batch.")
+        finally:
+            self._rest_began = None
 
     def _look(self) -> None:
         self._looked_at = time.monotonic()
@@ -207,12 +210,8 @@ class LinkWork:
         return fresh, RetryableError(f"{what}; begun anew, {counted(fresh.begun_anew, 'time')} by now.")
 
     def end(self) -> bool:
-        if self.link.stream is None:
-            return True
-        self._busy, self._in_doubt = 0, True
-        ended_well = self.link.end_stream()
-        self._in_doubt = not ended_well
-        return ended_well
+        self._busy = 0
+        return self.link.end_stream()
 
     def give_up(self, state: State, reason: str, error: BaseException) -> None:
         """Record why, and give the ownership up for one with a new token, before the cursor is read again. A changed source or
@@ -228,7 +227,7 @@ class LinkWork:
                 if self.link.is_deleted_at_source():  # while it ran: nobody waits for it
                     state, reason = State.PAUSED, f"it was deleted in {self.link.link.source}"
                 self.link.flush_failure(state, reason)
-                if state is State.FAILED and not self._in_doubt:
+                if state is State.FAILED and not self.link.in_doubt:
                     release([ownership])
                     self._previous = None
         finally:
@@ -243,7 +242,7 @@ class LinkWork:
     def owned_by(self, ownership: Ownership, recorded: LinkState | None) -> None:
         """It is owned now; `recorded` is its newest row, read since then."""
         self.ownership, self._recorded = ownership, recorded
-        self.take_over = self._in_doubt = False
+        self._took_over, self.take_over = self.take_over, False
         if self._is_left:
             self.abandon()
 

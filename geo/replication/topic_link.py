@@ -7,12 +7,15 @@ stands and what a start does (link_start), what may be missing (gaps), who may w
 from __future__ import annotations
 
 import logging
+import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +23,7 @@ from pyspark.sql import DataFrame
 
 from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
-from geo.errors import RetryableError, SourceChangedError
+from geo.errors import GeoError, RetryableError, SourceChangedError
 from geo.faults import FAULTS
 from geo.log.ledgers import Batch
 from geo.log.topic_log import open_log, user_columns
@@ -41,7 +44,7 @@ from geo.replication.rule_rows import crossing
 from geo.replication.source_history import Compare, Fault, brings, published_after
 from geo.replication.source_look import LOOKED_FOR, SourceLook
 from geo.replication.target_watch import TargetWatch, newest_commit
-from geo.replication.turns import TURN_BYTES, Turns, Unshared
+from geo.replication.turns import TURN_BYTES, Turns, Unshared, within
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
@@ -102,6 +105,9 @@ class TopicLink:
         self.turn_began: float | None = None
         """When the turn that is under way began, by `time.monotonic`; it brings `turn_bytes` at most."""
         self.turn_bytes = 0
+        self.in_doubt = False
+        """An append was begun of which nobody knows what became."""
+        self._tag = f"geo-link-{secrets.token_hex(8)}"
 
     def __str__(self) -> str:
         return f"{self.link.name} {self.topic}"
@@ -147,7 +153,7 @@ class TopicLink:
         a backfill that runs.
         Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError, RetryableError.
         """
-        self._ownership, self.stream, self.cursor = ownership, None, None
+        self._ownership, self.stream, self.cursor, self.in_doubt = ownership, None, None, False
         self._appended = self._found = 0
         self.row.begin(recorded, ownership.generation)
         ownership.refuse_if_lost()
@@ -229,6 +235,10 @@ class TopicLink:
             with self._ownership.besides(filling):
                 self._compare(decision, stands, start_at, stopped)
             release([filling])
+        except FAULTS:
+            if not self.in_doubt:  # so that whoever resolves it can have it
+                release([filling])
+            raise
         finally:
             filling.abandon()
             self._filling = None
@@ -250,16 +260,17 @@ class TopicLink:
         self._watch = TargetWatch(self._target_log, target, str(self))
         most, row_bytes = self._turns.most(self.topic).messages, 0.0
         if (size := self._turns.most(self.topic).size) < TURN_BYTES:
-            row_bytes = logs.row_bytes(source.version)
+            row_bytes = logs.row_bytes()
             most = min(STEP_ROWS if most is None else most, max(1, int(size / row_bytes)))
         for rows in logs.missing(source.version, target.version, self.row.floors, most):
-            row_bytes = row_bytes or logs.row_bytes(source.version)
+            row_bytes = row_bytes or logs.row_bytes()
             with self._turn(stopped) as has_turn:
                 if not has_turn:
                     return
                 self.turn_bytes = round(row_bytes * (STEP_ROWS if most is None else most))
                 reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
-                count = self._append(self._shaped(rows), source, reconciling=True)
+                with self._tagged():
+                    count = self._append(self._shaped(rows), source, reconciling=True)
                 reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
             self._turns.took(self.topic, count, round(count * row_bytes))
         self._target_seen = self._still_there(target).newest
@@ -316,8 +327,8 @@ class TopicLink:
             raise RetryableError(f"{self}: {judged.why}; comparing both logs.")
 
     def may_bring(self) -> bool:
-        """Whether its rate lets it bring more now."""
-        return self._turns.wait_s(self.topic) <= 0
+        """Whether its rate lets it bring more, and it is its turn."""
+        return self._turns.wait_s(self.topic) <= 0 and self._turns.offer(self.topic)
 
     def run_turns(self, stopped: Callable[[], bool]) -> None:
         """Bring everything that the source has now, turn by turn, or as far as it got when `stopped`. Raises as `prepare`."""
@@ -347,31 +358,47 @@ class TopicLink:
             finally:
                 self.turn_began = None
 
+    @contextmanager
+    def _tagged(self) -> Iterator[None]:
+        """Jobs of Spark's meanwhile can be told from all others, and cancelled."""
+        self.target.spark.addTag(self._tag)
+        try:
+            yield
+        finally:
+            self.target.spark.removeTag(self._tag)
+
     def _bring_commits(self, commits: Sequence[Commit], rows: DataFrame | None = None) -> Brought:
         """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`, which are read if they
         are not given."""
         if not commits:
             return Brought.NOTHING
         before = self.replicated
-        if not any(brings(commit, self.rule.origins, self.link.source) for commit in commits):
+        if not any(map(self._brings, commits)):
             self._move_to(commits[-1])
             return Brought.NOTHING
         if (few := self._few_crossing(commits)) is not None:
             self._bring_few(*few, commits[-1])
         else:
-            self._bring(self._source_log.read_added(commits[0].version, commits[-1].version) if rows is None else rows, commits)
-        self._turns.took(self.topic, self.replicated - before, self.turn_bytes)
+            with self._tagged():
+                self._bring(
+                    self._source_log.read_added(commits[0].version, commits[-1].version) if rows is None else rows, commits
+                )
+        self._turns.took(self.topic, self.replicated - before, sum(commit.bytes for commit in commits if self._brings(commit)))
         return Brought.HERE if few is not None else Brought.BY_SPARK
 
     def _next_commits(self, newest: int) -> list[Commit]:
         """The commits of the next turn, looked at."""
         assert self.cursor is not None
-        first, most = self.cursor.version + 1, self._turns.most(self.topic)
+        first = self.cursor.version + 1
         if newest < first:
             return []
-        taken = turn_of(self._source_log.commits(first, min(newest, first + TURN_COMMITS - 1)), most.size, most.messages)
+        taken = turn_of(self._source_log.commits(first, min(newest, first + TURN_COMMITS - 1)), TURN_BYTES)
+        taken = within(taken, self._turns.most(self.topic), self._brings)
         self._look(taken, taken[-1].version if taken else first)
         return taken
+
+    def _brings(self, commit: Commit) -> bool:
+        return brings(commit, self.rule.origins, self.link.source)
 
     def start_stream(self, trigger: Mapping[str, Any]) -> None:
         """Follow the source from the first version above the cursor, which must be there (`has_news`), by a streaming query."""
@@ -379,7 +406,8 @@ class TopicLink:
         folder = self.target.checkpoint("replicate", self.link.source, self.topic.path)
         forget(folder)  # what a run that was killed has left
         place = f"{folder}/{self._ownership.generation}-{self._ownership.token}-{self.cursor.version}"
-        name = f"geo replicate {self}"
+        # A query that hangs may be there for ever under its name.
+        name = f"geo replicate {self}, generation {self._ownership.generation}"
         self.stream = LinkStream(self._source_log, self.cursor.version, self._take, name, checkpoint=place, trigger=trigger)
 
     def _take(self, stopped: Callable[[], bool], last: int, rows: DataFrame | None) -> int | None:
@@ -394,8 +422,10 @@ class TopicLink:
 
     def leave(self) -> None:
         """It hangs, and another one goes on in its place: nobody waits for its query or its turn, and what it compares is owned no
-        longer."""
+        longer. Jobs of Spark's that it waits for are cancelled: one that writes holds the table's lock."""
         self._turns.leave(self.topic)
+        interrupt = partial(self.target.spark.interruptTag, self._tag)
+        threading.Thread(target=interrupt, name=f"geo-leave-{self}", daemon=True).start()
         if self._filling is not None:
             self._filling.abandon()
         if self.stream is not None:
@@ -485,7 +515,13 @@ class TopicLink:
             self._ownership.token,
             reconciling=reconciling,
         )
-        count = append_in_order(self._ownership, self._target_log, rows, record.encode(), self._watch.refuse_if_put_back)
+        self.in_doubt = True
+        try:
+            count = append_in_order(self._ownership, self._target_log, rows, record.encode(), self._watch.refuse_if_put_back)
+        except GeoError:  # it was refused, or met another commit each time: nothing landed
+            self.in_doubt = False
+            raise
+        self.in_doubt = False
         self.replicated += count
         self._appended += count > 0
         return count

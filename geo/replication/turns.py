@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from geo.names import Topic
+from geo.tables.commits import Commit
 
 TURN_BYTES = 1024**3
 """What a turn brings at most, in whole commits, one at least: some seconds' work. A kill loses no more of a catch-up."""
@@ -21,6 +22,18 @@ class Most:
     size: int = TURN_BYTES
 
 
+def within(commits: Sequence[Commit], most: Most, brings: Callable[[Commit], bool]) -> list[Commit]:
+    """The first of the commits, one at least, of which those that bring something are within `most`. What others wrote into a source and
+    goes back nowhere counts for nothing."""
+    messages = size = 0
+    for at, commit in enumerate(commits):
+        if brings(commit):
+            messages, size = messages + commit.rows, size + commit.bytes
+        if at and (size > most.size or (most.messages is not None and messages > most.messages)):
+            return list(commits[:at])
+    return list(commits)
+
+
 class Turns(Protocol):
     """Shares out the batches of a link among its topics."""
 
@@ -29,6 +42,10 @@ class Turns(Protocol):
 
     def most(self, topic: Topic) -> Most:
         """What a turn of the topic is to bring at most."""
+
+    def offer(self, topic: Topic) -> bool:
+        """The topic has news: whether it is its turn now, which it then has some seconds to begin. Otherwise it waits in line. Returns
+        at once."""
 
     def turn(self, topic: Topic, stopped: Callable[[], bool]) -> AbstractContextManager[bool]:
         """Wait for the topic's turn, which lasts as long as the context. False: it is `stopped`, and nothing is to be brought."""
@@ -48,6 +65,9 @@ class Unshared:
 
     def most(self, topic: Topic) -> Most:
         return Most()
+
+    def offer(self, topic: Topic) -> bool:
+        return True
 
     @contextmanager
     def turn(self, topic: Topic, stopped: Callable[[], bool]) -> Iterator[bool]:

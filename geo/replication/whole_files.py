@@ -8,6 +8,7 @@ that); what it would take besides, row by row, is left.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,17 @@ from geo.errors import UnsafeError
 from geo.ids import LEDGER_ID_LIMIT, LedgerId
 from geo.replication.gaps import Gap
 from geo.replication.rule import AHEAD_US, Rule
-from geo.tables.delta_state import DeltaState, newest_state
+from geo.tables.delta_state import DeltaState
 from geo.tables.native import DataFile, data_files
 from geo.tables.native_append import Added, Written, new_name, remove_files, statistics
 from geo.tables.table import Table
 
-_READ = ("entry_id", "publish_time", "marker", "replicate_to")
+_READ = ("origin", "ledger_id", "entry_id", "publish_time", "marker", "replicate_to")
+
+_ROWS = "Leave --mode out, and rows are read."
+
+_CHECKSUM_S = 2.0
+"""A commit's checksum comes some milliseconds after it; a table without one is another program's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +64,8 @@ def whole_files(
 ) -> list[Whole]:
     """The files of `source` at `version` all of whose rows cross, are wanted, and lie in a gap of the target. Raises UnsafeError
     where files may not be copied."""
-    state = _state(target, "target")
-    _state(source, "source")
+    state = plain_state(target, "target")
+    plain_state(source, "source")
     folder = source.log_folder
     listed = None if folder is None else data_files(folder, version)
     if listed is None:
@@ -79,18 +85,18 @@ def whole_files(
     return taken
 
 
-_ROWS = "Leave --mode out, and rows are read."
-
-
-def _state(table: Table, what: str) -> DeltaState:
-    folder = table.log_folder
-    if folder is None:
+def plain_state(table: Table, what: str) -> DeltaState:
+    """The newest version of a table of plain files on a local disk. Between a commit and its checksum it is waited for. Raises
+    UnsafeError of another one; `what` it is."""
+    if table.log_folder is None:
         raise UnsafeError(f"the {what} {table} is not on a local disk, where alone files are copied. {_ROWS}")
-    state = newest_state(folder) if what == "source" else table.own_state()
-    if state is None:
-        raise UnsafeError(
-            f"the {what} {table} uses more of Delta's protocol than plain files, or was last written by another program. {_ROWS}"
-        )
+    deadline = time.monotonic() + _CHECKSUM_S
+    while (state := table.own_state()) is None:
+        if time.monotonic() > deadline:
+            raise UnsafeError(
+                f"the {what} {table} uses more of Delta's protocol than plain files, or was last written by another program. {_ROWS}"
+            )
+        time.sleep(0.05)
     return state
 
 
@@ -111,7 +117,7 @@ def _judged(
         return None
     read = [name for name in schema.names if name in state.statistics_of or name in _READ]
     columns = pq.read_table(file.path, columns=read, partitioning=None, coerce_int96_timestamp_unit="us")
-    if not _crosses(columns, first, last, rule, times, now_us):
+    if not _crosses(columns, ledger, first, last, rule, times, now_us):
         return None
     partition = tuple((name, file.partition(name)) for name in state.partition_by)
     for name, value in partition:
@@ -124,7 +130,7 @@ def _judged(
 def _fits(schema: pa.Schema, columns: Mapping[str, pa.Field]) -> bool:
     """Whether a file has columns of the table alone, each of its type, and all that must have a value. (Old writers kept times in
     nanoseconds, which readers know.)"""
-    if not set(schema.names) <= columns.keys() or not {"origin", *_READ} <= set(schema.names):
+    if not set(schema.names) <= columns.keys() or not set(_READ) <= set(schema.names):
         return False
     if any(not field.nullable and field.name not in schema.names for field in columns.values()):
         return False
@@ -144,11 +150,15 @@ def _plain(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _crosses(columns: pa.Table, first: int, last: int, rule: Rule, times: Times, now_us: int) -> bool:
-    """Whether every row of a file does, and is each entry from `first` to `last` once. (Of one origin that the rule names, in a
-    ledger that can be.) A row without a time crosses, but to when it belongs nobody knows."""
+def _crosses(columns: pa.Table, ledger: LedgerId, first: int, last: int, rule: Rule, times: Times, now_us: int) -> bool:
+    """Whether every row of a file does, and they are each entry of the ledger from `first` to `last` once. A row without a time
+    crosses, but to when it belongs nobody knows."""
+    for name, value in (("origin", ledger.origin), ("ledger_id", ledger.ledger_id)):
+        if pc.unique(columns[name]).to_pylist() != [value]:
+            return False
     entries = pc.unique(columns["entry_id"])
-    if len(entries) != last - first + 1 or len(columns) != len(entries) or entries.null_count:
+    ends = pc.min_max(entries)
+    if len(columns) != len(entries) or entries.null_count or (ends["min"].as_py(), ends["max"].as_py()) != (first, last):
         return False
     if any(columns[name].null_count != len(columns) for name in ("marker", "replicate_to")):
         return False
@@ -175,9 +185,9 @@ def without(found: Iterable[Gap], taken: Collection[Whole]) -> Iterator[Gap]:
             yield Gap(gap.ledger, first, gap.last, gap.compare)
 
 
-def copied(files: Sequence[Whole], target: Table) -> Written:
-    """Copies of the files in the target's folder, which no commit has added yet. Raises OSError, and none is there then."""
-    state = _state(target, "target")
+def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
+    """Copies of the files in the folder of the target, which is in this state; no commit has added them yet. Raises OSError, and none
+    is there then."""
     assert target.log_folder is not None, "it has a state"
     folder, added = target.log_folder.parent, list[Added]()
     try:

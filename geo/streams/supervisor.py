@@ -25,7 +25,10 @@ from geo.text import first_line
 log = logging.getLogger(__name__)
 
 AT_ONCE = 4
-"""Works of a group that are brought up side by side, and of which what is due is done; more only queue up for the cores."""
+"""Works of a group that are brought up side by side; more only queue up for the cores."""
+
+DUES_AT_ONCE = 64
+"""Works of a group of which what is due is done side by side: as many as a link may have fetchers."""
 
 ENDS_AT_ONCE = 16
 """Works of a group that are ended side by side: each waits for its running batch."""
@@ -186,7 +189,7 @@ class _Crew(Generic[W]):
         """What is to be ended as soon as nothing is done for it."""
         self._again: set[Hashable] = set()
         """What is to be ended then and begun anew."""
-        self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(AT_ONCE, f"geo-due-{group}")
+        self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(DUES_AT_ONCE, f"geo-due-{group}")
         self.thread = threading.Thread(target=self._main, name=f"geo-{group}", daemon=True)
 
     def ended(self) -> list[tuple[Group[W], W | None, Life]]:
@@ -323,7 +326,7 @@ class _Crew(Generic[W]):
         try:
             if slot.task is not None and slot.task.done():
                 self._take_back(slot)
-            elif slot.ends_as is None and (other := slot.work.instead()) is not None:
+            elif (slot.task is not None or slot.life.state is State.RUNNING) and (other := slot.work.instead()) is not None:
                 self._go_on_with(slot, *other)
             elif slot.task is not None:
                 pass
@@ -339,12 +342,17 @@ class _Crew(Generic[W]):
             self._failed(slot, error)
 
     def _go_on_with(self, slot: Slot[W], work: W, error: BaseException) -> None:
-        """Another work takes the place of one that hangs, whose thread and ownership are left to themselves."""
-        slot.work.abandon()
+        """Another work takes the place of one that hangs, whose thread is left to itself. What was to be its end is that."""
         if slot.task is not None:
             (self._starts if slot.is_starting else self._dues).lose()
-        slot.work, slot.task, slot.is_starting = work, None, False
-        self._failed(slot, error)
+        ends_as, hangs = slot.ends_as, slot.work
+        slot.task, slot.is_starting, slot.ends_as = None, False, None
+        if ends_as is None:
+            self._failed(slot, error, instead=work)
+        else:
+            hangs.abandon()
+            slot.work = work
+            self._set(slot, ends_as[0], reason=ends_as[1])
 
     def _is_stopping(self, key: Hashable) -> bool:
         """Whether what is done for a work is to end after the turn it is in."""
@@ -365,8 +373,8 @@ class _Crew(Generic[W]):
         elif was_starting:
             self._set(slot, Event.DONE if self._once else Event.UP)
 
-    def _failed(self, slot: Slot[W], error: BaseException) -> None:
-        """FAILED if a person is needed, else DELAYED."""
+    def _failed(self, slot: Slot[W], error: BaseException, *, instead: W | None = None) -> None:
+        """FAILED if a person is needed, else DELAYED. `instead`: what goes on in its place."""
         event = Event.REFUSED if needs_person(error) else Event.FAULT
         far = slot.work.how_far
         moved = far is not None and far != slot.stood
@@ -378,6 +386,7 @@ class _Crew(Generic[W]):
                 slot.work.give_up(state, reason, error)
             except self._faults as another:
                 log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
+        slot.work = slot.work if instead is None else instead
         self._set(slot, event, reason=reason, error=error, moved=moved)  # reported when whoever resolves it can
 
     def _record(self, slots: Sequence[Slot[W]], state: State) -> list[Slot[W]]:

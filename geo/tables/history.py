@@ -65,16 +65,15 @@ def parted(remembered: CommitName, table_id: str, newest: int, there: Commit | N
     return None
 
 
-def turn_of(commits: Iterable[Commit], most_bytes: int, most_rows: int | None = None) -> list[Commit]:
-    """The first of the commits, which are in order, up to a gap, and of at most so many bytes and rows: one at least."""
+def turn_of(commits: Iterable[Commit], most_bytes: int) -> list[Commit]:
+    """The first of the commits, which are in order, up to a gap, and of at most so many bytes: one at least."""
     taken: list[Commit] = []
-    size = rows = 0
+    size = 0
     for commit in commits:
-        size, rows = size + commit.bytes, rows + commit.rows
-        too_much = size > most_bytes or (most_rows is not None and rows > most_rows)
-        if taken and (commit.version != taken[-1].version + 1 or too_much):
+        if taken and (commit.version != taken[-1].version + 1 or size + commit.bytes > most_bytes):
             break
         taken.append(commit)
+        size += commit.bytes
     return taken
 
 

@@ -468,10 +468,14 @@ class Table:
         return False
 
     def read_written(self, written: Written) -> DataFrame:
-        """The rows of files that were written and not committed."""
+        """The rows of files that were written and not committed, with all columns of the table: a file need not have each."""
         assert self.log_folder is not None, "they were written beside it"
         place = str(self.log_folder.parent)
-        return self.spark.read.option("basePath", place).parquet(*(f"{place}/{file.path}" for file in written.files))
+        return (
+            self.spark.read.schema(self._looked().columns)
+            .option("basePath", place)
+            .parquet(*(f"{place}/{file.path}" for file in written.files))
+        )
 
     def remove_written(self, written: Written) -> None:
         """Remove files that no commit will add."""

@@ -655,7 +655,7 @@ topics:
 @pytest.mark.parametrize(
     ("entry", "finding"),
     [
-        ("num_fetchers: 0", "link us->eu: num_fetchers 0; allowed: 1 to 1000"),
+        ("num_fetchers: 0", "link us->eu: num_fetchers 0; allowed: 1 to 64"),
         ("num_fetchers: many", "num_fetchers: 'many' is no whole number; expected: digits only, such as 1000"),
         ("dispatch_rate: {messages_per_second: -1}", "messages_per_second: '-1' is no whole number"),
         ("dispatch_rate: {bytes_per_second: 0}", "bytes_per_second 0; expected: 1 or more, or leave it out for any number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -18,6 +19,7 @@ from geo.errors import AlreadyOwnedError, FencedError, OffsetFileError, UsageErr
 from geo.fleet import backfill as backfill_module
 from geo.fleet.backfill import Backfill, Filled, Mode, backfill
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
+from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.ops.erase import erase
 from geo.replication.link_state import backfilled
@@ -25,7 +27,7 @@ from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
-from geo.tables.ownership import Ownership, claim, filling_runner, release
+from geo.tables.ownership import Ownership, claim, filling_runner, origin_runner, owners_of, release
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 
@@ -223,6 +225,43 @@ def test_a_comparison_that_loses_its_place_to_a_backfill_appends_nothing_more(wo
     release(taken)
     world.replicate("eu")
     world.assert_clean()
+
+
+def test_what_expires_while_it_looks_is_not_brought_twice(world: World) -> None:
+    """The clock goes on between the look at the one log and at the other."""
+    world.rewrite(("eu", "us"), [("us", "eu")], ttl="1 hours")
+    now = datetime.now(timezone.utc)
+    create_topic(world.tables("us"), TOPIC)
+    rows = world.entries("us", 0, 10).withColumn(
+        "publish_time", F.lit(now) - F.expr("make_dt_interval(0, 0, 59, 0) - make_dt_interval(0, 0, 0, entry_id)")
+    )
+    world.log("us").append(rows)
+    world.replicate("eu")
+    clock = itertools.count(int(now.timestamp() * 1e6), 30_000_000)
+    with mock.patch.object(backfill_module, "now_us", side_effect=lambda: next(clock)):
+        for _ in range(3):
+            assert _filled(world).messages == 0
+    assert _entries(world) == list(range(10))
+
+
+def test_what_ends_in_a_fault_with_nothing_in_flight_is_owned_no_longer(world: World) -> None:
+    """Whoever resolves it, in another process, is not refused."""
+    world.write("us", 0, 20)
+    world.replicate("eu")
+    world.log("us").delta().restoreToVersion(0)
+    world.write("us", 20, 25)
+    assert "geo reconcile" in _fill(world)[1][str(TOPIC)]
+
+    def states() -> set[str]:
+        return {row["state"] for row in owners_of(world.tables("eu"), "backfill ")}
+
+    assert states() == {"released"}
+    (way,) = claim(world.tables("eu"), [[origin_runner("us", TOPIC, "eu")]])
+    world.log("eu").delta().restoreToVersion(1)  # where the link stands is not known any more
+    world.rewrite(("eu", "us"), [("us", "eu")])
+    assert "somebody runs it" in _fill(world)[1][str(TOPIC)] or "geo reconcile" in _fill(world)[1][str(TOPIC)]
+    assert states() == {"released"}
+    release([way])
 
 
 def test_what_was_erased_behind_the_link_does_not_come_back_by_a_backfill(at_the_end: World) -> None:

@@ -15,11 +15,13 @@ from geo.config.model import DispatchRate
 from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
 from geo.fleet import broker as broker_module
 from geo.fleet.broker import Broker, BrokerReport, Kind
+from geo.fleet.turns import LinkTurns
 from geo.log import publish_work
 from geo.log.publish import publish_json_lines
 from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.replication import link_work
+from geo.replication.link_topics import LinkTopics
 from geo.streams import supervisor
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW
@@ -201,7 +203,8 @@ def test_fetchers_and_rates_change_while_their_link_runs_and_brings_everything_o
                     linked.write("us", written, written + 5, topic=topic)
                 written += 5
                 running.until(lambda: True)  # it lives
-        turns = running.broker._turns["us->eu"]
+        (turns,) = [group.turns for _, group in running.broker._parts if isinstance(group, LinkTopics)]
+        assert isinstance(turns, LinkTurns)
         assert turns._fetchers.num_fetchers == 3
         assert turns._allowance(TOPIC).rate == DispatchRate(100_000)
         running.until(lambda: all(_rows(linked, "eu", topic) >= written for topic in topics))

@@ -9,10 +9,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import pytest
+
 from geo.config.model import DispatchRate
+from geo.fleet import turns as turns_module
 from geo.fleet.fetchers import fetcher_of
 from geo.fleet.turns import LinkTurns
 from geo.names import Topic
+from geo.replication.turns import Most, within
+from geo.tables.commits import Commit
 
 LIMIT_S = 20.0
 TOPICS = [Topic("shop", "web", f"t{number}") for number in range(8)]
@@ -151,3 +156,40 @@ def test_a_turn_that_is_left_is_had_by_another_and_its_late_end_ends_nobody_else
                 assert waiting.result(LIMIT_S) is False
     with turns.turn(other, _never) as has_turn:
         assert has_turn
+
+
+def test_an_offer_waits_in_line_without_anybody_and_is_anothers_if_nobody_begins_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = TOPICS[:3]
+    turns = LinkTurns(1, _unlimited)
+    with turns.turn(first, _never) as has_turn:
+        assert has_turn
+        assert not turns.offer(second)
+        assert not turns.offer(third)
+        assert not turns.offer(first), "who has a turn waits for no other"
+    assert turns.offer(second)
+    assert not turns.offer(third)
+    with turns.turn(second, _never) as has_turn:
+        assert has_turn
+    assert turns.offer(third)
+    monkeypatch.setattr(turns_module, "_OFFERED_S", 0.0)
+    _until(lambda: turns.offer(first))
+    with turns.turn(first, _never) as has_turn:
+        assert has_turn
+
+
+def test_a_rate_counts_what_a_commit_brings_and_not_what_others_wrote_beside_it() -> None:
+    commits = [_commit(version, rows=10, size=1_000) for version in range(6)]
+
+    def of_ours(commit: Commit) -> bool:
+        return commit.version % 2 == 1
+
+    assert [one.version for one in within(commits, Most(messages=20), of_ours)] == [0, 1, 2, 3, 4]
+    assert [one.version for one in within(commits, Most(size=1_500), of_ours)] == [0, 1, 2]
+    assert within(commits, Most(messages=1), of_ours) == commits[:1], "one at least"
+    assert within(commits, Most(), of_ours) == commits
+    assert within([], Most(), of_ours) == []
+
+
+def _commit(version: int, *, rows: int, size: int) -> Commit:
+    metrics = {"numOutputRows": rows, "numOutputBytes": size}
+    return Commit(version, f"id-{version}", "WRITE", {"mode": "Append"}, metrics, None, 0, None)

@@ -105,11 +105,17 @@ def test_a_turn_that_hangs_is_begun_anew_once_and_holds_up_no_other(linked: Worl
             (delayed, again, once), (failed, why, twice) = [one for one in told if one[0] in (State.DELAYED, State.FAILED)][-2:]
             assert (delayed, once, failed, twice) == (State.DELAYED, 1, State.FAILED, 2)
             assert "brought nothing; begun anew, 1 time by now" in str(again)
-            assert [report.topic for report in links.reports if report.begun_anew] == [str(TOPIC)] * 2
+            assert {report.topic for report in links.reports if report.begun_anew} == {str(TOPIC)}
             assert "geo links restart --source us --target eu" in str(why)
             links.until(lambda: links.last(OTHER)[0] is State.RUNNING)
             linked.write("us", 5, 8, topic=OTHER)
             links.until(lambda: linked.log("eu", OTHER).read().count() == 8)
+            assert linked.link_state("eu", "us").state is State.FAILED, "recorded, for whoever looks"
+            asked = sum(report.topic == str(TOPIC) for report in links.reports)
+            linked.write("us", 8, 10, topic=OTHER)
+            links.until(lambda: linked.log("eu", OTHER).read().count() == 10)  # some discoveries later
+            assert links.last(TOPIC)[0] is State.FAILED
+            assert sum(report.topic == str(TOPIC) for report in links.reports) == asked, "it waits for a person"
         assert linked.log("eu").read().where("origin = 'us'").count() == 20
         ask(linked.tables("eu"), "us", str(TOPIC), Action.RESTART)
         links.until(lambda: linked.log("eu").read().where("origin = 'us'").count() == 22)

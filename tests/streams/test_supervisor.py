@@ -19,6 +19,7 @@ from geo.streams import life, supervisor
 from geo.streams.life import TRIES, Life, State
 from geo.streams.supervisor import AT_ONCE, Supervisor
 from geo.streams.work import Found
+from geo.streams.workers import waiting
 
 LIMIT_S = 20.0
 
@@ -284,15 +285,76 @@ def test_another_takes_the_place_of_one_that_hangs_and_the_rest_goes_on() -> Non
         job.due = partial(_hang, job, hangs)
         job.hangs = lambda job=job, fresh=fresh: (fresh, away) if job.noted[-1:] == ["hangs"] else None  # type: ignore[misc]
         group.jobs.append(job)
-    with mock.patch.object(life, "backoff_s", return_value=0.01), Running(group) as running:
+    with (
+        mock.patch.object(life, "backoff_s", return_value=0.01),
+        mock.patch.object(supervisor, "DUES_AT_ONCE", AT_ONCE),
+        Running(group) as running,
+    ):
         running.until(lambda: len(set(went_on)) == AT_ONCE)
         stuck = group.jobs[:]
         group.jobs = []
-        assert {job.noted[-1] for job in stuck} == {"abandon"}
+        assert {job.noted[-1] for job in stuck} == {"give up DELAYED"}
         assert next(change[1:] for change in running.changes if change[0] == "fresh0") == (State.DELAYED, "it hung")
         hangs.set()
     assert sorted(str(job) for _, job, _ in running.ended) == [f"fresh{n}" for n in range(AT_ONCE)]
     assert {one.state for _, _, one in running.ended} == {State.STOPPED}
+
+
+@pytest.mark.parametrize(("found", "becomes"), [("left_out", State.PAUSED), ("again", State.RUNNING)])
+def test_one_that_hangs_while_it_is_to_end_is_left_and_ends_as_it_was_to(found: str, becomes: State) -> None:
+    hangs, wanted = threading.Event(), threading.Event()
+    fresh = Job("fresh")
+
+    class Hanging(Job):
+        def end(self) -> bool:
+            self.noted.append("hangs")
+            _wait(hangs)
+            return True
+
+    job = Hanging("stuck")
+    job.hangs = lambda: (fresh, RetryableError("it hung")) if job.noted[-1:] == ["hangs"] else None
+
+    def asks(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
+        if not wanted.is_set() or known["stuck"][0] is not job:
+            return {}
+        return {"left_out": {"stuck": "asked to"}} if found == "left_out" else {"again": ["stuck"]}
+
+    with mock.patch.object(supervisor, "DISCOVERY_INTERVAL_S", 0.05), Running(Jobs([job], found=asks)) as running:
+        running.until(lambda: State.RUNNING in running.states("stuck"))
+        wanted.set()
+        running.until(lambda: becomes in running.states("fresh"))
+        hangs.set()
+    assert job.noted[-1] == "abandon"
+
+
+def test_one_that_failed_is_not_asked_whether_it_hangs() -> None:
+    """What it was at when it failed may look as if it went on for ever."""
+    job = Job("bad", [SourceChangedError("it was restored")])
+    job.hangs = lambda: (Job("other"), RetryableError("it hung")) if "give up FAILED" in job.noted else None
+    steps: list[None] = []
+    with Running(Jobs([job, Job("good", follows=partial(steps.append, None))])) as running:
+        running.until(lambda: State.FAILED in running.states("bad"))
+        begun = len(steps)
+        running.until(lambda: len(steps) > begun + 20)
+    assert running.error is None
+    assert running.states("other") == []
+
+
+def test_what_only_waits_holds_up_no_start() -> None:
+    """Four wait for ever, beside those that are begun."""
+    gate = threading.Event()
+
+    class Waiting(Job):
+        def bring_up(self, stopped: Callable[[], bool]) -> None:
+            super().bring_up(stopped)
+            with waiting():
+                assert gate.wait(LIMIT_S)
+
+    group = Jobs([*(Waiting(f"w{number}") for number in range(AT_ONCE)), *(Job(f"j{number}") for number in range(AT_ONCE))])
+    with Running(group) as running:
+        running.until(lambda: all(State.RUNNING in running.states(f"j{number}") for number in range(AT_ONCE)))
+        gate.set()
+        running.until(lambda: all(State.RUNNING in running.states(f"w{number}") for number in range(AT_ONCE)))
 
 
 def test_one_that_hangs_at_the_same_place_again_may_be_a_persons() -> None:
