@@ -16,7 +16,7 @@ from geo.replication.link_requests import Requests
 from geo.replication.link_start import Standing, begins, look_at_target, standing
 from geo.replication.link_state import RECORD_KEY, LinkState
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import replicates
+from geo.replication.link_topics import has_log, replicates
 from geo.replication.request_table import read_requests
 from geo.replication.rule import Rule
 from geo.streams.life import State
@@ -60,7 +60,7 @@ def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], c
             if known and not registered:
                 raise RetryableError("its registry is not there now, or empty")
             carried = [one.topic for one in registered if replicates(config, link, one) and one.topic not in gone]
-            topics = [topic for topic in carried if source.log(topic).exists()]
+            topics = [topic for topic in carried if has_log(source, topic)]
             away = None
         except FAULTS as error:
             if session_is_gone(error):

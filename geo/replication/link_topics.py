@@ -14,7 +14,7 @@ from typing import Any
 from geo.config.model import Config, Link
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, RetryableError
-from geo.faults import FAULTS
+from geo.faults import FAULTS, session_is_gone
 from geo.log.topics import Registered, deleted_topics, known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.replication.link_requests import Next, Requests, what_next
@@ -107,7 +107,7 @@ class LinkTopics:
                 unwanted = f"it was deleted in {self.link.source if one.is_deleted else self.link.target}"
             if key not in known:
                 # Registered a moment ago, its log is about to be created. One that this link has read must be there.
-                if not carried or not (self._source.log(one.topic).exists() or key in rows()):
+                if not carried or not (key in rows() or has_log(self._source, one.topic)):
                     continue
                 link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns)
                 fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over and not self._has_asked)))
@@ -175,6 +175,16 @@ class LinkTopics:
         for work in works:
             work.ownership = None
         return []
+
+
+def has_log(source: ClusterTables, topic: Topic) -> bool:
+    """Whether a topic has a log; also of one that cannot be looked at: what is in the way is its own fault, not its link's."""
+    try:
+        return source.log(topic).exists()
+    except FAULTS as error:
+        if session_is_gone(error):
+            raise
+        return True
 
 
 def replicates(config: Config, link: Link, found: Registered) -> bool:

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -25,7 +25,7 @@ from tests.world import World
 
 pytestmark = pytest.mark.spark
 
-_FULL_BYTES = 256 * 1024
+_FULL_BYTES = 4 * 1024**2
 
 
 def _topic(name: str) -> Topic:
@@ -96,25 +96,21 @@ def _full(world: World) -> Iterator[None]:
     mounted = os.geteuid() == 0 and not subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={_FULL_BYTES}", "none", str(disk)], capture_output=True, check=False
     ).returncode  # fmt: skip
-    if mounted:
-        shutil.copytree(kept, disk / "log")
-        log.symlink_to(disk / "log")
-        with open(disk / "filler", "wb") as filler:
-            try:
-                while filler.write(b"x" * 4096):
-                    filler.flush()
-            except OSError:
-                pass
-    else:
-        log.symlink_to(log)
     try:
+        if mounted:
+            shutil.copytree(kept, disk / "log")
+            log.symlink_to(disk / "log")
+            with open(disk / "filler", "wb", buffering=0) as filler, suppress(OSError):
+                while filler.write(b"x" * 4096):
+                    pass
+        else:
+            log.symlink_to(log)
         yield
     finally:
+        log.unlink()
         if mounted:
             shutil.rmtree(kept)
             shutil.copytree(disk / "log", kept)
-        log.unlink()
-        if mounted:
             subprocess.run(["umount", "-l", str(disk)], check=True)
         kept.rename(log)
 
