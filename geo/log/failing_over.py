@@ -5,7 +5,7 @@ A *place* of a source partition is safe if every record before it is in the log 
 
 - OWN, where the producer's own record in this cluster ends;
 - RECORDED, where the other producer's record in its cluster ends;
-- ARRIVED, behind the last of its messages that came here (`safe_end`).
+- ARRIVED, behind the last of its messages that came here (`safe_end`, of what `trusted` lets count).
 
 Each is the end of an unbroken run of publishing that began at the first record, or at a place that was safe then. So the furthest
 one is safe too, whichever was written later, and it repeats least. Nothing has to be remembered of the choice: made again after a
@@ -18,6 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+
+from geo.tables.commits import ERASED, EXPIRED, Commit, Kind, read_record
+from geo.tables.history import CommitName, parted
+
+LINK_RECORD, LINK_VERSION = "geo.link", 1
+FILL_RECORD, FILL_VERSION = "geo.backfill", 1
+"""The records of commits of a link and of a backfill; a test holds them equal to those of geo.replication.link_state."""
+
+LOOKED_AT = (LINK_RECORD, FILL_RECORD, EXPIRED, ERASED)
+"""The records of commits that `trusted` looks at."""
 
 
 class By(str, Enum):
@@ -37,7 +47,8 @@ def furthest(own: Mapping[str, int], recorded: Mapping[str, int], arrived: Mappi
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a log has of one ledger: its entries, and the greatest source offset that they say."""
+    """What a log has of one ledger: its entries from the link's floor on (`start: latest`), and the greatest source offset that all
+    its entries say. A ledger of which there is nothing from the floor on has 0, -1 and 0 of the first three."""
 
     first: int
     last: int
@@ -49,10 +60,9 @@ def safe_end(parts: Iterable[Part]) -> int | None:
     """The greatest source offset up to which all that the ledgers of one source partition have is surely here; None: of nothing
     that is sure.
 
-    A link brings whole commits in their order, and where it compares both logs it brings ledgers in the order of their ids, which grow
-    with time, and each from its first entry on. So what is here of a source partition has no gap, unless a comparison that fills a
-    hole has not come to its end: such a ledger counts for nothing, nor does what is behind it. (A ledger that lacks its beginning
-    lost it to its age, or to `start: latest`, which nobody wants.)
+    A link brings whole commits in their order, so what is here of a source partition has no gap (`trusted`). A ledger that has a hole
+    all the same counts for nothing, nor does what is behind it. What is below a floor a person passed over, and a backfill may have
+    brought some of it. (A ledger that lacks its beginning lost it to its age.)
     """
     end = None
     for part in sorted(parts, key=lambda part: part.greatest):
@@ -60,3 +70,48 @@ def safe_end(parts: Iterable[Part]) -> int | None:
             break
         end = part.greatest
     return end
+
+
+def floors_of(origin: str, floors: Mapping[str, int]) -> dict[int, int]:
+    """By ledger of the origin the first entry that a link was to bring, from those of its row (`origin:ledger` → entry)."""
+    return {int(ledger): entry for name, entry in floors.items() for of, _, ledger in [name.rpartition(":")] if of == origin}
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Up to which version of the log here all that came of an origin came in order; None: of nothing. `why` not further."""
+
+    version: int | None
+    why: str | None = None
+
+
+def trusted(
+    origin: str, since: CommitName | None, table_id: str, newest: int, at_since: Commit | None, commits: Iterable[Commit]
+) -> Trust:
+    """How much of the log here counts of `origin`. The link that brings it recorded last that it had all up to a cursor when `since`
+    was the newest commit here; None: it never has. `commits` are those of the versions above that are there, oldest first, `table_id`
+    and `newest` the log's now, `at_since` the commit that is there now.
+
+    A comparison of both logs brings one ledger after the other, a backfill may bring the youngest first: until a link has recorded
+    that all is there, nothing from the first such commit on counts.
+    """
+    if since is None:
+        return Trust(
+            None, "the link has not recorded that all of it is here (it has never run, or has to compare both logs first)"
+        )
+    if (other := parted(since, table_id, newest, at_since)) is not None:
+        return Trust(None, f"the log here {other.how}")
+    end = Trust(newest)
+    for commit in commits:
+        if commit.kind in (Kind.RESTORE, Kind.REWRITE):
+            return Trust(None, f"version {commit.version} of the log here is a {commit.operation} {commit.who}")
+        if end.why is None and (what := _out_of_order(commit, origin)) is not None:
+            end = Trust(commit.version - 1, f"what {what} brought since version {commit.version} need not be all")
+    return end
+
+
+def _out_of_order(commit: Commit, origin: str) -> str | None:
+    """What brought messages of the origin in another order than they were published in, if the commit did."""
+    link = read_record(commit.user_metadata, LINK_RECORD, LINK_VERSION, lambda f: origin in f["origins"] and "reconciling" in f)
+    fill = read_record(commit.user_metadata, FILL_RECORD, FILL_VERSION, lambda f: origin in f["origins"])
+    return "a comparison of both logs" if link else "a backfill" if fill else None

@@ -5,7 +5,7 @@ it here. Reads only: one region's credential never writes another's tables.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from geo.asking import ask_all
 from geo.config.model import Config
 from geo.errors import AlreadyOwnedError, RetryableError, UsageError
-from geo.faults import FAULTS
+from geo.faults import FAULTS, SPARK_ERRORS
 from geo.log.continuing import fold
-from geo.log.failing_over import By, furthest
+from geo.log.failing_over import LOOKED_AT, By, floors_of, furthest, trusted
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import SourceEnd
 from geo.log.peers import WAIT_S
@@ -26,14 +26,14 @@ from geo.log.sources.source import Place, Position
 from geo.log.topic_log import is_message
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables, connect
+from geo.tables.commits import Commit
 from geo.tables.files import local_path
+from geo.tables.history import CommitName
 from geo.tables.ownership import owners_of, producer_runner, refuse_living
 from geo.text import first_line
+from schemas import LINKS
 
 log = logging.getLogger(__name__)
-
-Arrived = Callable[[DataFrame], Position]
-"""The places behind what a producer's messages, rows of a topic log, say of their source."""
 
 NAMED = 20
 """So many source partitions are named in a line of the log."""
@@ -47,6 +47,14 @@ class Places(Protocol):
     def has(self, source: str) -> bool: ...
 
     def say(self, source: str, place: Place) -> str: ...
+
+
+class Messages(Protocol):
+    """What messages of a producer, rows of a topic log, say of their source (KafkaMessages)."""
+
+    def sources(self, rows: DataFrame) -> set[str]: ...
+
+    def places(self, rows: DataFrame, floors: Mapping[int, int]) -> Position: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +81,35 @@ class OtherProducer:
     """Why `recorded` need not say all that it published; None: it does."""
     is_linked: bool
     """A link brings its messages here."""
+    unsure: frozenset[str] = frozenset()
+    """Source partitions of which messages are here, and of which `arrived` has no place."""
 
     def continued(self, own: Position) -> tuple[Continued, ...]:
         """Where each source partition goes on of which this cluster or the other one knows something. `own` are the places that the
         producer's record in this cluster says.
 
-        Raises UsageError if nobody knows anything.
+        Raises UsageError if nobody knows anything, or nothing of a source partition of which messages are here.
         """
         known = {By.OWN: own, By.RECORDED: self.recorded, By.ARRIVED: self.arrived}
         own_, recorded, arrived = ({name: int(place[0]) for name, place in places.items()} for places in known.values())
         chosen = furthest(own_, recorded, arrived)
+        if without := sorted(self.unsure - chosen.keys()):
+            named = ", ".join(without[:NAMED]) + f" and {len(without) - NAMED:,} more" * (len(without) > NAMED)
+            raise UsageError(
+                f"producer {self.producer} cannot go on in {self.here} from {self.cluster}: messages of {named} are here, and nothing says up "
+                f"to where they are all here: there is a hole in a ledger, or what came need not be all. It would be published from its "
+                f"first record on again ({self.why}). Nothing was published. If {self.cluster} can be reached, let the link bring what is "
+                "missing (`geo reconcile`; `geo verify` names it) and start this again. To begin anew leave --continue-from out: then "
+                "--kafka-start says where."
+            )
         if not chosen:
             raise UsageError(
                 f"producer {self.producer} cannot go on in {self.here} from {self.cluster}: "
                 f"{self.why or f'it has published nothing of this source in {self.cluster}'}. Nothing was published. To begin anew leave "
                 "--continue-from out: then --kafka-start says where, and JSON lines begin with the first."
             )
-        unsure = self.why is not None
-        return tuple(Continued(name, known[by][name], by, unsure) for name, by in chosen.items())
+        may_repeat = self.why is not None
+        return tuple(Continued(name, known[by][name], by, may_repeat) for name, by in chosen.items())
 
     def words(self, continued: Sequence[Continued], reader: Places) -> tuple[str, bool]:
         """What a person must know of it, and whether that is a warning."""
@@ -123,13 +142,14 @@ def other_producer(
     producer: str,
     cluster: str,
     reader: Places,
-    arrived: Arrived | None = None,
+    messages: Messages | None = None,
 ) -> OtherProducer:
     """How far the producer came in `cluster`, which is another one than `here`.
 
     Its records count where that cluster can be read, within WAIT_S: `system/ledgers`, the commits since, and its note. What arrived is
-    looked at only if they do not say all; `arrived` None: messages do not say it (JSON lines).
-    Raises UsageError for a cluster that is not known or this one, AlreadyOwnedError if the producer lives there, what `arrived` does.
+    looked at only if they do not say all, and counts as far as the link that brought it says that all is here (`trusted`); `messages`
+    None: messages do not say it (JSON lines).
+    Raises UsageError for a cluster that is not known or this one, AlreadyOwnedError if the producer lives there, what `messages` do.
     """
     refuse_same(config, here.cluster.name, cluster)
     there = connect(here.spark, config.cluster(cluster))
@@ -142,17 +162,18 @@ def other_producer(
         raise
     except Exception as error:  # whatever the other cluster has: then what arrived counts
         why = f"{cluster} cannot be read ({first_line(error)})"
-    here_log, came = here.log(topic), Position()
-    if why is not None and arrived is None and not recorded:
+    here_log, came, unsure = here.log(topic), Position(), frozenset[str]()
+    if why is not None and messages is None and not recorded:
         why += ", and messages do not say the file and line that they come from"
-    elif why is not None and arrived is not None:
+    elif why is not None and messages is not None:
         if here_log.exists():
-            came = arrived(here_log.read().where((F.col("origin") == cluster) & (F.col("producer") == producer) & is_message()))
-        if not came and not recorded:
+            came, unsure, besides = _arrived(here, topic, producer, cluster, messages)
+            why += f", and {besides}" * (besides is not None)
+        if not came and not unsure and not recorded:
             why += ", and nothing of it arrived here that says where it comes from"
     here_ = here.cluster.name
     is_linked = any(link.target == here_ and cluster in link.origins and link.carries(topic) for link in config.links)
-    found = OtherProducer(producer, cluster, here_, recorded, came, why, is_linked)
+    found = OtherProducer(producer, cluster, here_, recorded, came, why, is_linked, unsure)
     if not here_log.exists():
         found.continued({})  # refused before anything is made, if nothing is known
     return found
@@ -165,6 +186,41 @@ def refuse_same(config: Config, here: str, other: str) -> None:
             f"--continue-from {other}: in its own cluster a producer goes on from its own records. Leave it out, or name the cluster that "
             "ran it before."
         )
+
+
+def _arrived(
+    here: ClusterTables, topic: Topic, producer: str, cluster: str, messages: Messages
+) -> tuple[Position, frozenset[str], str | None]:
+    """The places behind what arrived here in order, the source partitions with messages and without such a place, and why not all that
+    is here counts, if so."""
+    table = here.log(topic)
+    linked = [row for row in here.journal(LINKS).newest(topic=str(topic)) if cluster in row["origins"]]
+    link = max(linked, key=lambda row: row["updated_at"], default=None)  # an origin comes by one link; before it maybe by another
+    since, floors = None, {}
+    if link is not None:
+        whole = link["source_version"] is not None and link["target_version"] is not None
+        since = CommitName(link["target_table_id"], link["target_version"], link["target_commit"]) if whole else None
+        floors = floors_of(cluster, link["floors"] or {})
+    seen = table.look()
+    assert seen is not None, "it exists"
+    at_since: Commit | None = None
+    commits: Iterable[Commit] = ()
+    if since is not None and since.table_id == seen.table_id and since.version <= seen.version:
+        at_since, commits = table.commit_at(since.version), table.commits(since.version + 1, seen.version, LOOKED_AT)
+    trust = trusted(cluster, since, seen.table_id, seen.version, at_since, commits)
+
+    def said(version: int) -> DataFrame:
+        return table.read(version).where((F.col("origin") == cluster) & (F.col("producer") == producer) & is_message())
+
+    came, why = Position(), trust.why
+    if trust.version is not None:
+        try:
+            came = messages.places(said(trust.version), floors)
+        except SPARK_ERRORS as error:
+            if trust.version == seen.version:
+                raise
+            why = f"{why}, and version {trust.version} cannot be read any more ({first_line(error)})"
+    return came, frozenset(messages.sources(said(seen.version)) - came.keys()), why
 
 
 def _recorded(there: ClusterTables, config: Config, topic: Topic, producer: str, reader: Places) -> tuple[Position, str | None]:

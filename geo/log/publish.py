@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +20,7 @@ from geo.log.publisher import Published, Publisher
 from geo.log.replicas import WAIT_S, Ledgers, Replicas, WaitFor
 from geo.log.source_identity import Identity, by_id, by_order
 from geo.log.sources import jsonl, kafka
-from geo.log.sources.kafka_arrived import arrived_places
+from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.log.sources.source import Source
 from geo.names import DEFAULT_PRODUCER, Topic
 from geo.session import require_delta
@@ -234,8 +233,8 @@ def publish_kafka(
     if continue_from is not None:
         one = reader({})
         try:
-            arrived = partial(arrived_places, reader=one, topic=kafka_topic)
-            other = other_producer(publisher.tables, config, publisher.topic, producer, continue_from, one, arrived)
+            messages = KafkaMessages(one, kafka_topic, topic_id)
+            other = other_producer(publisher.tables, config, publisher.topic, producer, continue_from, one, messages)
         finally:
             one.close()
         kafka.refuse_other_topic(kafka_topic, topic_id, other.recorded)

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from geo.log.failing_over import By, Part, furthest, safe_end
+from geo.log import failing_over
+from geo.log.failing_over import By, Part, Trust, floors_of, furthest, safe_end, trusted
+from geo.replication import link_state
+from geo.replication.link_state import LinkRecord, backfill_record
+from geo.tables.commits import Commit
+from geo.tables.history import CommitName
 
 Entry = tuple[int, int, int]
 """Ledger, entry and source offset."""
@@ -22,17 +27,23 @@ class Region:
     """Commits."""
     place: int | None = None
     """What its own record says."""
-    ledger: int = 0
-    entry: int = 0
+    ledgers: dict[bool, tuple[int, int]] = field(default_factory=dict)
+    """By `replicate_to`, of which there are two, the ledger and its next entry."""
     arrived: set[Entry] = field(default_factory=set)
     compares: bool = False
     """A comparison of both logs has not come to its end."""
+    in_order: set[Entry] | None = field(default_factory=set)
+    """While it has not: what was here before it began; None: of nothing here can that be told."""
 
-    def parts(self) -> list[Part]:
+    def begin_to_compare(self) -> None:
+        if not self.compares:
+            self.compares, self.in_order = True, set(self.arrived)
+
+    def end(self) -> int | None:
         by_ledger: dict[int, list[Entry]] = {}
-        for one in sorted(self.arrived):
+        for one in sorted(self.arrived if not self.compares else self.in_order or ()):
             by_ledger.setdefault(one[0], []).append(one)
-        return [Part(of[0][1], of[-1][1], len(of), of[-1][2]) for of in by_ledger.values()]
+        return safe_end(Part(of[0][1], of[-1][1], len(of), of[-1][2]) for of in by_ledger.values())
 
 
 class Pair:
@@ -45,14 +56,15 @@ class Pair:
         self.known_repeats: set[int] = set()
         """Records of which it was said that they may be published again."""
 
-    def publish(self, count: int, new_ledger: bool) -> None:
+    def publish(self, count: int, new_ledger: bool, to: bool = False) -> None:
         region = self.regions[self.active]
-        if new_ledger or not region.ledger:
+        if new_ledger or to not in region.ledgers:
             self.born += 1
-            region.ledger, region.entry = self.born, 0
-        commit = [(region.ledger, region.entry + at, self.place + at) for at in range(count)]
+            region.ledgers[to] = self.born, 0
+        ledger, entry = region.ledgers[to]
+        commit = [(ledger, entry + at, self.place + at) for at in range(count)]
         region.published.append(commit)
-        region.entry, self.place = region.entry + count, self.place + count
+        region.ledgers[to], self.place = (ledger, entry + count), self.place + count
         region.place = self.place
 
     def deliver(self, target: int, commits: int) -> None:
@@ -65,11 +77,22 @@ class Pair:
             here.arrived.update(commit)
 
     def compare(self, target: int, entries: int) -> None:
-        """The link compares both logs, and is killed after so many entries."""
-        here, there = self.regions[target], self.regions[1 - target]
-        left = sorted(one for commit in there.published for one in commit if one not in here.arrived)
+        """The link compares both logs, ledger by ledger, and is killed after so many entries."""
+        here, left = self.regions[target], self.lacks(target)
+        here.begin_to_compare()
         here.arrived.update(left[:entries])
-        here.compares = len(left) > entries
+        if len(left) <= entries:
+            here.compares, here.in_order = False, set()
+
+    def fill(self, target: int, entries: int) -> None:
+        """A backfill brings so many entries, the youngest first; where it does so the link compares at its next start."""
+        here, left = self.regions[target], self.lacks(target)
+        here.begin_to_compare()
+        here.arrived.update(left[::-1][:entries])
+
+    def lacks(self, target: int) -> list[Entry]:
+        here, there = self.regions[target], self.regions[1 - target]
+        return sorted(one for commit in there.published for one in commit if one not in here.arrived)
 
     def lose(self, target: int, at: int) -> None:
         """Somebody takes an entry out of the middle of a ledger."""
@@ -78,17 +101,19 @@ class Pair:
                  (one[0], one[1] + 1) in {o[:2] for o in here.arrived}]  # fmt: skip
         if inner:
             here.arrived.discard(inner[at % len(inner)])
-            here.compares = True
+            here.compares, here.in_order = True, None
 
     def switch(self, readable: bool) -> None:
         """The other region goes on. The place is derived twice: it was killed after the first time."""
         there, here = self.regions[self.active], self.regions[1 - self.active]
-        end = safe_end(here.parts())
+        end = here.end()
         own = {} if here.place is None else {"p": here.place}
         recorded = {"p": there.place} if readable and there.place is not None else {}
         arrived = {} if readable or end is None else {"p": end + 1}
         known = {By.OWN: own, By.RECORDED: recorded, By.ARRIVED: arrived}
         chosen = furthest(own, recorded, arrived)
+        if not chosen and here.arrived and not readable:
+            return  # refused: messages are here, and nothing says up to where all are
         self.active = 1 - self.active
         self.place = known[chosen["p"]]["p"] if chosen else 0  # nothing is known: from the first record
         held = {one[2] for one in here.arrived} | {one[2] for commit in here.published for one in commit}
@@ -107,9 +132,10 @@ class Pair:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("publish"), st.integers(1, 5), st.booleans()),
+        st.tuples(st.just("publish"), st.integers(1, 5), st.booleans(), st.booleans()),
         st.tuples(st.just("deliver"), st.integers(0, 1), st.integers(1, 4)),
         st.tuples(st.just("compare"), st.integers(0, 1), st.integers(0, 6)),
+        st.tuples(st.just("fill"), st.integers(0, 1), st.integers(0, 6)),
         st.tuples(st.just("lose"), st.integers(0, 1), st.integers(0, 20)),
         st.tuples(st.just("switch"), st.booleans()),
     ),
@@ -122,6 +148,8 @@ STEPS = st.lists(
 @example(
     [("publish", 5, False), ("compare", 1, 3), ("publish", 5, True), ("switch", False), ("publish", 2, False), ("switch", True)]
 )
+@example([("publish", 5, False), ("publish", 5, True), ("fill", 1, 5), ("switch", False)])
+@example([("publish", 2, False), ("publish", 2, False, True), ("publish", 2, False), ("compare", 1, 4), ("switch", False)])
 @settings(max_examples=500)
 def test_no_record_is_left_out_and_only_what_was_said_comes_again(steps: list[tuple[object, ...]]) -> None:
     pair = Pair()
@@ -155,3 +183,57 @@ def test_a_ledger_with_a_hole_and_what_is_behind_it_count_for_nothing() -> None:
     assert safe_end([later, whole]) == 124
     assert safe_end([Part(5, 9, 5, 109)]) == 109, "its beginning has expired"
     assert safe_end([]) is None
+
+
+def test_what_a_backfill_brought_below_a_floor_leaves_no_hole() -> None:
+    """The log has the entries 0 to 199 and from 500 on, where the link began; of the second ledger only what is below its floor."""
+    assert safe_end([Part(500, 999, 500, 1999), Part(0, -1, 0, 299)]) == 1999
+    assert safe_end([Part(0, -1, 0, 299)]) == 299, "what follows a person passed over: it is published again"
+    assert floors_of("eu", {"eu:7": 500, "us:8": 3}) == {7: 500}
+
+
+# -- how much of what is here counts ---------------------------------------------------------------------------------------
+
+SINCE = CommitName("t", 4, "c4")
+
+
+def _commit(version: int, record: str | None = None, operation: str = "WRITE") -> Commit:
+    return Commit(version, f"c{version}", operation, {"mode": "Append"}, {"numDeletedRows": 1}, record, 0, None)
+
+
+def _link(version: int, origin: str = "eu", *, reconciling: bool = False) -> Commit:
+    record = LinkRecord("eu->us", (origin,), "t", CommitName("s", 1, "x"), 1, "token", reconciling=reconciling)
+    return _commit(version, record.encode())
+
+
+def _trusted(*commits: Commit, since: CommitName | None = SINCE, table_id: str = "t") -> Trust:
+    return trusted("eu", since, table_id, 7, _commit(4), commits)
+
+
+def test_all_that_is_here_counts_while_a_link_brings_it_in_order() -> None:
+    assert _trusted() == Trust(7)
+    assert _trusted(_link(5), _commit(6), _link(7)) == Trust(7)
+    assert _trusted(_link(5, "ap", reconciling=True), _commit(6, backfill_record("l", ["ap"], SINCE))) == Trust(7), "others"
+
+
+def test_from_the_first_commit_on_that_may_have_brought_younger_ones_first_nothing_counts() -> None:
+    assert _trusted(_link(5), _link(6, reconciling=True), _link(7)) == Trust(
+        5, "what a comparison of both logs brought since version 6 need not be all"
+    )
+    filled = _trusted(_link(5), _commit(6, backfill_record("eu->us", ["eu"], SINCE)), _link(7, reconciling=True))
+    assert filled == Trust(5, "what a backfill brought since version 6 need not be all")
+
+
+def test_where_the_link_never_had_all_or_the_log_was_changed_nothing_counts() -> None:
+    assert _trusted(_link(5), since=None).version is None
+    assert "has never run" in (_trusted(since=None).why or "")
+    assert "table id is u, it was t" in (_trusted(table_id="u").why or "")
+    assert "has another commit" in (_trusted(since=CommitName("t", 4, "other")).why or "")
+    changed = _trusted(_link(5), _link(6, reconciling=True), _commit(7, operation="DELETE"))
+    assert changed.version is None
+    assert "version 7 of the log here is a DELETE by someone" in (changed.why or "")
+
+
+def test_the_records_of_links_and_backfills_are_known_by_their_own_names() -> None:
+    assert (failing_over.LINK_RECORD, failing_over.LINK_VERSION) == (link_state.RECORD_KEY, link_state.RECORD_VERSION)
+    assert (failing_over.FILL_RECORD, failing_over.FILL_VERSION) == (link_state.BACKFILL_KEY, link_state.BACKFILL_VERSION)

@@ -1,9 +1,11 @@
-"""How far the messages of a producer that are in a log say that it read a Kafka topic."""
+"""How far the messages of a producer that are in a log say that it read a Kafka topic, and whether it is this one."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import defaultdict
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -18,57 +20,89 @@ from geo.times import in_us
 log = logging.getLogger(__name__)
 
 
-def arrived_places(rows: DataFrame, reader: KafkaReader, topic: str) -> Position:
-    """By partition the place behind the last record up to which `rows` surely hold all that its producer published (`safe_end`). They
-    are messages of one producer, with the columns of a topic log.
+class KafkaMessages:
+    """What messages of one producer, rows of a topic log, say of the Kafka topic that `reader` reads. `topic_id` is its id now."""
 
-    Messages do not say the id of their Kafka topic, so that record is compared with the one that Kafka has at its offset.
-    Raises SourceChangedError if it is another one: offsets mean something else in this Kafka topic.
-    """
-    parts: dict[int, list[Part]] = defaultdict(list)
-    last: dict[tuple[int, int], Row] = {}
-    for row in _by_ledger(rows, topic).collect():
-        found = Part(row["first"], row["last"], row["entries"], row["greatest"])
-        parts[row["partition"]].append(found)
-        last[row["partition"], found.greatest] = row["newest"]
-    places: Position = {}
-    for partition, of_it in sorted(parts.items()):
-        if (end := safe_end(of_it)) is None:
-            log.warning("Kafka topic %s, partition %d: what arrived of it has a hole; run `geo verify`", topic, partition)
-            continue
-        _compare(reader, topic, partition, end, last[partition, end])
-        places[source_name(topic, partition)] = [end + 1, ""]
-    return places
+    def __init__(self, reader: KafkaReader, topic: str, topic_id: str) -> None:
+        self._reader, self._topic, self._topic_id = reader, topic, topic_id
 
+    def sources(self, rows: DataFrame) -> set[str]:
+        """The partitions of which there are any."""
+        found = self._tagged(rows).where("at IS NOT NULL").select("partition").distinct().collect()
+        return {source_name(self._topic, row["partition"]) for row in found if row["partition"] is not None}
 
-def _by_ledger(rows: DataFrame, topic: str) -> DataFrame:
-    """A row for each ledger of the Kafka topic: its entries, the offsets that they say, and its newest message."""
-    of_topic = F.when(F.col("properties")["kafka.topic"] == topic, F.col("properties"))
-    tagged = rows.withColumn("of", of_topic)
-    content = F.struct("key", "payload", "properties", F.unix_micros("event_time").alias("event_us"))
-    tagged = tagged.select(
-        "ledger_id", "entry_id", F.expr("try_cast(of['kafka.offset'] AS BIGINT)").alias("at"),
-        F.expr("try_cast(of['kafka.partition'] AS INT)").alias("partition"), content.alias("content"),
-    )  # fmt: skip
-    return (
-        tagged.groupBy("ledger_id")
-        .agg(
-            F.min("entry_id").alias("first"),
-            F.max("entry_id").alias("last"),
-            F.count("*").alias("entries"),
-            F.max("partition").alias("partition"),
-            F.max("at").alias("greatest"),
-            F.max_by("content", "at").alias("newest"),
+    def places(self, rows: DataFrame, floors: Mapping[int, int]) -> Position:
+        """By partition the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`);
+        none of a partition of which nothing is sure. `floors`: by ledger the first entry that the link was to bring.
+
+        Messages do not say the id of their Kafka topic, so that record is compared with the one that Kafka has at its offset: see
+        `refuse_others`.
+        """
+        parts: dict[int, list[Part]] = defaultdict(list)
+        newest: dict[tuple[int, int], tuple[int, int]] = {}
+        for row in self._by_ledger(rows, floors).collect():
+            first, last = (0, -1) if row["first"] is None else (row["first"], row["last"])
+            found = Part(first, last, row["entries"], row["greatest"])
+            parts[row["partition"]].append(found)
+            newest[row["partition"], found.greatest] = (row["ledger_id"], row["newest"])
+        ends = {partition: end for partition, of_it in sorted(parts.items()) if (end := safe_end(of_it)) is not None}
+        self.refuse_others(self.content(rows, [newest[one] for one in ends.items()]))
+        return {source_name(self._topic, partition): [end + 1, ""] for partition, end in ends.items()}
+
+    def content(self, rows: DataFrame, entries: Collection[tuple[int, int]]) -> list[Row]:
+        """Those of the messages that are these entries, by ledger and entry, and say a record of the topic."""
+        if not entries:
+            return []
+        ledgers, numbers = (", ".join(sorted({str(one[at]) for one in entries})) for at in (0, 1))
+        exact = ", ".join(f"'{ledger}:{entry}'" for ledger, entry in entries)
+        # The statistics of files know the first two.
+        rows = rows.where(
+            f"ledger_id IN ({ledgers}) AND entry_id IN ({numbers}) AND concat(ledger_id, ':', entry_id) IN ({exact})"
         )
-        .where("greatest IS NOT NULL AND partition IS NOT NULL")  # of another source; an erased message says nothing
-    )
+        content = ("key", "payload", "properties", F.unix_micros("event_time").alias("event_us"))
+        return self._tagged(rows, *content).where("at IS NOT NULL AND partition IS NOT NULL").collect()
+
+    def refuse_others(self, messages: Collection[Row]) -> None:
+        """Raises SourceChangedError if what Kafka has at the offset of one of the messages (`content`) is another record: offsets mean
+        something else in this Kafka topic."""
+        for message in sorted(messages, key=lambda message: int(message["partition"])):
+            _compare(self._reader, self._topic, message["partition"], message["at"], message)
+
+    def _by_ledger(self, rows: DataFrame, floors: Mapping[int, int]) -> DataFrame:
+        """A row for each ledger of the Kafka topic: its entries from its floor on, the greatest offset that it says, and which entry
+        says it. Without content: it is all that the producer ever published."""
+        listed = F.from_json(F.lit(json.dumps({str(ledger): floor for ledger, floor in floors.items()})), "map<string, bigint>")
+        floor = F.coalesce(listed[F.col("ledger_id").cast("string")], F.lit(0))
+        return (
+            self._tagged(rows)
+            .withColumn("wanted", F.when(F.col("entry_id") >= floor, F.col("entry_id")))
+            .groupBy("ledger_id")
+            .agg(
+                F.min("wanted").alias("first"),
+                F.max("wanted").alias("last"),
+                F.count("wanted").alias("entries"),
+                F.max("partition").alias("partition"),
+                F.max("at").alias("greatest"),
+                F.max_by("entry_id", "at").alias("newest"),
+            )
+            .where("greatest IS NOT NULL AND partition IS NOT NULL")  # of another source; an erased message says nothing
+        )
+
+    def _tagged(self, rows: DataFrame, *content: Any) -> DataFrame:
+        """The rows' ids and `content`, with the record that each says, in `partition` and `at`: NULL of another source."""
+        of = F.when(F.col("properties")["kafka.topic"] == self._topic, F.col("properties"))
+        tagged = rows.withColumn("of", of)
+        at, partition = (
+            F.expr(f"try_cast(of['kafka.{name}'] AS {type_})") for name, type_ in (("offset", "BIGINT"), ("partition", "INT"))
+        )
+        return tagged.select("ledger_id", "entry_id", at.alias("at"), partition.alias("partition"), *content)
 
 
 def _compare(reader: KafkaReader, topic: str, partition: int, offset: int, arrived: Row) -> None:
     there = reader.record_at(partition, offset)
     if there is None:
         # Where retention took it, reading goes on with the first record that is left, or says which are gone.
-        log.warning("Kafka topic %s, partition %d: offset %d is gone, what arrived is not compared", topic, partition, offset)
+        log.warning("Kafka topic %s, partition %d: offset %d is gone, its message is not compared", topic, partition, offset)
         return
     assert there[RECORD_OFFSET] == offset
     payload = None if arrived["payload"] is None else bytes(arrived["payload"])

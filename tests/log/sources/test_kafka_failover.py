@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime, timezone
 
 import pytest
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import SourceChangedError, UsageError
+from geo.fleet.backfill import Backfill, backfill
 from geo.log.failing_over import By
 from geo.log.publish import publish_kafka
 from geo.log.publish_stream import SourceStream
@@ -30,6 +33,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def _produce(broker: Broker, topic: str, first: int, end: int) -> None:
     """Records of two partitions, the number of each in its payload."""
     broker.produce(topic, [(n % 2, f"k{n}".encode(), str(n).encode(), [("h", b"1")]) for n in range(first, end)])
+
+
+def _produce_all(broker: Broker, topic: str, first: int, end: int) -> None:
+    """Records of one partition."""
+    broker.produce(topic, [(0, f"k{n}".encode(), str(n).encode(), []) for n in range(first, end)])
 
 
 def _publish(world: World, broker: Broker, topic: str, cluster: str, other: str | None = None, **options: object) -> SourceStream:
@@ -132,15 +140,42 @@ def test_what_arrived_counts_where_the_other_records_need_not_say_all(world: Wor
     assert _numbers(world, "us", "us") == list(range(150, 200))
 
 
-def test_a_hole_in_what_arrived_is_not_passed_over(world: World, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_partition_of_which_nothing_is_sure_is_named_and_not_published_again(world: World, broker: Broker) -> None:
+    """The log has been changed since the link recorded that all is there; or the link never recorded it."""
     _published(world, broker, "holed")
     (world.folder / "eu").rename(world.folder / "away")
     world.log("us").delta().delete("properties['kafka.partition'] = '1' AND properties['kafka.offset'] = '20'")
-    stream = _publish(world, broker, "holed", "us", "eu")
-    assert [(one.source, one.place[0]) for one in stream.continued] == [("kafka:holed:0", 75)]
-    again = [*range(150, 300, 2), *range(1, 300, 2)]
-    assert "nothing is known of 1 source partition, which begins at: partition 1 from offset 0" in caplog.text
-    assert _numbers(world, "us", "us") == sorted(again), "the partition with the hole begins with its first record"
+    with pytest.raises(
+        UsageError, match=r"messages of kafka:holed:0, kafka:holed:1 are here, .* is a DELETE by .*`geo reconcile`"
+    ):
+        _publish(world, broker, "holed", "us", "eu")
+    shutil.rmtree(world.folder / "us" / "system" / "links")
+    with pytest.raises(UsageError, match=r"messages of kafka:holed:0, kafka:holed:1 are here, .* \(it has never run"):
+        _publish(world, broker, "holed", "us", "eu")
+    assert _numbers(world, "us", "us") == []
+
+
+def test_what_a_backfill_brought_below_the_beginning_of_a_link_is_no_hole(world: World, broker: Broker) -> None:
+    world.rewrite(("eu", "us"), [{"source": "eu", "target": "us", "start": "latest"}])
+    broker.create("floors", 1)
+    _produce_all(broker, "floors", 0, 30)
+    _publish(world, broker, "floors", "eu")
+    middle = datetime.now(timezone.utc)
+    _produce_all(broker, "floors", 30, 60)
+    _publish(world, broker, "floors", "eu")
+    world.replicate("us")
+    _produce_all(broker, "floors", 60, 80)
+    _publish(world, broker, "floors", "eu")
+    world.replicate("us")
+    done, not_done = backfill(world.spark, world.config, "eu", "us", what=Backfill(until=middle))
+    assert ([one.messages for one in done], not_done) == ([30], {})
+    world.replicate("us")
+    assert _numbers(world, "us", "eu") == [*range(30), *range(60, 80)]
+    (world.folder / "eu").rename(world.folder / "away")
+    _produce_all(broker, "floors", 80, 90)
+    stream = _publish(world, broker, "floors", "us", "eu")
+    assert _numbers(world, "us", "us") == list(range(80, 90))
+    assert [(one.place[0], one.by) for one in stream.continued] == [(80, By.ARRIVED)]
 
 
 def test_offsets_of_another_kafka_topic_are_not_taken_for_those_that_arrived(world: World, broker: Broker) -> None:
