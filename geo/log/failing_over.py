@@ -72,6 +72,19 @@ def safe_end(parts: Iterable[Part]) -> int | None:
     return end
 
 
+def put_back(recorded: Mapping[int, int], held: Mapping[int, int]) -> str | None:
+    """Why the other cluster's record need not say all, though its log is what it was: this cluster holds more, so the other one was put
+    back from a backup, log and record alike. None if it does not.
+
+    `recorded`: by ledger the last entry by the other's record. `held`: what is here of these ledgers, and of any that are younger.
+    """
+    for ledger, last in sorted(held.items()):
+        if last > (end := recorded.get(ledger, -1)):
+            there = f"ends at entry {end}" if ledger in recorded else "is not known"
+            return f"ledger {ledger} {there} there and {'ends at' if ledger in recorded else 'has'} entry {last} here: it was put back from a backup"
+    return None
+
+
 def floors_of(origin: str, floors: Mapping[str, int]) -> dict[int, int]:
     """By ledger of the origin the first entry that a link was to bring, from those of its row (`origin:ledger` → entry)."""
     return {int(ledger): entry for name, entry in floors.items() for of, _, ledger in [name.rpartition(":")] if of == origin}

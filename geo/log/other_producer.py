@@ -5,11 +5,11 @@ it here. Reads only: one region's credential never writes another's tables.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from geo.asking import ask_all
@@ -17,21 +17,22 @@ from geo.config.model import Config
 from geo.errors import AlreadyOwnedError, RetryableError, UsageError
 from geo.faults import FAULTS, SPARK_ERRORS
 from geo.log.continuing import fold
-from geo.log.failing_over import LOOKED_AT, By, floors_of, furthest, trusted
+from geo.log.failing_over import LOOKED_AT, By, floors_of, furthest, put_back, trusted
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import SourceEnd
-from geo.log.peers import WAIT_S
+from geo.log.peers import WAIT_S, ledger_ends
 from geo.log.source_note import SourceNote
 from geo.log.sources.source import Place, Position
-from geo.log.topic_log import is_message
+from geo.log.topic_log import is_message, ledger_ranges
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.commits import Commit
 from geo.tables.files import local_path
 from geo.tables.history import CommitName
 from geo.tables.ownership import owners_of, producer_runner, refuse_living
+from geo.tables.table import Table
 from geo.text import first_line
-from schemas import LINKS
+from schemas import LEDGERS, LINKS
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,23 @@ class Messages(Protocol):
     def sources(self, rows: DataFrame) -> set[str]: ...
 
     def places(self, rows: DataFrame, floors: Mapping[int, int]) -> Position: ...
+
+    def is_without_id(self, places: Position) -> bool: ...
+
+    def content(self, rows: DataFrame, entries: Collection[tuple[int, int]]) -> list[Row]: ...
+
+    def refuse_others(self, messages: Collection[Row]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the other cluster's records say: places, why these need not be all, and by ledger the last entry of it."""
+
+    places: Position = field(default_factory=dict)
+    why: str | None = None
+    ends: Mapping[int, int] = field(default_factory=dict)
+    newest: Sequence[Row] | None = None
+    """The last messages of these ledgers, where no id says that the places are of this source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,20 +167,33 @@ def other_producer(
     Its records count where that cluster can be read, within WAIT_S: `system/ledgers`, the commits since, and its note. What arrived is
     looked at only if they do not say all, and counts as far as the link that brought it says that all is here (`trusted`); `messages`
     None: messages do not say it (JSON lines).
-    Raises UsageError for a cluster that is not known or this one, AlreadyOwnedError if the producer lives there, what `messages` do.
+    Raises UsageError for a cluster that is not known or this one, AlreadyOwnedError if the producer lives there, what `messages` do,
+    as SourceChangedError where its last messages there are of another Kafka topic.
     """
     refuse_same(config, here.cluster.name, cluster)
     there = connect(here.spark, config.cluster(cluster))
-    recorded: Position = {}
-    why: str | None
+    here_log, came, unsure = here.log(topic), Position(), frozenset[str]()
     try:
-        answer = ask_all({cluster: lambda: _recorded(there, config, topic, producer, reader)}, WAIT_S)[cluster]
-        recorded, why = answer.result()
+        told = ask_all({cluster: lambda: _recorded(there, config, topic, producer, reader, messages)}, WAIT_S)[cluster].result()
     except AlreadyOwnedError:
         raise
     except Exception as error:  # whatever the other cluster has: then what arrived counts
-        why = f"{cluster} cannot be read ({first_line(error)})"
-    here_log, came, unsure = here.log(topic), Position(), frozenset[str]()
+        told = Told(why=f"{cluster} cannot be read ({first_line(error)})")
+    recorded, why = told.places, told.why
+    if messages is not None and told.newest is not None:
+        if not told.newest:
+            raise UsageError(
+                f"producer {producer} cannot go on in {here.cluster.name} from {cluster}: the Kafka brokers are (or were) too old to have ids "
+                f"of topics, and of what it published in {cluster} no message is left by which to tell whether this is the same Kafka topic. "
+                "Nothing was published. To begin anew leave --continue-from out: then --kafka-start says where."
+            )
+        messages.refuse_others(told.newest)
+    if (
+        why is None
+        and here_log.exists()
+        and (behind := put_back(told.ends, _held(here_log, producer, cluster, told.ends))) is not None
+    ):
+        why = f"the record of {cluster} need not be all: {behind}"
     if why is not None and messages is None and not recorded:
         why += ", and messages do not say the file and line that they come from"
     elif why is not None and messages is not None:
@@ -223,9 +254,17 @@ def _arrived(
     return came, frozenset(messages.sources(said(seen.version)) - came.keys()), why
 
 
-def _recorded(there: ClusterTables, config: Config, topic: Topic, producer: str, reader: Places) -> tuple[Position, str | None]:
-    """The places that the other cluster's records say, and why these need not be all. Raises AlreadyOwnedError if the producer
-    lives, and what is in the way of reading."""
+def _held(table: Table, producer: str, cluster: str, ends: Mapping[int, int]) -> dict[int, int]:
+    """The last entries here of the other producer's ledgers `ends`, and of any that are younger."""
+    held = ledger_ends(table, cluster, ends.keys(), None)
+    younger = (F.col("origin") == cluster) & (F.col("producer") == producer) & (F.col("ledger_id") > max(ends, default=-1))
+    return held | {ledger.ledger_id: last for ledger, (_, last) in ledger_ranges(table.read().where(younger)).items()}
+
+
+def _recorded(
+    there: ClusterTables, config: Config, topic: Topic, producer: str, reader: Places, messages: Messages | None
+) -> Told:
+    """Raises AlreadyOwnedError if the producer lives, and what is in the way of reading."""
     name, folder = there.cluster.name, local_path(there.location) if there.location is not None else None
     if folder is not None and not folder.is_dir():
         raise RetryableError(f"{folder} is not there")
@@ -235,12 +274,12 @@ def _recorded(there: ClusterTables, config: Config, topic: Topic, producer: str,
     table = there.log(topic)
     ledgers = LedgerTable(there, config, topic, producer, table, 0)
     if (seen := table.look()) is None:
-        return {}, f"{name} has no log of {topic}"
+        return Told(why=f"{name} has no log of {topic}")
     known, tail = ledgers.recorded(seen)
     if not ledgers.has_record:
-        return {}, f"{name} has no record of producer {producer} of {topic}"
+        return Told(why=f"{name} has no record of producer {producer} of {topic}")
     if tail.broken is not None:
-        return {}, f"{tail.broken}: the log of {name} need not hold what is recorded of it"
+        return Told(why=f"{tail.broken}: the log of {name} need not hold what is recorded of it")
     progress, _ = fold(known, tail)
     try:
         noted = SourceNote(there, topic, producer).read(progress.sources)
@@ -251,10 +290,18 @@ def _recorded(there: ClusterTables, config: Config, topic: Topic, producer: str,
     for source, end in progress.sources.items():
         if reader.has(source) and source not in noted:
             if (place := reader.place_of(source, end)) is None:
-                return {}, f"the record of {name} does not say where reading {source} goes on"
+                return Told(why=f"the record of {name} does not say where reading {source} goes on")
             found[source] = place
     found |= {source: place for source, place in noted.items() if reader.has(source)}
+    # A ledger that was given up and not replaced is in the rows alone.
+    rows = there.journal(LEDGERS).newest(topic=str(topic), producer=producer)
+    ends = {row["ledger_id"]: row["end"] for row in rows}
+    ends |= {ledger.ledger_id: ledger.end for ledger in progress.ledgers.values()}
+    newest = None
+    if messages is not None and messages.is_without_id(found):
+        own = table.read().where((F.col("origin") == name) & is_message())
+        newest = messages.content(own, [(ledger, end) for ledger, end in ends.items() if end >= 0])
     if tail.missing is None or ledgers.complete or not progress.sources.keys() - tail.certain:
-        return found, None
+        return Told(found, None, ends, newest)
     gone = f"commits {tail.missing[0]} to {tail.missing[1]} of the log of {name} were cleaned up"
-    return found, f"{gone}, and it did not stop cleanly"
+    return Told(found, f"{gone}, and it did not stop cleanly", ends, newest)

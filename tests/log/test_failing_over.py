@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geo.log import failing_over
-from geo.log.failing_over import By, Part, Trust, floors_of, furthest, safe_end, trusted
+from geo.log.failing_over import By, Part, Trust, floors_of, furthest, put_back, safe_end, trusted
 from geo.replication import link_state
 from geo.replication.link_state import LinkRecord, backfill_record
 from geo.tables.commits import Commit
@@ -29,6 +29,10 @@ class Region:
     """What its own record says."""
     ledgers: dict[bool, tuple[int, int]] = field(default_factory=dict)
     """By `replicate_to`, of which there are two, the ledger and its next entry."""
+    recorded: dict[int, int] = field(default_factory=dict)
+    """Of the newest ledger of each `replicate_to` its last entry, by its own record."""
+    backup: tuple[int, int | None, dict[int, int]] | None = None
+    """How many commits there were, and what was recorded."""
     arrived: set[Entry] = field(default_factory=set)
     compares: bool = False
     """A comparison of both logs has not come to its end."""
@@ -55,6 +59,8 @@ class Pair:
         """By region the records that the other one was known to hold when it took over: the link brings them."""
         self.known_repeats: set[int] = set()
         """Records of which it was said that they may be published again."""
+        self.lost: set[int] = set()
+        """Records that were on their way when their region was put back."""
 
     def publish(self, count: int, new_ledger: bool, to: bool = False) -> None:
         region = self.regions[self.active]
@@ -66,6 +72,22 @@ class Pair:
         region.published.append(commit)
         region.ledgers[to], self.place = (ledger, entry + count), self.place + count
         region.place = self.place
+        region.recorded = {ledger: entry - 1 for ledger, entry in region.ledgers.values()}
+
+    def back_up(self) -> None:
+        region = self.regions[self.active]
+        region.backup = len(region.published), region.place, region.recorded
+
+    def put_back(self) -> None:
+        """The region that publishes is put back from its backup, log and record alike; the other one goes on for it."""
+        region, other = self.regions[self.active], self.regions[1 - self.active]
+        if region.backup is None:
+            return
+        commits, region.place, region.recorded = region.backup
+        gone = {one for commit in region.published[commits:] for one in commit} - other.arrived
+        self.lost |= {one[2] for one in gone} & self.on_their_way[1 - self.active]
+        region.published, region.ledgers = region.published[:commits], {}
+        self.switch(readable=True)
 
     def deliver(self, target: int, commits: int) -> None:
         """The link brings commits of the other region, in their order; one that has a comparison to end does that first."""
@@ -109,25 +131,33 @@ class Pair:
         end = here.end()
         own = {} if here.place is None else {"p": here.place}
         recorded = {"p": there.place} if readable and there.place is not None else {}
-        arrived = {} if readable or end is None else {"p": end + 1}
+        younger = max(there.recorded, default=-1)
+        came = {one[0]: one[1] for one in sorted(here.arrived) if one[0] in there.recorded or one[0] > younger}
+        surely = readable and there.place is not None and put_back(there.recorded, came) is None
+        arrived = {} if surely or end is None else {"p": end + 1}
         known = {By.OWN: own, By.RECORDED: recorded, By.ARRIVED: arrived}
         chosen = furthest(own, recorded, arrived)
-        if not chosen and here.arrived and not readable:
-            return  # refused: messages are here, and nothing says up to where all are
+        if not chosen and here.arrived and not surely:
+            # Refused: messages are here, and nothing says up to where all are. The other one goes on from its own record.
+            self.place = there.place or 0
+            self.known_repeats |= {offset for offset in self.everywhere() if offset >= self.place}
+            return
         self.active = 1 - self.active
         self.place = known[chosen["p"]]["p"] if chosen else 0  # nothing is known: from the first record
         held = {one[2] for one in here.arrived} | {one[2] for commit in here.published for one in commit}
+        if not surely:
+            self.known_repeats |= {offset for offset in self.everywhere() if offset >= self.place}
         if readable:
             self.on_their_way[self.active].update(set(range(self.place)) - held)
             return
         # The other region may be lost with all that it has.
         new = range(here.place or 0, self.place)
         assert set(new) <= held | self.on_their_way[self.active], "a record is in no log that is left"
-        self.known_repeats |= {offset for offset in self.everywhere() if offset >= self.place}
 
     def everywhere(self) -> Counter[int]:
         """How often each record was published."""
-        return Counter(one[2] for region in self.regions for commit in region.published for one in commit)
+        published = {one for region in self.regions for commit in region.published for one in commit}
+        return Counter(one[2] for one in published.union(*(region.arrived for region in self.regions)))
 
 
 STEPS = st.lists(
@@ -137,6 +167,8 @@ STEPS = st.lists(
         st.tuples(st.just("compare"), st.integers(0, 1), st.integers(0, 6)),
         st.tuples(st.just("fill"), st.integers(0, 1), st.integers(0, 6)),
         st.tuples(st.just("lose"), st.integers(0, 1), st.integers(0, 20)),
+        st.tuples(st.just("back_up")),
+        st.tuples(st.just("put_back")),
         st.tuples(st.just("switch"), st.booleans()),
     ),
     max_size=40,
@@ -150,6 +182,8 @@ STEPS = st.lists(
 )
 @example([("publish", 5, False), ("publish", 5, True), ("fill", 1, 5), ("switch", False)])
 @example([("publish", 2, False), ("publish", 2, False, True), ("publish", 2, False), ("compare", 1, 4), ("switch", False)])
+@example([("publish", 4, False), ("back_up",), ("publish", 3, False), ("deliver", 1, 5), ("put_back",)])
+@example([("publish", 4, False), ("back_up",), ("publish", 3, True, True), ("deliver", 1, 5), ("put_back",)])
 @settings(max_examples=500)
 def test_no_record_is_left_out_and_only_what_was_said_comes_again(steps: list[tuple[object, ...]]) -> None:
     pair = Pair()
@@ -157,7 +191,7 @@ def test_no_record_is_left_out_and_only_what_was_said_comes_again(steps: list[tu
         getattr(pair, str(name))(*arguments)
     pair.publish(1, False)
     found = pair.everywhere()
-    assert set(range(max(found) + 1)) == set(found)
+    assert set(range(max(found) + 1)) - pair.lost <= set(found)
     assert {offset for offset, times in found.items() if times > 1} <= pair.known_repeats
 
 
@@ -190,6 +224,16 @@ def test_what_a_backfill_brought_below_a_floor_leaves_no_hole() -> None:
     assert safe_end([Part(500, 999, 500, 1999), Part(0, -1, 0, 299)]) == 1999
     assert safe_end([Part(0, -1, 0, 299)]) == 299, "what follows a person passed over: it is published again"
     assert floors_of("eu", {"eu:7": 500, "us:8": 3}) == {7: 500}
+
+
+def test_a_region_that_has_less_than_arrived_here_was_put_back() -> None:
+    assert put_back({7: 400, 8: 3}, {7: 400, 8: 2}) is None
+    assert put_back({7: 400}, {}) is None
+    assert (
+        put_back({7: 400}, {7: 700})
+        == "ledger 7 ends at entry 400 there and ends at entry 700 here: it was put back from a backup"
+    )
+    assert put_back({7: 400}, {7: 1, 9: 0}) == "ledger 9 is not known there and has entry 0 here: it was put back from a backup"
 
 
 # -- how much of what is here counts ---------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ nobody can tell. Kafka's offsets: sources/test_kafka_failover.py."""
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -150,6 +151,22 @@ def test_what_may_have_been_published_in_commits_that_are_gone_is_published_agai
     )
     assert "what eu published from there on is published again here, and comes once more by the link from eu" in caplog.text
     assert _keys(world, "us") == list(range(200, 300))
+
+
+def test_of_a_region_that_was_put_back_from_a_backup_it_is_said_that_lines_come_again(
+    world: World, lines: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(world.folder / "eu", world.folder / "backup")
+    _publish(world, "eu", lines)
+    world.replicate("us")
+    shutil.rmtree(world.folder / "eu")
+    (world.folder / "backup").rename(world.folder / "eu")
+    stream = _publish(world, "us", lines, "eu")
+    assert [(one.place[1], one.by, one.may_repeat) for one in stream.continued] == [(200, By.RECORDED, True)]
+    assert (
+        "ends at entry 199 there and ends at entry 299 here: it was put back from a backup: what eu published from" in caplog.text
+    )
+    assert _keys(world, "us") == list(range(200, 300)), "messages do not say their line"
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------------

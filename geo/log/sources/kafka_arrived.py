@@ -49,6 +49,10 @@ class KafkaMessages:
         self.refuse_others(self.content(rows, [newest[one] for one in ends.items()]))
         return {source_name(self._topic, partition): [end + 1, ""] for partition, end in ends.items()}
 
+    def is_without_id(self, places: Position) -> bool:
+        """Whether the topic's id does not say that `places` are of this topic: the brokers are too old to have any, or were."""
+        return any(not (self._topic_id and self._reader.mark_of(place)) for place in places.values())
+
     def content(self, rows: DataFrame, entries: Collection[tuple[int, int]]) -> list[Row]:
         """Those of the messages that are these entries, by ledger and entry, and say a record of the topic."""
         if not entries:

@@ -15,8 +15,12 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import SourceChangedError, UsageError
 from geo.fleet.backfill import Backfill, backfill
 from geo.log.failing_over import By
+from geo.log.other_producer import OtherProducer, other_producer
 from geo.log.publish import publish_kafka
 from geo.log.publish_stream import SourceStream
+from geo.log.sources.kafka import KafkaReader
+from geo.log.sources.kafka_arrived import KafkaMessages
+from geo.names import DEFAULT_PRODUCER
 from tests.kafka_broker import Broker
 from tests.world import TOPIC, World
 
@@ -176,6 +180,48 @@ def test_what_a_backfill_brought_below_the_beginning_of_a_link_is_no_hole(world:
     stream = _publish(world, broker, "floors", "us", "eu")
     assert _numbers(world, "us", "us") == list(range(80, 90))
     assert [(one.place[0], one.by) for one in stream.continued] == [(80, By.ARRIVED)]
+
+
+def test_of_a_region_that_was_put_back_from_a_backup_what_arrived_counts(
+    world: World, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create("backup", 2)
+    _produce(broker, "backup", 0, 100)
+    _publish(world, broker, "backup", "eu")
+    shutil.copytree(world.folder / "eu", world.folder / "backup")
+    _produce(broker, "backup", 100, 150)
+    _publish(world, broker, "backup", "eu")
+    world.replicate("us")
+    shutil.rmtree(world.folder / "eu")
+    (world.folder / "backup").rename(world.folder / "eu")
+    _produce(broker, "backup", 150, 160)
+    stream = _publish(world, broker, "backup", "us", "eu")
+    assert _numbers(world, "us", "us") == list(range(150, 160))
+    assert [(one.place[0], one.by, one.may_repeat) for one in stream.continued] == [(75, By.ARRIVED, True)] * 2
+    assert "ends at entry 49 there and ends at entry 74 here: it was put back from a backup" in caplog.text
+
+
+def test_without_an_id_of_the_topic_the_other_regions_last_messages_are_compared(world: World, broker: Broker) -> None:
+    """Brokers that are too old to have ids."""
+    broker.create("old", 2)
+    _produce(broker, "old", 0, 100)
+    _publish(world, broker, "old", "eu")
+
+    def asked(topic_id: str) -> OtherProducer:
+        reader = KafkaReader({"bootstrap_servers": broker.bootstrap}, "old")
+        try:
+            messages = KafkaMessages(reader, "old", topic_id)
+            return other_producer(world.tables("us"), world.config, TOPIC, DEFAULT_PRODUCER, "eu", reader, messages)
+        finally:
+            reader.close()
+
+    assert {place[0] for place in asked("").recorded.values()} == {50}
+    broker.delete("old")
+    broker.create("old", 2)
+    _produce(broker, "old", 1_000, 1_200)
+    assert asked("one").why is None, "by ids, which are compared elsewhere"
+    with pytest.raises(SourceChangedError, match="partition 0: the record at offset 49 is another one than the message"):
+        asked("")
 
 
 def test_offsets_of_another_kafka_topic_are_not_taken_for_those_that_arrived(world: World, broker: Broker) -> None:
