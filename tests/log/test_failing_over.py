@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from geo.errors import UsageError
 from geo.log import failing_over
 from geo.log.failing_over import By, Part, Trust, floors_of, furthest, put_back, safe_end, trusted
+from geo.log.other_producer import OtherProducer
 from geo.replication import link_state
 from geo.replication.link_state import LinkRecord, backfill_record
 from geo.tables.commits import Commit
@@ -234,6 +237,16 @@ def test_a_region_that_has_less_than_arrived_here_was_put_back() -> None:
         == "ledger 7 ends at entry 400 there and ends at entry 700 here: it was put back from a backup"
     )
     assert put_back({7: 400}, {7: 1, 9: 0}) == "ledger 9 is not known there and has entry 0 here: it was put back from a backup"
+
+
+def test_a_partition_that_would_be_published_from_its_first_record_on_is_refused_by_name() -> None:
+    """Messages of a and b are here, and of neither is a place known by what arrived."""
+    other = OtherProducer("p", "eu", "us", {"b": [7, ""]}, {}, "eu cannot be read", True, frozenset({"a", "b"}))
+    with pytest.raises(
+        UsageError, match=r"in us from eu: messages of a are here, .* \(eu cannot be read\)\. Nothing was published"
+    ):
+        other.continued({})
+    assert {one.source: one.by for one in other.continued({"a": [3, ""]})} == {"a": By.OWN, "b": By.RECORDED}
 
 
 # -- how much of what is here counts ---------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from geo.log.publish_stream import SourceStream
 from geo.log.sources.kafka import KafkaReader
 from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.names import DEFAULT_PRODUCER
+from geo.replication.repair import reconcile_links
 from tests.kafka_broker import Broker
 from tests.world import TOPIC, World
 
@@ -180,6 +181,27 @@ def test_what_a_backfill_brought_below_the_beginning_of_a_link_is_no_hole(world:
     stream = _publish(world, broker, "floors", "us", "eu")
     assert _numbers(world, "us", "us") == list(range(80, 90))
     assert [(one.place[0], one.by) for one in stream.continued] == [(80, By.ARRIVED)]
+
+
+def test_what_a_comparison_brought_that_was_killed_does_not_count(
+    world: World, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create("compared", 2)
+    _produce(broker, "compared", 0, 100)
+    _publish(world, broker, "compared", "eu")
+    world.replicate("us")
+    _produce(broker, "compared", 100, 150)
+    _publish(world, broker, "compared", "eu")
+    crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise")
+    with pytest.raises(InjectedCrash):
+        reconcile_links(world.spark, world.config, "eu", "us")
+    crash.arm(None)
+    assert _numbers(world, "us", "eu") == list(range(150)), "it was killed before it recorded that all is there"
+    (world.folder / "eu").rename(world.folder / "away")
+    stream = _publish(world, broker, "compared", "us", "eu")
+    assert [(one.place[0], one.by, one.may_repeat) for one in stream.continued] == [(50, By.ARRIVED, True)] * 2
+    assert "and what a comparison of both logs brought since version" in caplog.text
+    assert _numbers(world, "us", "us") == list(range(100, 150))
 
 
 def test_of_a_region_that_was_put_back_from_a_backup_what_arrived_counts(
