@@ -418,7 +418,7 @@ FAULTS = (
         "a region that was put back from a backup is believed",
         "geo/log/failing_over.py",
         "        if last > (end := recorded.get(ledger, -1)):",
-        "        if last < (end := recorded.get(ledger, -1)) - last:",
+        "        if last > (end := recorded.get(ledger, -1)) > last:",
         ("log/test_failing_over.py",),
     ),
     Fault(
