@@ -28,6 +28,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+_CALLING, _CAUSE = "An error occurred while calling ", "Caused by: "
+"""How an error of Java's begins in which only the call is named, and a line that says what was behind it."""
+
+
 def first_line(error: BaseException) -> str:
-    """What an error says without the traces that Spark's carry after it; its type if it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """What an error says without the traces that Spark's carry after it; its type if it says nothing. Of one that Py4J passes on, what
+    it was caused by."""
+    first, *rest = str(error).splitlines() or [type(error).__name__]
+    if not first.startswith(_CALLING):
+        return first
+    causes = [line.removeprefix(_CAUSE) for line in rest if line.startswith(_CAUSE)]
+    return (causes or [line.removeprefix(": ") for line in rest[:1]] or [first])[-1]

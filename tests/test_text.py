@@ -25,4 +25,8 @@ def test_a_number_agrees_with_its_noun() -> None:
 
 def test_an_error_says_its_first_line_or_its_type() -> None:
     assert first_line(ValueError("no\nat Java")) == "no"
+    java = "An error occurred while calling o69.save.\n: SparkException: aborted\n\tat x\nCaused by: A: b\n\tat y\nCaused by: IOException: full\n\tat z"
+    assert first_line(RuntimeError(java)) == "IOException: full"
+    assert first_line(RuntimeError("An error occurred while calling o1.x.\n: E: why\n\tat y")) == "E: why"
+    assert first_line(RuntimeError("An error occurred while calling o1.x.")) == "An error occurred while calling o1.x."
     assert first_line(KeyError()) == "KeyError"
