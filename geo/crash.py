@@ -63,9 +63,10 @@ class CrashPoint(str, Enum):
     BACKFILL_FENCED = "backfill-fenced"
     BACKFILL_COPIED = "backfill-copied"
     BACKFILL_APPENDED = "backfill-appended"
-    # delete of a topic: owners rows -> registry row -> ledgers closed, links and requests gone -> folders gone -> log gone
+    # delete of a topic: owners rows -> registry row -> registry row that it removes -> ledgers closed, links and requests gone -> folders gone -> log gone
     DELETE_CLAIMED = "delete-claimed"
     DELETE_REGISTERED = "delete-registered"
+    DELETE_REMOVES = "delete-removes"
     DELETE_ROWS_GONE = "delete-rows-gone"
     DELETE_FOLDERS_GONE = "delete-folders-gone"
     DELETE_LOG_GONE = "delete-log-gone"

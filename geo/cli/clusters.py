@@ -52,7 +52,7 @@ def _removed(done: RemovedCluster, *, dry_run: bool) -> dict[str, Any]:
             for one in done.topics
         ],
         "clusters": [
-            {"cluster": one.cluster, "links": one.links, "requests": one.requests, "policies": one.policies,
+            {"cluster": one.cluster, "links": one.links, "requests": one.requests, "pauses": one.pauses, "policies": one.policies,
              "cannot_be_read": one.away, "stays": one.stays}
             for one in done.others
         ],
@@ -81,7 +81,8 @@ def _other_line(done: RemovedCluster, one: InCluster, *, dry_run: bool) -> str:
     )
     parts += [f"{counted(one.requests, 'request')} to it"] if one.requests else []
     parts += [f"its name in the replication clusters of {', '.join(one.policies)}"] if one.policies else []
+    stay = f"; {counted(one.pauses, 'request')} to pause it {'stays' if one.pauses == 1 else 'stay'} until this is run without it in the configuration"
     if not parts:
-        return f"{one.cluster}: nothing hangs on {done.cluster}"
+        return f"{one.cluster}: nothing hangs on {done.cluster}{stay if one.pauses else ''}"
     left = "" if one.stays is None else f". Of use to nobody, and not to be removed from here: {one.stays}"
-    return f"{one.cluster}: {'would go' if dry_run else 'gone'}: {'; '.join(parts)}{left}"
+    return f"{one.cluster}: {'would go' if dry_run else 'gone'}: {'; '.join(parts)}{stay if one.pauses else ''}{left}"

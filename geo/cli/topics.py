@@ -135,7 +135,7 @@ def _deleted(one: Deleted, *, dry_run: bool) -> dict[str, Any]:
     return {"topic": f.topic, "cluster": f.cluster, "dry_run": dry_run, "refused": one.refused, "messages": f.messages,
             "only_here": f.only.messages, "only_here_examples": f.only.examples, "cannot_be_read": f.only.away or {},
             "links": f.links, "requests": f.requests, "producers": f.producers, "subscriptions": f.subscriptions,
-            "stays": one.stays}  # fmt: skip
+            "publications": f.publications, "stays": one.stays}  # fmt: skip
 
 
 def _deleted_lines(one: Deleted, *, dry_run: bool) -> list[str]:
@@ -153,6 +153,10 @@ def _deleted_lines(one: Deleted, *, dry_run: bool) -> list[str]:
     if f.subscriptions:
         names = ", ".join(f.subscriptions)
         lines.append(f"  what stays, in every cluster: subscriptions {names} (`geo subscriptions delete` ends them)")
+    if f.publications:
+        lines.append(
+            f"  still in the configuration: what a broker publishes into it, {', '.join(f.publications)}: that will be FAILED"
+        )
     if one.stays:
         lines += [f"  to be removed with the storage's own tools: {place}" for place in one.stays]
         lines.append("  then run this again. Until then the topic cannot be made again here.")

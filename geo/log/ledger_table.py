@@ -217,12 +217,13 @@ class LedgerTable:
         return self._journal.values("ledger_id", ids)
 
 
-def close_ledgers(tables: ClusterTables, topic: Topic, why: str) -> list[str]:
+def close_ledgers(tables: ClusterTables, topic: Topic, why: str, generation: int) -> list[str]:
     """Let every producer of a topic whose log goes begin anew: its ledgers are closed and their ids stay taken, what was published
-    of its sources is not known any more. Nobody may publish meanwhile. Returns the producers; idempotent."""
+    of its sources is not known any more. `generation`: of the caller, who owns all of its producers; what an owner before it still
+    records does not count. Returns the producers; idempotent."""
     journal, now = tables.journal(LEDGERS), datetime.now(timezone.utc)
     rows = sorted(journal.newest(topic=str(topic)), key=LEDGERS.order_of)
-    last = {row["producer"]: (row["generation"], row["sequence"] + 1) for row in rows}
+    last = {row["producer"]: (max(row["generation"], generation), row["sequence"] + 1) for row in rows}
     anew = {"closed": why, "source_end": None, "source_count": 0, "source_hash": 0, "complete": True, "checkpoint_id": None}
     closed = [
         {

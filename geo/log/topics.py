@@ -6,10 +6,10 @@ a row that says so, until somebody makes it again: links neither carry it nor br
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from enum import Enum
 
 from pyspark.sql import Row
 from pyspark.sql.types import StructField, StructType
@@ -20,6 +20,7 @@ from geo.errors import RetryableError, SchemaError, UnsafeError, UsageError
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
+from geo.tables.journal import Journal
 from geo.tables.table import Table
 from geo.times import utc
 from schemas import TOPIC_LOG, TOPICS
@@ -30,23 +31,38 @@ REPLICATION_CLUSTERS = "replication_clusters"
 DELETED = "deleted"
 """The policy of a topic that somebody deleted here: when. It stands in the topic's newest row until it is made again."""
 
+UNENDED = "unended"
+"""The policy beside it as long as the delete has not ended: an `Unended`. Until then the topic is not made again."""
+
+
+class Unended(str, Enum):
+    """How far a delete is that has not ended."""
+
+    BEGUN = "begun"
+    """All is as it was, and can be again."""
+    REMOVES = "removes"
+    """Some of it may be gone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A topic in one cluster's registry. `replication_clusters` None: as the configuration says. `is_deleted`: it was here."""
+    """A topic in one cluster's registry. `replication_clusters` None: as the configuration says. `is_deleted`: it was here.
+    `unended`: how far its delete is; None: it has ended, or there was none."""
 
     topic: Topic
     created_at: datetime
     typed: bool
     replication_clusters: tuple[str, ...] | None
     is_deleted: bool = False
+    unended: Unended | None = None
 
     @classmethod
     def of(cls, row: Row) -> Registered:
         policies = row["policies"] or {}
         clusters = policies.get(REPLICATION_CLUSTERS)
         topic, named = Topic.parse(row["topic"]), tuple(clusters.split(",")) if clusters else None
-        return cls(topic, row["created_at"], row["typed"], named, is_deleted=DELETED in policies)
+        unended = Unended(policies[UNENDED]) if UNENDED in policies else None
+        return cls(topic, row["created_at"], row["typed"], named, DELETED in policies, unended)
 
 
 def known_topics(tables: ClusterTables) -> list[Registered]:
@@ -68,7 +84,7 @@ def deleted_topics(tables: ClusterTables) -> set[Topic]:
 def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
     """What this cluster's registry says of the topic: `Registered.replication_clusters`; None also for an unknown topic.
 
-    Raises UnsafeError for one that was deleted. Of a topic whose log is there a delete has not ended.
+    Raises UnsafeError for one that was deleted. (Who asks has its log: a delete has not ended.)
     """
     rows = tables.journal(TOPICS).newest(topic=str(topic))
     found = Registered.of(rows[0]) if rows else None
@@ -81,18 +97,18 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     """The topic's log, created with `columns` as the user's own unless another process is quicker, and registered.
 
     A new partition has the policies of the others, whoever creates it. `again`: also if the topic was deleted here, as a person asks
-    who creates it or publishes to it; nothing else brings it back. Raises RetryableError without, UnsafeError for one whose log
-    is still there.
+    who creates it or publishes to it; nothing else brings it back. Raises RetryableError without, UnsafeError for one of which a
+    delete has not ended, or whose log is still there.
 
     1. Add the registry row → 2. create the log. So a log that is there is registered; a registered topic whose log is not
     there yet is passed over by links, and the next call for it creates the log.
     """
     registry = tables.journal(TOPICS)
     rows = registry.newest(topic=str(topic))
-    if rows and Registered.of(rows[0]).is_deleted:
+    if rows and (there := Registered.of(rows[0])).is_deleted:
         if not again:
             raise RetryableError(f"{topic} was deleted in {tables.cluster.name}. `geo topics create` makes it again.")
-        if tables.log(topic).exists():
+        if there.unended is not None or tables.log(topic).exists():
             raise _half_deleted(tables, topic)
     if not rows or Registered.of(rows[0]).is_deleted:
         now = datetime.now(timezone.utc)
@@ -109,27 +125,48 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     return open_log(tables, topic)[1]
 
 
-def set_deleted(tables: ClusterTables, topic: Topic, *, deleted: bool) -> None:
-    """Say in the registry that a registered topic was deleted, or that it was not; whoever deletes it owns what may write it."""
-    (row,) = tables.journal(TOPICS).newest(topic=str(topic))
-    policies = {key: value for key, value in (row["policies"] or {}).items() if key != DELETED}
-    if deleted:
-        policies[DELETED] = f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-    tables.journal(TOPICS).append([_with_policies(row, policies)])
+def refuse_deleted(tables: ClusterTables, topic: Topic) -> None:
+    """Raises UnsafeError for a topic that was deleted here: a person says whether it is to be again."""
+    if topic in deleted_topics(tables):
+        raise UnsafeError(
+            f"{topic} was deleted in {tables.cluster.name}. Nothing was published. `geo topics create` makes it again; who does not want "
+            "that lets nobody publish to it."
+        )
+
+
+def set_deleted(tables: ClusterTables, topic: Topic, *, deleted: bool, unended: Unended | None = None) -> None:
+    """Say in the registry that a registered topic was deleted, and how far that is, or that it was not; whoever deletes it owns what
+    may write it."""
+
+    def change(policies: dict[str, str]) -> None:
+        when = policies.pop(DELETED, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}")
+        policies.pop(UNENDED, None)
+        if deleted:
+            policies |= {DELETED: when, **({UNENDED: unended.value} if unended is not None else {})}
+
+    with tables.journal(TOPICS).alone() as alone:
+        registry = tables.journal(TOPICS) if alone is None else alone
+        _change_policies(registry, registry.newest(topic=str(topic)), change)
 
 
 def _half_deleted(tables: ClusterTables, topic: Topic) -> UnsafeError:
-    name = tables.cluster.name
+    name, log = tables.cluster.name, tables.log(topic)
+    left = f"its log {log} is still there" if log.exists() else "that has not ended"
     return UnsafeError(
-        f"{topic} was deleted in {name}, and its log {tables.log(topic)} is still there. Nothing was written. To end that: "
+        f"{topic} was deleted in {name}, and {left}. Nothing was written. To end that: "
         f"geo topics delete --cluster {name} --topic {topic}. Then it can be made again."
     )
 
 
-def _with_policies(row: Row, policies: Mapping[str, str]) -> dict[str, Any]:
-    """The next row of a topic, with other policies."""
-    same = {**row.asDict(), "created_at": utc(row["created_at"])}
-    return {**same, "policies": dict(policies) or None, "sequence": row["sequence"] + 1}
+def _change_policies(registry: Journal, rows: Sequence[Row], change: Callable[[dict[str, str]], None]) -> None:
+    """Append the next row of each of these topics, with policies that were changed. `registry`: nobody else writes it meanwhile,
+    where there is a lock that sees to that."""
+    changed = []
+    for row in rows:
+        change(policies := dict(row["policies"] or {}))
+        same = {**row.asDict(), "created_at": utc(row["created_at"])}
+        changed.append({**same, "policies": policies or None, "sequence": row["sequence"] + 1})
+    registry.append(changed)
 
 
 def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str) -> list[str]:
@@ -151,12 +188,12 @@ def grow(log: Table, there: StructType, wanted: Sequence[StructField], who: str)
 
 def partitions(tables: ClusterTables, topic: Topic) -> list[Topic]:
     """The partitions of a partitioned topic that a cluster has, in order; none if it is not partitioned there."""
-    return [Topic.parse(row["topic"]) for row in _partition_rows(tables, topic)]
+    return [Topic.parse(row["topic"]) for row in _partition_rows(tables.journal(TOPICS), topic)]
 
 
-def _partition_rows(tables: ClusterTables, topic: Topic) -> list[Row]:
+def _partition_rows(registry: Journal, topic: Topic) -> list[Row]:
     """The newest registry rows of a topic's partitions, in order."""
-    rows = tables.journal(TOPICS).newest(("topic", f"{topic}-partition-"))
+    rows = registry.newest(("topic", f"{topic}-partition-"))
     named = [(Topic.parse(row["topic"]), row) for row in _living(rows)]
     return [
         row
@@ -217,7 +254,7 @@ def _refuse_others(topic: Topic, own: Sequence[StructField], wanted: Sequence[St
 
 def _inherited(tables: ClusterTables, topic: Topic) -> Mapping[str, str] | None:
     """The policies of the partitions that are there already."""
-    rows = _partition_rows(tables, topic.partitioned) if topic.partitioned else []
+    rows = _partition_rows(tables.journal(TOPICS), topic.partitioned) if topic.partitioned else []
     return next((row["policies"] for row in rows if row["policies"]), None)
 
 
@@ -230,22 +267,23 @@ def set_replication_clusters(
     place and goes on from there. (Pulsar's topic policy, which goes before the namespace's.)
     Returns the topics changed. Raises UsageError for an unknown cluster or topic.
     """
-    for name in clusters or ():
-        config.cluster(name)
     if clusters is not None and tables.cluster.name not in clusters:
         raise UsageError(
             f"replication clusters {', '.join(sorted(clusters))} leave out {tables.cluster.name} itself; name it too."
         )
-    registry = tables.journal(TOPICS)
-    rows = [*_living(registry.newest(topic=str(topic))), *_partition_rows(tables, topic)]
-    if not rows:
-        raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
 
-    def changed(row: Row) -> dict[str, Any]:
-        policies = {key: value for key, value in (row["policies"] or {}).items() if key != REPLICATION_CLUSTERS}
+    def change(policies: dict[str, str]) -> None:
+        before = policies.pop(REPLICATION_CLUSTERS, "").split(",")
+        for name in clusters or ():
+            if name not in before:  # one that was named already may have left the configuration
+                config.cluster(name)
         if clusters is not None:
             policies[REPLICATION_CLUSTERS] = ",".join(sorted(set(clusters)))
-        return _with_policies(row, policies)
 
-    registry.append([changed(row) for row in rows])
+    with tables.journal(TOPICS).alone() as alone:
+        registry = tables.journal(TOPICS) if alone is None else alone
+        rows = [*_living(registry.newest(topic=str(topic))), *_partition_rows(registry, topic)]
+        if not rows:
+            raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
+        _change_policies(registry, rows, change)
     return [Topic.parse(row["topic"]) for row in rows]

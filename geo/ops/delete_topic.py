@@ -5,7 +5,7 @@ What other clusters hold of it stays, and so does what subscriptions acknowledge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pyspark.errors import AnalysisException
@@ -17,9 +17,9 @@ from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageErro
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import close_ledgers
 from geo.log.topic_log import count_messages
-from geo.log.topics import known_topics, set_deleted
+from geo.log.topics import Unended, known_topics, set_deleted
 from geo.names import Topic, check_topic_glob, is_glob, topic_glob_matches
-from geo.ops.holdings import only_in
+from geo.ops.holdings import Holdings
 from geo.ops.removal import TopicFacts, refusal_of_topic
 from geo.replication.link_table import read_links
 from geo.session import require_delta
@@ -50,18 +50,31 @@ def delete_topics(
     """Delete the topics that a name or a glob stands for in one cluster; a partitioned topic's name stands for its partitions.
 
     `lose`: also what no other cluster holds. `dry_run` looks and writes nothing. A kill at any point leaves it to be called again.
-    Of several topics none is deleted if one is refused. Raises UsageError if there is no such topic, UnsafeError, with the reasons,
-    if somebody who lives owns something of one, or messages would be lost.
+    Of several topics none is deleted if one is refused; if that is so of one only when its turn comes, those before it are gone, and
+    the error names them. Raises UsageError if there is no such topic, UnsafeError, with the reasons, if somebody who lives owns
+    something of one, or messages would be lost.
     """
     require_delta(spark)
     tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
-    others = {name: connect(spark, other) for name, other in config.clusters.items() if name != cluster}
-    facts = [_facts(tables, others, config, topic) for topic in _chosen(tables, topics)]
+    holdings = Holdings({name: connect(spark, other) for name, other in config.clusters.items() if name != cluster})
+    facts = [_facts(tables, holdings, config, topic) for topic in _chosen(tables, topics)]
     refused = [refusal_of_topic(one, lose=lose) for one in facts]
     if dry_run:
         return [Deleted(one, why) for one, why in zip(facts, refused, strict=True)]
+    for one, why in zip(facts, refused, strict=True):
+        if why is not None and one.lives is None and one.unended:
+            _take_back(tables, config, Topic.parse(one.topic))
     _refuse([why for why in refused if why is not None])
-    return [_delete(tables, others, config, one, lose=lose) for one in facts]
+    done: list[Deleted] = []
+    for one in facts:
+        try:
+            done.append(_delete(tables, holdings, config, one, lose=lose))
+        except (UnsafeError, RetryableError) as error:
+            if done:  # what was seen before has changed meanwhile
+                so_far = ", ".join(f.facts.topic for f in done)
+                error.args = (f"{str(error).replace(_NOT_DONE, 'It was not deleted.')} Before it were deleted: {so_far}.",)
+            raise
+    return done
 
 
 def _refuse(reasons: list[str]) -> None:
@@ -78,7 +91,8 @@ def _chosen(tables: ClusterTables, text: str) -> list[Topic]:
     found = []
     for one in known_topics(tables):
         named = topic_glob_matches(text, one.topic) if name is None else name in (one.topic, one.topic.partitioned)
-        if named and not one.topic.is_system and (not one.is_deleted or _has_remains(tables, one.topic)):
+        has_something = not one.is_deleted or one.unended is not None or _has_remains(tables, one.topic)
+        if named and not one.topic.is_system and has_something:
             found.append(one.topic)
     if not found:
         raise UsageError(f"{tables.cluster.name} has no topic {'that matches ' if name is None else ''}{text}.")
@@ -90,7 +104,7 @@ def _has_remains(tables: ClusterTables, topic: Topic) -> bool:
     return log.exists() or (log.by_path and is_partly_removed(log.name))
 
 
-def _facts(tables: ClusterTables, others: Mapping[str, ClusterTables], config: Config, topic: Topic) -> TopicFacts:
+def _facts(tables: ClusterTables, holdings: Holdings, config: Config, topic: Topic) -> TopicFacts:
     cluster, log = tables.cluster.name, tables.log(topic)
     lives = None
     try:
@@ -102,47 +116,59 @@ def _facts(tables: ClusterTables, others: Mapping[str, ClusterTables], config: C
         str(topic),
         cluster,
         count_messages(log) if log.exists() else 0,
-        only_in(tables, others, config, topic),
+        holdings.only_in(tables, config, topic),
         lives,
         tuple(sorted(f"{source}->{cluster}" for source, of in read_links(tables) if of == str(topic))),
         len(tables.journal(REQUESTS).newest(topics=str(topic))),
         tuple(sorted({row["producer"] for row in tables.journal(LEDGERS).newest(topic=str(topic))})),
         tuple(sorted(name for of, name in map(parse_key, [k for k, s in known.items() if not s.deleted]) if of == topic)),
-        topic in {one.topic for one in known_topics(tables) if one.is_deleted},
+        tuple(one.name for one in config.published_in(cluster) if one.topic == topic),
+        (unended := _unended(tables, topic)) is not None,
+        unended is Unended.REMOVES,
     )
 
 
-def _delete(
-    tables: ClusterTables, others: Mapping[str, ClusterTables], config: Config, facts: TopicFacts, *, lose: bool
-) -> Deleted:
+def _unended(tables: ClusterTables, topic: Topic) -> Unended | None:
+    """How far an earlier delete of the topic is."""
+    one = next(one for one in known_topics(tables) if one.topic == topic)
+    return one.unended or (Unended.REMOVES if one.is_deleted else None)
+
+
+def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: TopicFacts, *, lose: bool) -> Deleted:
     """One topic, in this order, with a named crash point after each arrow:
 
     1. own every way into it, every producer and consumer of it → 2. see again what would be lost; say in the registry that it is
     deleted → 3. whoever began meanwhile, under a name that nobody owned yet, is seen now, or sees the registry
-    (`Publisher._read_routes`): if there is one, the registry says the opposite again 4. close its ledgers, let the rows of its
-    links and requests go → 5. remove checkpoints and held rows, → 6. the log, at once for whoever looks → 7. own nothing.
+    (`Publisher._read_routes`); so does who deletes it in another cluster at the same time, who therefore counts no more as holding it.
+    If there is one, the registry says the opposite again, else that it removes → 4. close its ledgers, let the rows of its links and
+    requests go → 5. remove checkpoints and held rows, → 6. the log, at once for whoever looks → 7. say that it has ended, own nothing.
 
-    From 2 on links leave the topic alone, and nobody publishes to it or makes it anew before 6. So a half-deleted topic is never
+    From 2 on links leave the topic alone, and nobody publishes to it or makes it anew before 7. So a half-deleted topic is never
     taken for an empty one; a call after a death goes through all of it again.
     """
     topic, log = Topic.parse(facts.topic), tables.log(Topic.parse(facts.topic))
-    runners = {one.name: one for one, _ in ways_of(tables, topic)}
-    for way in (origin_runner, filling_runner):
-        runners |= {one.name: one for one in (way(origin, topic, tables.cluster.name) for origin in config.clusters)}
-    (ownership,) = claim(tables, [list(runners.values())], point=CrashPoint.DELETE_CLAIMED)
+    ownership = _own(tables, config, topic)
     try:
-        version = None
-        if log.exists():
-            ownership.fence(log)
-            version = log.latest_version()
-            now = replace(facts, only=only_in(tables, others, config, topic), lives=None)
-            _refuse([why for why in [refusal_of_topic(now, lose=lose)] if why is not None])
-            facts = replace(now, messages=count_messages(log))
-        if not facts.unended:
-            set_deleted(tables, topic, deleted=True)
-        reach(CrashPoint.DELETE_REGISTERED)
-        _refuse_others(tables, topic, ownership, version, facts)
+        unended = _unended(tables, topic)
+        facts = replace(facts, lives=None, unended=unended is not None, removes=unended is Unended.REMOVES)
+        try:
+            if seen := log.exists():
+                ownership.fence(log)
+            version = log.latest_version() if seen else None
+            facts = _refuse_loss(tables, holdings, config, facts, lose=lose)
+            if unended is None:
+                set_deleted(tables, topic, deleted=True, unended=Unended.BEGUN)
+            reach(CrashPoint.DELETE_REGISTERED)
+            _refuse_others(tables, topic, ownership, version)
+            facts = _refuse_loss(tables, holdings, config, facts, lose=lose)
+        except (UnsafeError, RetryableError):
+            _say_it_is_there(tables, topic)
+            raise
+        set_deleted(tables, topic, deleted=True, unended=Unended.REMOVES)
+        reach(CrashPoint.DELETE_REMOVES)
         done = Deleted(facts, stays=_remove(tables, config.clusters, topic, ownership))
+        if not done.stays:
+            set_deleted(tables, topic, deleted=True)
         release([ownership])
     except (UnsafeError, RetryableError):
         release([ownership])  # nothing is in flight
@@ -152,23 +178,53 @@ def _delete(
     return done
 
 
-def _refuse_others(tables: ClusterTables, topic: Topic, ownership: Ownership, version: int | None, facts: TopicFacts) -> None:
-    """Step 3."""
+def _own(tables: ClusterTables, config: Config, topic: Topic) -> Ownership:
+    """Step 1."""
+    runners = {one.name: one for one, _ in ways_of(tables, topic)}
+    for way in (origin_runner, filling_runner):
+        runners |= {one.name: one for one in (way(origin, topic, tables.cluster.name) for origin in config.clusters)}
+    (ownership,) = claim(tables, [list(runners.values())], point=CrashPoint.DELETE_CLAIMED)
+    return ownership
+
+
+def _take_back(tables: ClusterTables, config: Config, topic: Topic) -> None:
+    """An earlier delete, which is refused now and had only begun, is as if it had never been."""
+    ownership = _own(tables, config, topic)
     try:
-        others = [row for _, row in ways_of(tables, topic) if row["token"] != ownership.token]
-        refuse_living(tables, others, else_=_NOT_DONE)
-        log = tables.log(topic)
-        if version is not None and log.latest_version() != version:
-            raise RetryableError(f"{topic}: somebody committed to {log} meanwhile. {_NOT_DONE} Run it again.")
-    except (AlreadyOwnedError, RetryableError):
-        if not facts.unended:
-            set_deleted(tables, topic, deleted=False)
-        raise
+        _say_it_is_there(tables, topic)
+        release([ownership])
+    finally:
+        ownership.abandon()
+
+
+def _say_it_is_there(tables: ClusterTables, topic: Topic) -> None:
+    """Let links carry it again, if a delete has only begun: all of it is there."""
+    if _unended(tables, topic) is Unended.BEGUN:
+        set_deleted(tables, topic, deleted=False)
+
+
+def _refuse_loss(tables: ClusterTables, holdings: Holdings, config: Config, facts: TopicFacts, *, lose: bool) -> TopicFacts:
+    """The facts as they are now. Raises UnsafeError for what would be lost."""
+    topic = Topic.parse(facts.topic)
+    now = replace(facts, only=holdings.only_in(tables, config, topic))
+    _refuse([why for why in [refusal_of_topic(now, lose=lose)] if why is not None])
+    log = tables.log(topic)
+    return replace(now, messages=count_messages(log) if log.exists() else 0)
+
+
+def _refuse_others(tables: ClusterTables, topic: Topic, ownership: Ownership, version: int | None) -> None:
+    """Raises AlreadyOwnedError, RetryableError if somebody began, or wrote the log, since it was seen at `version` (None: it was not
+    there)."""
+    others = [row for _, row in ways_of(tables, topic) if row["token"] != ownership.token]
+    refuse_living(tables, others, else_=_NOT_DONE)
+    log = tables.log(topic)
+    if (log.latest_version() if log.exists() else None) != version:
+        raise RetryableError(f"{topic}: somebody committed to {log} meanwhile. {_NOT_DONE} Run it again.")
 
 
 def _remove(tables: ClusterTables, clusters: Iterable[str], topic: Topic, ownership: Ownership) -> tuple[str, ...]:
     """Steps 4 to 6. Returns the folders that cannot be removed from here; with one of them the log stays too."""
-    close_ledgers(tables, topic, "the topic was deleted")
+    close_ledgers(tables, topic, "the topic was deleted", ownership.generation)
     if tables.journal(LINKS).newest(topic=str(topic)):
         tables.journal(LINKS).clean(f"topic <> {literal(str(topic))}")
     if tables.journal(REQUESTS).newest(topics=str(topic)):

@@ -18,7 +18,7 @@ from geo.config.model import Config
 from geo.errors import GeoError
 from geo.faults import FAULTS
 from geo.log.topic_log import open_log
-from geo.log.topics import deleted_topics, registered_topics
+from geo.log.topics import known_topics, registered_topics
 from geo.replication.link_table import read_links
 from geo.session import SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
@@ -159,10 +159,12 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
                 continue
             alter = f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('{key}' = '{wanted}')"
             yield Symptom("warn", f"{where}, {topic}", f"{key} is {have!r}, this program creates topics with {wanted!r}", alter)
-    for topic in sorted(deleted_topics(tables)):
-        if tables.log(topic).exists():
-            fix = f"geo topics delete --cluster {tables.cluster.name} --topic {topic}"
-            yield Symptom("warn", f"{where}, {topic}", "it was deleted, and its log is still there", fix)
+    for one in known_topics(tables):
+        there = one.is_deleted and tables.log(one.topic).exists()
+        if there or one.unended is not None:
+            fix = f"geo topics delete --cluster {tables.cluster.name} --topic {one.topic}"
+            left = "its log is still there" if there else "that has not ended"
+            yield Symptom("warn", f"{where}, {one.topic}", f"it was deleted, and {left}", fix)
     yield Symptom("ok", where, f"{len(topics)} topics, their tables are delta-geo's")
 
 

@@ -10,49 +10,68 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Config
-from geo.ids import LedgerId
 from geo.log.peers import WAIT_S
 from geo.log.topic_log import is_message
+from geo.log.topics import deleted_topics
 from geo.names import Topic
 from geo.now import now_us
 from geo.ops.removal import Extents, OnlyThere, only_there
-from geo.replication.gaps import Extent
 from geo.replication.missing_rows import extents
 from geo.tables.cluster import ClusterTables
+from geo.tables.table import Seen
 from geo.text import first_line
 from geo.times import from_us
 
 
-def held_in(tables: ClusterTables, topic: Topic, ttl_s: int | None = None) -> dict[LedgerId, Extent]:
-    """The messages of a topic in a cluster, but for those that are older than `ttl_s`; none if it has no such topic."""
-    log = tables.log(topic)
-    if not log.exists():
-        return {}
-    rows = log.read().where(is_message())
-    if ttl_s is not None:
-        rows = rows.where(F.col("publish_time") >= F.lit(from_us(now_us()) - timedelta(seconds=ttl_s)))
-    return extents(rows)
+class Holdings:
+    """What clusters hold of topics, asked during one removal, each time as it is now.
+
+    How long a cluster takes to say what there is, is limited; one that could not be asked once counts as away from then on. How long
+    its log is read is not limited: a large log is no reason to be away. A log is read once a version.
+    """
+
+    def __init__(self, others: Mapping[str, ClusterTables]) -> None:
+        """`others`: every cluster of the configuration that may hold what the one has that is asked for."""
+        self._others = others
+        self._away: dict[str, str] = {}
+        self._read: dict[tuple[str, Topic], tuple[str, int, Extents]] = {}
+        """By cluster and topic the table and version that were read last, and what they hold."""
+
+    def only_in(self, tables: ClusterTables, config: Config, topic: Topic) -> OnlyThere:
+        """What a cluster has of a topic, not expired, and no other one that can be read. Where a topic is deleted, or being deleted,
+        nobody holds it."""
+        seen = tables.log(topic).look()
+        mine = {} if seen is None else self._held(tables, topic, seen, config.policy(topic).message_ttl_s)
+        if not mine:
+            return OnlyThere()
+        found: list[Extents] = []
+        away = dict(self._away)
+        asked = {name: partial(_there, other, topic) for name, other in self._others.items() if name not in away}
+        for name, answer in ask_all(asked, WAIT_S).items():
+            try:
+                there = answer.result()
+            except Exception as error:  # whatever it has: it is as good as away
+                self._away[name] = away[name] = first_line(error)
+                continue
+            try:
+                found.append({} if there is None else self._held(self._others[name], topic, there))
+            except Exception as error:
+                away[name] = first_line(error)
+        return only_there(mine, found, away)
+
+    def _held(self, tables: ClusterTables, topic: Topic, seen: Seen, ttl_s: int | None = None) -> Extents:
+        """The messages of a log as it was seen, but for those that are older than `ttl_s`."""
+        key, known = (tables.cluster.name, topic), self._read.get((tables.cluster.name, topic))
+        if known is not None and known[:2] == (seen.table_id, seen.version):
+            return known[2]
+        rows = tables.log(topic).read(seen.version).where(is_message())
+        if ttl_s is not None:
+            rows = rows.where(F.col("publish_time") >= F.lit(from_us(now_us()) - timedelta(seconds=ttl_s)))
+        self._read[key] = (seen.table_id, seen.version, extents(rows))
+        return self._read[key][2]
 
 
-def held_by(clusters: Mapping[str, ClusterTables], topic: Topic) -> tuple[dict[str, Extents], dict[str, str]]:
-    """The messages that each of the clusters has of a topic, and of those that cannot be read within a minute the reason."""
-
-    def read(tables: ClusterTables) -> Extents:
-        tables.refuse_no_folder()
-        return held_in(tables, topic)
-
-    found: dict[str, Extents] = {}
-    away: dict[str, str] = {}
-    for name, answer in ask_all({name: partial(read, tables) for name, tables in clusters.items()}, WAIT_S).items():
-        try:
-            found[name] = answer.result()
-        except Exception as error:  # whatever it has: it is as good as away
-            away[name] = first_line(error)
-    return found, away
-
-
-def only_in(tables: ClusterTables, others: Mapping[str, ClusterTables], config: Config, topic: Topic) -> OnlyThere:
-    """What a cluster has of a topic, not expired, and no other one that can be read."""
-    mine = held_in(tables, topic, config.policy(topic).message_ttl_s)
-    found, away = held_by(others, topic) if mine else ({}, {})
-    return only_there(mine, list(found.values()), away)
+def _there(tables: ClusterTables, topic: Topic) -> Seen | None:
+    """The log of a topic that a cluster has and does not delete."""
+    tables.refuse_no_folder()
+    return None if topic in deleted_topics(tables) else tables.log(topic).look()

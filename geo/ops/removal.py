@@ -76,8 +76,12 @@ class TopicFacts:
     producers: tuple[str, ...]
     subscriptions: tuple[str, ...]
     """Known here and not deleted."""
+    publications: tuple[str, ...]
+    """What the configuration lets the broker publish into it, by name."""
     unended: bool
     """It was deleted before, and that has not ended."""
+    removes: bool
+    """And may have removed some of it."""
 
 
 def refusal_of_topic(facts: TopicFacts, *, lose: bool) -> str | None:
@@ -85,9 +89,14 @@ def refusal_of_topic(facts: TopicFacts, *, lose: bool) -> str | None:
     if facts.lives is not None:
         return facts.lives
     if facts.only.messages and not lose:
+        run = f"To bring them elsewhere first, run the links out of {facts.cluster}"
+        if facts.unended:
+            run += ", which carry it again: an earlier delete had only begun, and its refusal takes that back"
+        if facts.removes:
+            run = "No link carries it any more, since an earlier delete has begun to remove it, but its log can still be read"
         return (
-            f"{facts.topic} in {facts.cluster}: {counted(facts.messages, 'message')}, {facts.only.told}. To bring them elsewhere "
-            f"first, run the links out of {facts.cluster}; to lose them, say {LOSE}."
+            f"{facts.topic} in {facts.cluster}: {counted(facts.messages, 'message')}, {facts.only.told}. {run}; to lose them, say "
+            f"{LOSE}."
         )
     return None
 

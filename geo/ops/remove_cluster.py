@@ -22,8 +22,9 @@ from geo.log.ledgers import LedgerPart
 from geo.log.peers import WAIT_S
 from geo.log.topics import known_topics, registered_topics, set_replication_clusters
 from geo.names import Topic, check_cluster
-from geo.ops.holdings import only_in
+from geo.ops.holdings import Holdings
 from geo.ops.removal import LeftBehind, lacking, refusal_of_cluster
+from geo.replication.link_requests import Action
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.session import require_delta
@@ -43,6 +44,10 @@ class InCluster:
     links: tuple[str, ...] = ()
     """Topics that its link brought here."""
     requests: int = 0
+    """What was asked of that link and goes."""
+    pauses: int = 0
+    """Requests to pause it that stay as long as the configuration has the cluster: a process that still has the link goes by them, and
+    would begin it anew."""
     policies: tuple[str, ...] = ()
     """Topics whose replication clusters here name it."""
     lives: str | None = None
@@ -75,15 +80,16 @@ def remove_cluster(
     """
     require_delta(spark)
     others = {other: connect(spark, cluster) for other, cluster in config.clusters.items() if other != check_cluster(name)}
-    found = _look(others, name)
+    found = _look(others, name, is_configured=name in config.clusters)
     hangs = any(one.links or one.requests or one.policies for one in found)
+    has_links = any(one.links or one.policies for one in found)
     if not hangs:
         config.cluster(name)
     there = {one.cluster: others[one.cluster] for one in found if one.away is None}
     known = sorted({topic for one in found for topic in one.links})
     topics, unread = _left_behind(spark, config, name, others, there, list(map(Topic.parse, known)))
     lives = {one.cluster: one.lives for one in found if one.lives is not None}
-    refused = tuple(refusal_of_cluster(name, topics, unread if hangs else None, lives, lose=lose))
+    refused = tuple(refusal_of_cluster(name, topics, unread if has_links else None, lives, lose=lose))
     if dry_run:
         return RemovedCluster(name, topics, unread, found, refused)
     if refused:
@@ -92,9 +98,10 @@ def remove_cluster(
     return RemovedCluster(name, topics, unread, done)
 
 
-def _look(others: Mapping[str, ClusterTables], name: str) -> tuple[InCluster, ...]:
+def _look(others: Mapping[str, ClusterTables], name: str, *, is_configured: bool) -> tuple[InCluster, ...]:
     found = []
-    for other, answer in ask_all({other: partial(_in, tables, name) for other, tables in others.items()}, WAIT_S).items():
+    asked = {other: partial(_in, tables, name, is_configured=is_configured) for other, tables in others.items()}
+    for other, answer in ask_all(asked, WAIT_S).items():
         try:
             found.append(answer.result())
         except Exception as error:  # whatever it has: it is as good as away
@@ -102,7 +109,7 @@ def _look(others: Mapping[str, ClusterTables], name: str) -> tuple[InCluster, ..
     return tuple(found)
 
 
-def _in(tables: ClusterTables, name: str) -> InCluster:
+def _in(tables: ClusterTables, name: str, *, is_configured: bool) -> InCluster:
     tables.refuse_no_folder()
     links = _links(tables, name)
     lives = None
@@ -110,10 +117,13 @@ def _in(tables: ClusterTables, name: str) -> InCluster:
         refuse_living(tables, [row for _, row in _ways(tables, name, links.values())], else_="")
     except AlreadyOwnedError as error:
         lives = str(error).strip()
+    asked = tables.journal(REQUESTS).newest(source=name)
+    stay = [row for row in asked if is_configured and row["kind"] == Action.PAUSE.kind]
     return InCluster(
         tables.cluster.name,
         tuple(sorted(links)),
-        len(tables.journal(REQUESTS).newest(source=name)),
+        len(asked) - len(stay),
+        sum(row["action"] == Action.PAUSE.value for row in stay),
         tuple(str(one.topic) for one in registered_topics(tables) if name in (one.replication_clusters or ())),
         lives,
     )
@@ -167,7 +177,8 @@ def _left_behind(
     why = None
     try:
         topics = ask_all({name: read}, WAIT_S)[name].result()
-        only = {topic: only_in(tables, others, config, topic) for topic in topics}
+        holdings = Holdings(others)
+        only = {topic: holdings.only_in(tables, config, topic) for topic in topics}
     except Exception as error:  # whatever it has: it is as good as away
         why, only = first_line(error), {}
     clusters = dict(there) if why is not None else {**there, name: tables}
@@ -186,7 +197,7 @@ def _parts(tables: ClusterTables, topic: Topic) -> dict[LedgerId, LedgerPart]:
 
 def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) -> InCluster:
     """In one other cluster, in this order, with a named crash point after each arrow: 1. own the ways from it → 2. let the rows of
-    its links go, with cursors and floors → 3. what people asked of them → 4. and its name in policies of topics; remove what its
+    its links go, with cursors and floors → 3. what people asked of them (`InCluster.pauses`) → 4. and its name in policies of topics; remove what its
     streams left 5. own nothing. A call after a death does the rest."""
     open_for_writing(tables, config)
     ways = [runner for runner, _ in _ways(tables, name, _links(tables, name).values())]
@@ -196,7 +207,8 @@ def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) 
             tables.journal(LINKS).clean(f"source <> {literal(name)}")
         reach(CrashPoint.REMOVE_LINKS_GONE)
         if found.requests:
-            tables.journal(REQUESTS).clean(f"source <> {literal(name)}")
+            stay = f" OR kind = {literal(Action.PAUSE.kind)}" if name in config.clusters else ""
+            tables.journal(REQUESTS).clean(f"source <> {literal(name)}{stay}")
         reach(CrashPoint.REMOVE_REQUESTS_GONE)
         for one in registered_topics(tables):
             if name in (named := one.replication_clusters or ()):

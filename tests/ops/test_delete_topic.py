@@ -12,10 +12,20 @@ from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
 from geo.log.publisher import Publisher
-from geo.log.topics import create_partitions, create_single, create_topic, deleted_topics, registered_topics, set_deleted
+from geo.log.topics import (
+    Unended,
+    create_partitions,
+    create_single,
+    create_topic,
+    deleted_topics,
+    registered_topics,
+    set_deleted,
+)
 from geo.names import ALL_TOPICS, Topic
 from geo.ops import delete_topic
 from geo.ops.delete_topic import Deleted, delete_topics
+from geo.ops.doctor import examine
+from geo.ops.remove_cluster import remove_cluster
 from geo.replication.link_requests import Action
 from geo.replication.link_status import link_statuses
 from geo.replication.link_table import read_links
@@ -27,9 +37,11 @@ from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.subscription import changes
 from geo.subscription.status import list_subscriptions
+from geo.tables.cluster import ClusterTables
 from geo.tables.files import local_path
 from geo.tables.journal import Journal
-from schemas import LINKS, OWNERS, REQUESTS, TOPICS
+from geo.times import utc
+from schemas import LEDGERS, LINKS, OWNERS, REQUESTS, TOPICS
 from tests.running import TRIGGER, running
 from tests.world import TOPIC, World
 
@@ -65,7 +77,13 @@ def test_a_topic_goes_with_what_hangs_on_it_and_comes_again_when_somebody_makes_
     assert _versions(world, "eu") == before
     assert len(world.messages("eu")) == 45
 
+    (stale,) = eu.journal(LEDGERS).newest(topic=str(TOPIC))
     assert _delete(world).stays == ()
+    late = {**stale.asDict(), "publish_time": utc(stale["publish_time"]), "recorded_at": utc(stale["recorded_at"])}
+    eu.journal(LEDGERS).append([{**late, "sequence": stale["sequence"] + 100}])
+    assert eu.journal(LEDGERS).newest()[0]["closed"] == "the topic was deleted", (
+        "what a stale producer still records is of no account"
+    )
     assert not world.log("eu").exists()
     assert deleted_topics(world.tables("eu")) == {TOPIC}
     assert ("us", str(TOPIC)) not in read_links(eu)
@@ -144,25 +162,61 @@ def test_a_delete_that_stops_here_is_ended_by_another_one_and_nobody_takes_half_
     is_deleted = TOPIC in deleted_topics(world.tables("eu"))
     if is_deleted:
         assert world.replicate("eu") == world.replicate("us") == []
-        if world.log("eu").exists():
-            for producer in ("p", "new"):
-                with pytest.raises(UnsafeError, match=r"was deleted in eu, and its log .* is still there"):
-                    world.publish("eu", 9, producer=producer)
-            with pytest.raises(UnsafeError, match="is still there"):
-                create_single(world.tables("eu"), TOPIC)
+        left = r"its log .* is still there" if world.log("eu").exists() else "that has not ended"
+        for producer in ("p", "new"):
+            with pytest.raises(UnsafeError, match=f"was deleted in eu, and {left}"):
+                world.publish("eu", 9, producer=producer)
+        with pytest.raises(UnsafeError, match=left):
+            create_single(world.tables("eu"), TOPIC)
+        symptoms = [one.what for one in examine(None, world.config, {"eu": world.tables("eu")})]
+        assert sum(what.startswith("it was deleted, and ") for what in symptoms) == 1
     else:
         assert len(world.messages("eu")) == 45
-    if point is CrashPoint.DELETE_LOG_GONE:
-        with pytest.raises(UsageError, match="has no topic"):
-            _delete(world)
-    else:
-        _delete(world)
+    _delete(world)
     assert not world.log("eu").exists()
     assert not list(world.folder.rglob(".*.removed"))
     assert read_links(world.tables("eu")) == {}
     assert world.publish("eu", 5).rows == 5
     world.replicate("eu")
     assert len(world.messages("eu")) == 25
+
+
+@pytest.mark.parametrize("point", [CrashPoint.DELETE_REGISTERED, CrashPoint.DELETE_FOLDERS_GONE], ids=lambda p: p.value)
+def test_a_copy_that_is_being_deleted_is_no_copy_and_a_delete_that_has_only_begun_is_taken_back(
+    linked: World, point: CrashPoint
+) -> None:
+    crash.arm(f"{point.value}:raise")
+    with pytest.raises(InjectedCrash):
+        _delete(linked)
+    crash.arm(None)
+    for lost in (lambda: _delete(linked, "us"), lambda: remove_cluster(linked.spark, linked.config, "us")):
+        with pytest.raises(UnsafeError, match=r"40 of them in no other cluster \("):
+            lost()
+    _delete(linked, "us", lose=True)
+    begun = point is CrashPoint.DELETE_REGISTERED
+    advice = "run the links out of eu, which carry it again" if begun else "its log can still be read"
+    assert advice in (_delete(linked, dry_run=True).refused or "")
+    assert deleted_topics(linked.tables("eu")) == {TOPIC}
+    with pytest.raises(UnsafeError, match=advice):
+        _delete(linked)
+    assert (TOPIC in deleted_topics(linked.tables("eu"))) is not begun
+    create_single(linked.tables("us"), TOPIC)
+    assert sum(report.replicated for report in linked.replicate("us")) == (20 if begun else 0), "what eu wrote"
+
+
+def test_of_two_deletes_at_once_one_sees_the_other(linked: World) -> None:
+    us = linked.tables("us")
+
+    def both(*given: object, **how: bool) -> None:
+        set_deleted(*given, **how)  # type: ignore[arg-type]
+        set_deleted(us, TOPIC, deleted=True, unended=Unended.BEGUN)
+
+    with mock.patch.object(delete_topic, "set_deleted", both), pytest.raises(UnsafeError, match="40 of them in no other cluster"):
+        _delete(linked)
+    assert deleted_topics(linked.tables("eu")) == set(), "it is taken back"
+    with pytest.raises(UnsafeError, match="Nothing was deleted"):
+        _delete(linked)
+    assert len(linked.messages("eu")) == 40
 
 
 def test_a_producer_that_begins_meanwhile_is_seen_and_the_topic_stays(linked: World) -> None:
@@ -192,6 +246,42 @@ def test_a_producer_that_begins_meanwhile_is_seen_and_the_topic_stays(linked: Wo
     with mock.patch.object(delete_topic, "set_deleted", write), pytest.raises(RetryableError, match=r"committed to .* meanwhile"):
         _delete(linked)
     assert registered_topics(linked.tables("eu"))[0].topic == TOPIC
+
+
+def test_a_producer_that_comes_and_goes_meanwhile_is_seen_also_where_there_was_no_log(world: World) -> None:
+    crash.arm(f"{CrashPoint.TOPIC_REGISTERED.value}:raise")
+    with pytest.raises(InjectedCrash):
+        create_single(world.tables("eu"), TOPIC)
+    crash.arm(None)
+
+    def come_and_go(*given: object, **how: object) -> None:
+        if how["deleted"]:
+            world.publish("eu", 5)
+        set_deleted(*given, **how)  # type: ignore[arg-type]
+
+    with (
+        mock.patch.object(delete_topic, "set_deleted", come_and_go),
+        pytest.raises(RetryableError, match=r"committed to .* meanwhile"),
+    ):
+        _delete(world)
+    assert len(world.messages("eu")) == 5
+    assert registered_topics(world.tables("eu"))[0].topic == TOPIC
+
+
+def test_who_is_refused_late_is_told_what_was_deleted_before(world: World) -> None:
+    eu = world.tables("eu")
+    first, second = create_partitions(eu, TOPIC, 2)
+
+    def write(tables: ClusterTables, topic: Topic, **how: bool) -> None:
+        if topic == second and how["deleted"]:
+            world.write("eu", 0, 5, topic=second)
+        set_deleted(tables, topic, **how)  # type: ignore[arg-type]
+
+    with mock.patch.object(delete_topic, "set_deleted", write), pytest.raises(RetryableError) as refused:
+        delete_topics(world.spark, world.config, "eu", str(TOPIC))
+    assert "Nothing was deleted" not in str(refused.value)
+    assert str(refused.value).endswith(f"It was not deleted. Run it again. Before it were deleted: {first}.")
+    assert [one.topic for one in registered_topics(eu)] == [second]
 
 
 def test_a_link_that_runs_lets_go_of_a_topic_that_was_deleted_in_its_source(linked: World) -> None:
@@ -271,6 +361,9 @@ def test_what_cannot_be_removed_from_here_is_named_and_until_it_is_gone_the_topi
     with pytest.raises(UnsafeError, match="is still there"):
         world.publish("eu", 7)
     assert world.replicate("us") == []
+    shutil.rmtree(world.folder / "eu" / world.log("eu").name.rpartition("/eu/")[2])
+    with pytest.raises(UnsafeError, match="was deleted in eu, and that has not ended"):
+        create_single(eu, TOPIC)
     shutil.rmtree(place / "publish")
     assert _delete(world).stays == ()
     assert world.publish("eu", 7).rows == 7

@@ -70,7 +70,7 @@ NOTHING = OnlyThere()
 
 
 def _facts(only: OnlyThere = NOTHING, lives: str | None = None) -> TopicFacts:
-    return TopicFacts("persistent://shop/web/clicks", "eu", 9, only, lives, (), 0, (), (), unended=False)
+    return TopicFacts("persistent://shop/web/clicks", "eu", 9, only, lives, (), 0, (), (), (), unended=False, removes=False)
 
 
 def test_a_topic_is_not_deleted_while_somebody_lives_nor_if_messages_would_be_lost_unless_that_was_said() -> None:

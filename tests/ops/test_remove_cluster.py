@@ -57,6 +57,7 @@ def test_what_hangs_on_a_cluster_goes_in_all_others_and_its_messages_stay(three:
     world = three
     eu, us = world.tables("eu"), world.tables("us")
     ask(us, "ap", "persistent://shop/*/*", Action.PAUSE)
+    ask(us, "ap", str(TOPIC), Action.RESTART)
     ask(us, "eu", "persistent://shop/*/*", Action.RESUME)
     set_replication_clusters(eu, world.config, TOPIC, ("eu", "us", "ap"))
 
@@ -66,14 +67,18 @@ def test_what_hangs_on_a_cluster_goes_in_all_others_and_its_messages_stay(three:
     assert topic.only is not None
     assert (topic.only.messages, topic.lacking) == (0, {"us": 5})
     found = {one.cluster: one for one in dry.others}
-    assert (found["us"].links, found["us"].requests, found["us"].policies) == ((str(TOPIC),), 1, ())
+    assert (found["us"].links, found["us"].requests, found["us"].pauses, found["us"].policies) == ((str(TOPIC),), 1, 1, ())
     assert (found["eu"].links, found["eu"].requests, found["eu"].policies) == ((str(TOPIC),), 0, (str(TOPIC),))
     assert _links(world) == set(itertools.permutations(("eu", "us"), 2)) | {("ap", "eu"), ("ap", "us")}
 
     held = {name: world.messages(name).keys() for name in ("eu", "us", "ap")}
     _remove(world)
     assert _links(world) == set(itertools.permutations(("eu", "us"), 2))
-    assert [row["source"] for row in us.journal(REQUESTS).newest()] == ["eu"]
+    assert {(row["source"], row["action"]) for row in us.journal(REQUESTS).newest()} == {("ap", "pause"), ("eu", "resume")}
+    assert [report.state for report in world.replicate("us", source="ap")] == [State.PAUSED], (
+        "who still has the link does not begin it anew"
+    )
+    assert _links(world) == set(itertools.permutations(("eu", "us"), 2))
     assert replication_clusters(eu, TOPIC) == ("eu", "us")
     assert {name: world.messages(name).keys() for name in ("eu", "us", "ap")} == held
     again = _remove(world)
@@ -86,6 +91,7 @@ def test_what_hangs_on_a_cluster_goes_in_all_others_and_its_messages_stay(three:
     report = world.verify()
     assert report.clean
     assert f"{TOPIC}: ap reached us once and no longer does: what came from there is not compared" in report.notes
+    assert {one.cluster: (one.requests, one.pauses) for one in _remove(world).others} == {"eu": (0, 0), "us": (1, 0)}
     with pytest.raises(UsageError, match="cluster 'ap' is unknown"):
         _remove(world)
 
@@ -134,6 +140,16 @@ def test_a_cluster_that_left_the_configuration_is_removed_and_one_that_is_away_l
     assert _links(three) == {("eu", "us"), ("us", "eu")}
 
 
+def test_a_policy_that_also_names_one_that_left_the_configuration_is_no_hindrance(three: World) -> None:
+    three.rewrite(("eu", "us", "ap", "zz"))
+    set_replication_clusters(three.tables("eu"), three.config, TOPIC, ("eu", "us", "ap", "zz"))
+    three.rewrite(("eu", "us", "ap"))
+    _remove(three)
+    assert replication_clusters(three.tables("eu"), TOPIC) == ("eu", "us", "zz")
+    with pytest.raises(UsageError, match="cluster 'ap2' is unknown"):
+        set_replication_clusters(three.tables("eu"), three.config, TOPIC, ("eu", "us", "zz", "ap2"))
+
+
 def test_a_link_that_lives_is_named_and_nothing_is_removed(three: World) -> None:
     with running(three, "eu") as links:
         links.until(lambda: sum(report.state is State.RUNNING for report in links.reports) == 2)
@@ -146,7 +162,7 @@ def test_a_link_that_lives_is_named_and_nothing_is_removed(three: World) -> None
 @pytest.mark.parametrize("point", POINTS, ids=lambda p: p.value)
 def test_a_removal_that_stops_here_is_ended_by_another_one(three: World, point: CrashPoint) -> None:
     for name in ("eu", "us"):
-        ask(three.tables(name), "ap", "persistent://shop/*/*", Action.PAUSE)
+        ask(three.tables(name), "ap", "persistent://shop/*/*", Action.RESTART)
     crash.arm(f"{point.value}:raise:2")
     with pytest.raises(InjectedCrash):
         _remove(three)
