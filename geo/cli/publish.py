@@ -104,7 +104,10 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         accept_lost=args.accept_lost, rejects=args.rejects, continue_from=args.continue_from,
     )  # fmt: skip
     runner = Publishing(
-        lambda take_over: begin(take_over=take_over), what.name, once=args.trigger == AVAILABLE_NOW, take_over=args.take_over
+        lambda take_over: begin(take_over=take_over, again=not runner.work.has_begun),
+        what.name,
+        once=args.trigger == AVAILABLE_NOW,
+        take_over=args.take_over,
     )
     stopped = threading.Event()
 

@@ -197,7 +197,7 @@ class Broker:
         return next((group for before, group in self._parts if before == made_from), None)
 
     def _publisher(self, config: Config, what: Publication) -> _Publisher:
-        begin = partial(publish_source, self._spark, what, config=config, trigger=self._trigger)
+        begin = partial(publish_source, self._spark, what, config=config, trigger=self._trigger, again=False)
         once = self._trigger == AVAILABLE_NOW
         work = PublishWork(lambda take_over: begin(take_over=take_over), what.name, once=once, take_over=self._take_over)
         return _Publisher(what, work)

@@ -130,19 +130,21 @@ def publish_source(
     rejects: str | None = None,
     take_over: bool = False,
     continue_from: str | None = None,
+    again: bool = True,
 ) -> SourceStream:
-    """Begin to publish what a publication says, as `publish_kafka` or `publish_json_lines`."""
+    """Begin to publish what a publication says, as `publish_kafka` or `publish_json_lines`. `again`: also if the topic was deleted;
+    without, that is an UnsafeError."""
     if what.jsonl is not None:
         return publish_json_lines(
             spark, what.jsonl, what.topic, config=config, cluster=what.cluster, producer=what.producer, trigger=trigger, rejects=rejects,
-            batch_bytes=batch_bytes, take_over=take_over, continue_from=continue_from,
+            batch_bytes=batch_bytes, take_over=take_over, continue_from=continue_from, again=again,
         )  # fmt: skip
     assert what.kafka is not None, "a publication has one of both"
     assert what.kafka_topic is not None, "it belongs to kafka"
     return publish_kafka(
         spark, what.kafka, what.kafka_topic, what.topic, config=config, cluster=what.cluster, producer=what.producer, trigger=trigger,
         begin=what.kafka_start, batch_rows=batch_rows, accept_lost=accept_lost, rejects=rejects, take_over=take_over,
-        continue_from=continue_from,
+        continue_from=continue_from, again=again,
     )  # fmt: skip
 
 
@@ -159,6 +161,7 @@ def publish_json_lines(
     batch_bytes: int = jsonl.BATCH_BYTES,
     take_over: bool = False,
     continue_from: str | None = None,
+    again: bool = True,
 ) -> SourceStream:
     """Publish a JSON lines file, or all of a directory (`.jsonl`, `.json`, `.ndjson`), each line exactly once.
 
@@ -171,7 +174,7 @@ def publish_json_lines(
     path = jsonl.whole_path(path)
     jsonl.open_path(path)
     require_delta(spark)
-    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer)
+    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer, again=again)
     span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-batch_bytes // spark.sparkContext.defaultParallelism))
 
     def reader(_: Mapping[str, SourceEnd]) -> jsonl.JsonLinesReader:
@@ -200,6 +203,7 @@ def publish_kafka(
     rejects: str | None = None,
     take_over: bool = False,
     continue_from: str | None = None,
+    again: bool = True,
 ) -> SourceStream:
     """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
 
@@ -228,7 +232,7 @@ def publish_kafka(
         kafka.refuse_other_topic(kafka_topic, topic_id, places)
         return found
 
-    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer)
+    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer, again=again)
     other = None
     if continue_from is not None:
         one = reader({})

@@ -34,7 +34,7 @@ from geo.log.numbering.tallies import Common, Rejected, Tally
 from geo.log.numbering.ways import Numbered, is_other_rows, is_repeated, numbering, workspace_of
 from geo.log.source_identity import Identity
 from geo.log.sources.source import SourceBatch
-from geo.log.topics import create_topic, partitions, replication_clusters
+from geo.log.topics import create_topic, partitions, refuse_deleted, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
 from geo.tables.arrow_rows import rows_table
@@ -76,11 +76,19 @@ class Publisher:
     """
 
     def __init__(
-        self, tables: ClusterTables, config: Config, topic: Topic, producer: str, *, clock: Callable[[], int] | None = None
+        self,
+        tables: ClusterTables,
+        config: Config,
+        topic: Topic,
+        producer: str,
+        *,
+        clock: Callable[[], int] | None = None,
+        again: bool = True,
     ) -> None:
+        """`again`: as a person asks who publishes, also to a topic that was deleted."""
         self.tables, self.config, self.topic, self.producer = tables, config, topic, check_producer(producer)
         self.total = Published()
-        self._clock = clock or now_us
+        self._clock, self._again = clock or now_us, again
         self._routes_read_at = -math.inf
         self._was_few: bool | None = None
         """The last batch had few rows; None before the first."""
@@ -91,7 +99,8 @@ class Publisher:
         """Take ownership, create the topic if it is missing, find out what is already published.
 
         `given` are the columns of the rows that will be published, `dropped` those of them that only give the order.
-        Raises UsageError for columns the topic cannot take, AlreadyOwnedError, UnsafeError.
+        Raises UsageError for columns the topic cannot take, AlreadyOwnedError, UnsafeError, also for a topic that was deleted and that
+        nobody asks to make again.
         """
         open_for_writing(self.tables, self.config)
         own = new_topic_columns(given, dropped)
@@ -101,7 +110,9 @@ class Publisher:
         check_columns(given, planned, dropped, self.topic)
         if not found and (parts := partitions(self.tables, self.topic)):
             raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
-        self.columns = found or create_topic(self.tables, self.topic, own, again=True)
+        if not found and not self._again:
+            refuse_deleted(self.tables, self.topic)
+        self.columns = found or create_topic(self.tables, self.topic, own, again=self._again)
         self._given = given.names
         # Made once: a column is some calls into the JVM.
         self._prepared = {name: F.expr(sql) for name, sql in prepared(given, self.columns, self.tables.cluster.name).items()}

@@ -18,8 +18,9 @@ from geo.fleet.broker import Broker, BrokerReport, Kind
 from geo.fleet.turns import LinkTurns
 from geo.log import publish_work
 from geo.log.publish import publish_json_lines
-from geo.log.topics import registered_topics
+from geo.log.topics import create_single, registered_topics
 from geo.names import Topic
+from geo.ops.delete_topic import delete_topics
 from geo.replication import link_work
 from geo.replication.link_topics import LinkTopics
 from geo.streams import supervisor
@@ -276,6 +277,27 @@ def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_don
         running.until(lambda: _rows(linked, "eu", OTHER) == 8)
     finally:
         running.stop()
+
+
+def test_a_publication_of_the_configuration_does_not_bring_back_a_topic_that_was_deleted(linked: World) -> None:
+    _lines(linked, "clicks", 100, 105)
+    _publishes(linked, _entry(OTHER, "clicks"))
+    linked.reload()
+    name = f"{OTHER} in eu by default"
+
+    def passes() -> BrokerReport:
+        reports = Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW).run()
+        return next(report for report in reports if report.name == name)
+
+    assert passes().brought == 5
+    (gone,) = delete_topics(linked.spark, linked.config, "eu", str(OTHER), lose=True)
+    assert gone.facts.publications == (name,)
+    report = passes()
+    assert report.state is State.FAILED
+    assert f"{OTHER} was deleted in eu. Nothing was published." in (report.reason or "")
+    assert not linked.log("eu", OTHER).exists()
+    create_single(linked.tables("eu"), OTHER)
+    assert passes().brought == 5, "a person has asked for it"
 
 
 def test_a_publisher_learns_of_a_cluster_that_joins(linked: World) -> None:
