@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +80,9 @@ def test_a_topic_is_not_deleted_while_somebody_lives_nor_if_messages_would_be_lo
     assert refusal_of_topic(_facts(lives="producer p lives"), lose=True) == "producer p lives"
     lost = _facts(OnlyThere(3, ("eu:7:0-2",)))
     assert refusal_of_topic(lost, lose=True) is None
+    begun, half = replace(lost, unended=True), replace(lost, unended=True, removes=True)
+    assert "run the links out of eu, which carry it again" in (refusal_of_topic(begun, lose=False) or "")
+    assert "run the links" not in (refusal_of_topic(half, lose=False) or ""), "none carries half a topic"
     assert refusal_of_topic(lost, lose=False) == (
         "persistent://shop/web/clicks in eu: 9 messages, 3 of them in no other cluster (eu:7:0-2). To bring them elsewhere first, run the "
         "links out of eu; to lose them, say --lose-what-only-it-has."
