@@ -206,10 +206,10 @@ def _say_it_is_there(tables: ClusterTables, topic: Topic) -> None:
 def _refuse_loss(tables: ClusterTables, holdings: Holdings, config: Config, facts: TopicFacts, *, lose: bool) -> TopicFacts:
     """The facts as they are now. Raises UnsafeError for what would be lost."""
     topic = Topic.parse(facts.topic)
-    now = replace(facts, only=holdings.only_in(tables, config, topic))
-    _refuse([why for why in [refusal_of_topic(now, lose=lose)] if why is not None])
     log = tables.log(topic)
-    return replace(now, messages=count_messages(log) if log.exists() else 0)
+    now = replace(facts, only=holdings.only_in(tables, config, topic), messages=count_messages(log) if log.exists() else 0)
+    _refuse([why for why in [refusal_of_topic(now, lose=lose)] if why is not None])
+    return now
 
 
 def _refuse_others(tables: ClusterTables, topic: Topic, ownership: Ownership, version: int | None) -> None:
