@@ -99,6 +99,7 @@ class LinkTurns:
                     if topic in self._fetchers.on_turn:
                         return True
                     self._changed.wait(_STOP_LOOK_S)
+                    self._begin()
             return False
 
     def _end(self, topic: Topic, mine: object) -> None:

@@ -172,9 +172,9 @@ def test_an_offer_waits_in_line_without_anybody_and_is_anothers_if_nobody_begins
         assert has_turn
     assert turns.offer(third)
     monkeypatch.setattr(turns_module, "_OFFERED_S", 0.0)
-    _until(lambda: turns.offer(first))
-    with turns.turn(first, _never) as has_turn:
+    with turns.turn(first, _never) as has_turn:  # who waits has it then, whether or not anybody else asks
         assert has_turn
+    _until(lambda: turns.offer(second))
 
 
 def test_a_rate_counts_what_a_commit_brings_and_not_what_others_wrote_beside_it() -> None:
