@@ -19,14 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from geo.log.ledgers import BACKFILL_KEY, BACKFILL_VERSION, LINK_KEY, LINK_VERSION
 from geo.tables.commits import ERASED, EXPIRED, Commit, Kind, read_record
 from geo.tables.history import CommitName, parted
 
-LINK_RECORD, LINK_VERSION = "geo.link", 1
-FILL_RECORD, FILL_VERSION = "geo.backfill", 1
-"""The records of commits of a link and of a backfill; a test holds them equal to those of geo.replication.link_state."""
-
-LOOKED_AT = (LINK_RECORD, FILL_RECORD, EXPIRED, ERASED)
+LOOKED_AT = (LINK_KEY, BACKFILL_KEY, EXPIRED, ERASED)
 """The records of commits that `trusted` looks at."""
 
 
@@ -125,6 +122,6 @@ def trusted(
 
 def _out_of_order(commit: Commit, origin: str) -> str | None:
     """What brought messages of the origin in another order than they were published in, if the commit did."""
-    link = read_record(commit.user_metadata, LINK_RECORD, LINK_VERSION, lambda f: origin in f["origins"] and "reconciling" in f)
-    fill = read_record(commit.user_metadata, FILL_RECORD, FILL_VERSION, lambda f: origin in f["origins"])
+    link = read_record(commit.user_metadata, LINK_KEY, LINK_VERSION, lambda f: origin in f["origins"] and "reconciling" in f)
+    fill = read_record(commit.user_metadata, BACKFILL_KEY, BACKFILL_VERSION, lambda f: origin in f["origins"])
     return "a comparison of both logs" if link else "a backfill" if fill else None

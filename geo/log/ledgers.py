@@ -29,6 +29,12 @@ REBUILD_KEY = "geo.rebuild"
 REBUILD_RECORD = '{"geo.rebuild":1}'
 """Record of a commit by which a region got messages of its own back: ledgers may reach further than their producers know."""
 
+LINK_KEY, LINK_VERSION = "geo.link", 1
+"""Of the record of a commit by which a link brought something (geo.replication.link_state)."""
+
+BACKFILL_KEY, BACKFILL_VERSION = "geo.backfill", 1
+"""Of that of a backfill: the origins of which it brought messages, long after they were published."""
+
 LEDGER_RANDOM_BITS = 20
 """A ledger id is the second of its birth followed by 20 random bits: it grows with time, needs no counter that a restored
 backup could turn back, stays below 2**53 (exact in JSON) until the year 2242, and a clash within one second, one in a

@@ -8,16 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from geo.log.ledgers import BACKFILL_KEY, BACKFILL_VERSION, LINK_KEY, LINK_VERSION
 from geo.streams.life import State
 from geo.tables.commits import read_record
 from geo.tables.history import CommitName
-
-RECORD_KEY = "geo.link"
-RECORD_VERSION = 1
-
-BACKFILL_KEY = "geo.backfill"
-"""Key of the record that a backfill's commits carry: the origins of which it brought messages, long after they were published."""
-BACKFILL_VERSION = 1
 
 
 def backfill_record(link: str, origins: Iterable[str], source: CommitName) -> str:
@@ -51,7 +45,7 @@ class LinkRecord:
         cursor = [self.cursor.table_id, self.cursor.version, self.cursor.commit_id]
         return json.dumps(
             {
-                RECORD_KEY: RECORD_VERSION,
+                LINK_KEY: LINK_VERSION,
                 "link": self.link,
                 "origins": list(self.origins),
                 "topic": self.topic,
@@ -72,7 +66,7 @@ class LinkRecord:
             link, origins, topic = fields["link"], tuple(fields["origins"]), fields["topic"]
             return cls(link, origins, topic, cursor, fields["generation"], fields["token"], reconciling=reconciling)
 
-        return read_record(text, RECORD_KEY, RECORD_VERSION, make)
+        return read_record(text, LINK_KEY, LINK_VERSION, make)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from geo.config.model import Config, Link
 from geo.errors import RetryableError
 from geo.faults import FAULTS, session_is_gone
+from geo.log.ledgers import LINK_KEY
 from geo.log.topics import deleted_topics, known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.now import now_us
 from geo.replication.lag import Lag, lag_of
 from geo.replication.link_requests import Requests
 from geo.replication.link_start import Standing, begins, look_at_target, standing
-from geo.replication.link_state import RECORD_KEY, LinkState
+from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import has_log, replicates
 from geo.replication.request_table import read_requests
@@ -111,7 +112,7 @@ def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = 
     if row is None or row.target is None or (seen := log.look()) is None:
         return standing(row, None, link.name, link.origins)
     newest = seen.version if upto is None else upto
-    commits = log.commits(row.target.version, newest, only=(RECORD_KEY,))
+    commits = log.commits(row.target.version, newest, only=(LINK_KEY,))
     looked = look_at_target(link.name, row.target, seen.table_id, newest, commits)
     return standing(row, looked, link.name, link.origins)
 

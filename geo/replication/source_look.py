@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from geo.errors import RetryableError
-from geo.log.ledgers import REBUILD_KEY
-from geo.replication.link_state import BACKFILL_KEY, RECORD_KEY
+from geo.log.ledgers import BACKFILL_KEY, LINK_KEY, REBUILD_KEY
 from geo.replication.source_history import LOOK_BACK, Compare, Fault, judge
 from geo.tables.commits import ERASED, EXPIRED, Commit
 from geo.tables.history import CommitName
 from geo.tables.table import Table
 
-LOOKED_FOR = (RECORD_KEY, REBUILD_KEY, BACKFILL_KEY, ERASED, EXPIRED)
+LOOKED_FOR = (LINK_KEY, REBUILD_KEY, BACKFILL_KEY, ERASED, EXPIRED)
 """Records that matter when commits are looked at; a producer's can be long."""
 
 

@@ -10,10 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geo.errors import UsageError
-from geo.log import failing_over
 from geo.log.failing_over import By, Part, Trust, floors_of, furthest, put_back, safe_end, trusted
 from geo.log.other_producer import OtherProducer
-from geo.replication import link_state
 from geo.replication.link_state import LinkRecord, backfill_record
 from geo.tables.commits import Commit
 from geo.tables.history import CommitName
@@ -289,8 +287,3 @@ def test_where_the_link_never_had_all_or_the_log_was_changed_nothing_counts() ->
     changed = _trusted(_link(5), _link(6, reconciling=True), _commit(7, operation="DELETE"))
     assert changed.version is None
     assert "version 7 of the log here is a DELETE by someone" in (changed.why or "")
-
-
-def test_the_records_of_links_and_backfills_are_known_by_their_own_names() -> None:
-    assert (failing_over.LINK_RECORD, failing_over.LINK_VERSION) == (link_state.RECORD_KEY, link_state.RECORD_VERSION)
-    assert (failing_over.FILL_RECORD, failing_over.FILL_VERSION) == (link_state.BACKFILL_KEY, link_state.BACKFILL_VERSION)
