@@ -59,7 +59,7 @@ def safe_end(parts: Iterable[Part]) -> int | None:
 
     A link brings whole commits in their order, so what is here of a source partition has no gap (`trusted`). A ledger that has a hole
     all the same counts for nothing, nor does what is behind it. What is below a floor a person passed over, and a backfill may have
-    brought some of it. (A ledger that lacks its beginning lost it to its age.)
+    brought some of it. (A ledger that lacks its beginning has a hole, unless that went by its age.)
     """
     end = None
     for part in sorted(parts, key=lambda part: part.greatest):

@@ -55,7 +55,7 @@ class Messages(Protocol):
 
     def sources(self, rows: DataFrame) -> set[str]: ...
 
-    def places(self, rows: DataFrame, floors: Mapping[int, int]) -> Position: ...
+    def places(self, rows: DataFrame, floors: Mapping[int, int], *, expires: bool) -> Position: ...
 
     def is_without_id(self, places: Position) -> bool: ...
 
@@ -198,7 +198,7 @@ def other_producer(
         why += ", and messages do not say the file and line that they come from"
     elif why is not None and messages is not None:
         if here_log.exists():
-            came, unsure, besides = _arrived(here, topic, producer, cluster, messages)
+            came, unsure, besides = _arrived(here, config, topic, producer, cluster, messages)
             why += f", and {besides}" * (besides is not None)
         if not came and not unsure and not recorded:
             why += ", and nothing of it arrived here that says where it comes from"
@@ -220,7 +220,7 @@ def refuse_same(config: Config, here: str, other: str) -> None:
 
 
 def _arrived(
-    here: ClusterTables, topic: Topic, producer: str, cluster: str, messages: Messages
+    here: ClusterTables, config: Config, topic: Topic, producer: str, cluster: str, messages: Messages
 ) -> tuple[Position, frozenset[str], str | None]:
     """The places behind what arrived here in order, the source partitions with messages and without such a place, and why not all that
     is here counts, if so."""
@@ -246,7 +246,7 @@ def _arrived(
     came, why = Position(), trust.why
     if trust.version is not None:
         try:
-            came = messages.places(said(trust.version), floors)
+            came = messages.places(said(trust.version), floors, expires=config.policy(topic).message_ttl_s is not None)
         except SPARK_ERRORS as error:
             if trust.version == seen.version:
                 raise

@@ -31,9 +31,10 @@ class KafkaMessages:
         found = self._tagged(rows).where("at IS NOT NULL").select("partition").distinct().collect()
         return {source_name(self._topic, row["partition"]) for row in found if row["partition"] is not None}
 
-    def places(self, rows: DataFrame, floors: Mapping[int, int]) -> Position:
+    def places(self, rows: DataFrame, floors: Mapping[int, int], *, expires: bool) -> Position:
         """By partition the place behind the last record up to which `rows` surely hold all that the producer published (`safe_end`);
-        none of a partition of which nothing is sure. `floors`: by ledger the first entry that the link was to bring.
+        none of a partition of which nothing is sure. `floors`: by ledger the first entry that the link was to bring. Unless the topic
+        `expires` a ledger that lacks it has a hole.
 
         Messages do not say the id of their Kafka topic, so that record is compared with the one that Kafka has at its offset: see
         `refuse_others`.
@@ -41,7 +42,8 @@ class KafkaMessages:
         parts: dict[int, list[Part]] = defaultdict(list)
         newest: dict[tuple[int, int], tuple[int, int]] = {}
         for row in self._by_ledger(rows, floors).collect():
-            first, last = (0, -1) if row["first"] is None else (row["first"], row["last"])
+            begins = row["first"] if expires else floors.get(row["ledger_id"], 0)
+            first, last = (0, -1) if row["first"] is None else (begins, row["last"])
             found = Part(first, last, row["entries"], row["greatest"])
             parts[row["partition"]].append(found)
             newest[row["partition"], found.greatest] = (row["ledger_id"], row["newest"])
