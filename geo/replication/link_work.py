@@ -107,6 +107,8 @@ class LinkWork:
         if self._once:
             self.link.run_turns(stopped)
             self._stuck = 0  # its turns have passed the place
+        elif self.link.cursor is not None:
+            self._has_caught_up = not self.link.has_news()
         self._looked_at = time.monotonic()
 
     def _refuse_if_replaced(self, previous: Ownership) -> None:

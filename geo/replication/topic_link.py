@@ -60,6 +60,10 @@ TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
 
 
+STEP_BYTES = 10 * 1024**3
+"""A step of a comparison is taken for so large where it is asked whether it hangs: nobody has measured it."""
+
+
 class Brought(Enum):
     """How the rows of a turn were brought."""
 
@@ -263,11 +267,10 @@ class TopicLink:
             row_bytes = logs.row_bytes()
             most = min(STEP_ROWS if most is None else most, max(1, int(size / row_bytes)))
         for rows in logs.missing(source.version, target.version, self.row.floors, most):
-            row_bytes = row_bytes or logs.row_bytes()
             with self._turn(stopped) as has_turn:
                 if not has_turn:
                     return
-                self.turn_bytes = round(row_bytes * (STEP_ROWS if most is None else most))
+                self.turn_bytes = STEP_BYTES
                 reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
                 with self._tagged():
                     count = self._append(self._shaped(rows), source, reconciling=True)
