@@ -162,8 +162,8 @@ class LinkWork:
             self._look()
 
     def _start(self) -> None:
-        self._followed, self._moved_at = self.link.cursor, time.monotonic()
         self.link.start_stream(self._trigger)
+        self._followed, self._moved_at = self.link.cursor, time.monotonic()  # once it runs: a start may take a while
 
     def _rest(self) -> None:
         """Its query ends, or has ended: the source is looked at by name."""

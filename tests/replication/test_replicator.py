@@ -144,7 +144,7 @@ def test_a_query_without_news_ends_and_the_next_news_start_another(linked: World
     def brought() -> int:
         return linked.log("eu").read().where("origin = 'us'").count()
 
-    with running(linked, "eu", queries=True) as links, mock.patch.object(link_work, "IDLE_S", 0.5):
+    with running(linked, "eu", queries=True) as links, mock.patch.object(link_work, "IDLE_S", 3.0):
         links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
         for end in (22, 24):
             linked.write("us", end - 2, end)
