@@ -113,14 +113,11 @@ class Backfill:
     @property
     def published(self) -> Column:
         """Whether a row was published in that time."""
-        bounds = [F.lit(True)]
+        found = F.lit(True)
         if self.since is not None:
-            bounds.append(F.col("publish_time") >= F.lit(self.since))
+            found &= F.col("publish_time") >= F.lit(self.since)
         if self.until is not None:
-            bounds.append(F.col("publish_time") < F.lit(self.until))
-        found = bounds[0]
-        for bound in bounds[1:]:
-            found = found & bound
+            found &= F.col("publish_time") < F.lit(self.until)
         return found
 
 

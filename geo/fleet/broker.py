@@ -242,10 +242,10 @@ class Broker:
             self._refused = text
             log.warning("%s has changed and is not taken, what runs goes on: %s", self._path, error)
             return None
-        for link in config.inbound(self._cluster):
-            for _, group in parts:
-                if isinstance(group, LinkTopics) and group.link.name == link.name and isinstance(group.turns, LinkTurns):
-                    group.turns.change(link.num_fetchers, partial(config.dispatch_rate, link))
+        for _, group in parts:
+            if isinstance(group, LinkTopics) and isinstance(group.turns, LinkTurns):
+                link = config.link(group.link.source, group.link.target)
+                group.turns.change(link.num_fetchers, partial(config.dispatch_rate, link))
         self._forget_those_gone()
         self._parts, self._taken, self._refused = parts, text, text
         self._say(f"{self._path} has changed and is taken")

@@ -61,7 +61,7 @@ class LinkTurns:
                 self._offered[topic] = None
                 self._fetchers.ask(topic)
             self._begin()
-            return self._offered[topic] is not None
+            return self._offered.get(topic) is not None  # it may have come too late for its offer
 
     @contextmanager
     def turn(self, topic: Topic, stopped: Callable[[], bool]) -> Iterator[bool]:

@@ -31,21 +31,17 @@ class LinkStream:
         self._brought = self._given = stands_at
         """The last versions that were brought, and that a batch had."""
         rows = source.read_stream({"startingVersion": str(stands_at + 1), "ignoreDeletes": "true"})
-        self._query = BatchQuery(rows, name, self._on_batch, checkpoint=checkpoint, trigger=trigger)
-
-    @property
-    def query(self) -> BatchQuery:
-        return self._query
+        self.query = BatchQuery(rows, name, self._on_batch, checkpoint=checkpoint, trigger=trigger)
 
     @property
     def is_active(self) -> bool:
-        return self._query.is_active
+        return self.query.is_active
 
     def end(self) -> bool:
         """Let it end after the turn it is in. Whether nothing is left open. Raises what ended it otherwise."""
         self._is_ending = True
-        self._query.stop()
-        ended_well, error = self._query.ended_well, self._query.error
+        self.query.stop()
+        ended_well, error = self.query.ended_well, self.query.error
         forget(self._checkpoint)
         if error is not None:
             raise error
@@ -54,7 +50,7 @@ class LinkStream:
     def leave(self) -> None:
         """It hangs, and nobody waits for it."""
         self._is_ending = True
-        threading.Thread(target=self._query.query.stop, name=f"leave {self._name}", daemon=True).start()
+        threading.Thread(target=self.query.query.stop, name=f"leave {self._name}", daemon=True).start()
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         last = planned_end(self._spark, self._checkpoint, batch_id)

@@ -30,6 +30,12 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def _has_turn(turns: LinkTurns, topic: Topic, stopped: Callable[[], bool]) -> bool:
+    """Wait for a turn, and end it at once. Whether it was one."""
+    with turns.turn(topic, stopped) as has_turn:
+        return has_turn
+
+
 def _unlimited(topic: Topic) -> DispatchRate:
     return DispatchRate()
 
@@ -111,12 +117,7 @@ def test_what_waits_for_its_rate_holds_up_nobody() -> None:
     assert turns.wait_s(slow) > 3_500
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-
-        def wait() -> bool:
-            with turns.turn(slow, stop.is_set) as has_turn:
-                return has_turn
-
-        waiting = pool.submit(wait)
+        waiting = pool.submit(_has_turn, turns, slow, stop.is_set)
         for _ in range(20):
             with turns.turn(fast, _never) as has_turn:
                 assert has_turn
@@ -144,12 +145,7 @@ def test_a_turn_that_is_left_is_had_by_another_and_its_late_end_ends_nobody_else
             assert again
             stop = threading.Event()
             with ThreadPoolExecutor(1) as pool:
-
-                def wait() -> bool:
-                    with turns.turn(other, stop.is_set) as has_turn:
-                        return has_turn
-
-                waiting = pool.submit(wait)
+                waiting = pool.submit(_has_turn, turns, other, stop.is_set)
                 turns.leave(TOPICS[2])  # of one that has none
                 assert not waiting.done()
                 stop.set()
@@ -172,6 +168,7 @@ def test_an_offer_waits_in_line_without_anybody_and_is_anothers_if_nobody_begins
         assert has_turn
     assert turns.offer(third)
     monkeypatch.setattr(turns_module, "_OFFERED_S", 0.0)
+    assert not turns.offer(third), "it was offered, and is asked for too late"
     with turns.turn(first, _never) as has_turn:  # who waits has it then, whether or not anybody else asks
         assert has_turn
     _until(lambda: turns.offer(second))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timezone
 
 import pytest
@@ -26,13 +25,6 @@ from tests.kafka_broker import Broker
 from tests.world import TOPIC, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    started = Broker(tmp_path_factory.mktemp("kafka"))
-    yield started
-    started.close()
 
 
 def _produce(broker: Broker, topic: str, first: int, end: int) -> None:
