@@ -112,7 +112,8 @@ def _judged(
     if first < 0 or rows != last - first + 1 or not any(gap.first <= first and last <= gap.last for gap in gaps.get(ledger, ())):
         return None
     inside = {field.name: field for field in state.schema if field.name not in state.partition_by}
-    schema = pq.read_schema(file.path)
+    # Spark writes the partition's columns into the files too; readers take them from the log.
+    schema = pa.schema([field for field in pq.read_schema(file.path) if field.name not in state.partition_by])
     if not _fits(schema, inside):
         return None
     read = [name for name in schema.names if name in state.statistics_of or name in _READ]

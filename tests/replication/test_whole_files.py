@@ -38,9 +38,12 @@ def _row(entry: int, **changes: Any) -> dict[str, Any]:
 
 
 def _taken(
-    rows: Sequence[Mapping[str, Any]], times: Times = ANY, gaps: Mapping[LedgerId, Sequence[Gap]] = ALL, rule: Rule = RULE
+    rows: Sequence[Mapping[str, Any]],
+    times: Times = ANY,
+    gaps: Mapping[LedgerId, Sequence[Gap]] = ALL,
+    dropped: Sequence[str] = ("publish_date",),
 ) -> Whole | None:
-    """What becomes of a file with these rows."""
+    """What becomes of a file with these rows, without the columns `dropped`."""
     table = rows_table(TOPIC_LOG.types, [{**row, "publish_time": from_us(row["publish_time"])} for row in rows])
     told: dict[str, Any] = {"num_records": len(rows), "partition.publish_date": DAY}
     for name in ("origin", "ledger_id", "entry_id"):
@@ -52,8 +55,8 @@ def _taken(
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file.parquet"
-        pq.write_table(table.drop_columns(["publish_date"]), path)
-        return _judged(DataFile(path, told), state, rule, times, gaps, NOW)
+        pq.write_table(table.drop_columns(list(dropped)), path)
+        return _judged(DataFile(path, told), state, RULE, times, gaps, NOW)
 
 
 _CHANGES = st.fixed_dictionaries(
@@ -104,6 +107,16 @@ def test_a_file_is_taken_only_if_the_target_lacks_all_of_it() -> None:
     for gap in (Gap(LEDGER, 11, 30), Gap(LEDGER, 0, 18)):
         assert _taken(rows, gaps={LEDGER: [gap]}) is None
     assert _taken(rows, gaps={}) is None
+
+
+def test_a_file_that_has_its_partition_as_a_column_too_is_taken_as_one_that_has_not() -> None:
+    """As Spark writes them."""
+    rows = [_row(entry) for entry in range(10, 20)]
+    with_it, without_it = _taken(rows, dropped=()), _taken(rows)
+    assert with_it is not None
+    assert without_it is not None
+    assert (with_it.first, with_it.last, with_it.partition) == (10, 19, (("publish_date", str(DAY)),))
+    assert with_it.statistics == without_it.statistics
 
 
 def test_the_statistics_are_those_that_the_target_names_and_its_partition_is_no_column() -> None:
