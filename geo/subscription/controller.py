@@ -33,6 +33,7 @@ from geo.errors import SchemaError, UsageError
 from geo.ids import Position
 from geo.subscription.controller_rows import (
     Effect,
+    GivenUp,
     MarkerRow,
     MoveSubscription,
     Progress,
@@ -214,8 +215,7 @@ class TopicController:
 
     def _on_tick(self, tick: Tick) -> list[Effect]:
         self._tick = tick
-        self._give_up(tick.now)
-        effects: list[Effect] = []
+        effects = self._give_up(tick.now)
         waits_for = {}
         if self._is_used_here:
             waits_for = {name: tick.unable[name] for name in tick.asked if name in tick.unable}
@@ -228,11 +228,17 @@ class TopicController:
             effects += self._begin(tick, tick.moved)
         return effects
 
-    def _give_up(self, now: float) -> None:
+    def _give_up(self, now: float) -> list[Effect]:
         """A clock that was put back cannot say how long it has been: that is given up too."""
-        kept = [one for one in self._pending if not one.builder.is_timed_out(now) and now >= one.builder.started]
-        self.counts[Counted.TIMED_OUT.value] += len(self._pending) - len(kept)
+        kept, effects = [], list[Effect]()
+        for one in self._pending:
+            if one.builder.is_timed_out(now) or now < one.builder.started:
+                self.counts[Counted.TIMED_OUT.value] += 1
+                effects.append(GivenUp(one.builder.snapshot_id, tuple(sorted(one.builder.missing))))
+            else:
+                kept.append(one)
         self._pending = kept
+        return effects
 
     @property
     def _is_used_here(self) -> bool:

@@ -120,4 +120,12 @@ class WaitsFor:
     clusters: Mapping[str, str]
 
 
-Effect = WriteMarker | SyncedTo | MoveSubscription | WaitsFor
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A snapshot was not completed in time. `missing`: whose answer was not there; nobody: its own marker was not read back."""
+
+    snapshot_id: str
+    missing: tuple[str, ...]
+
+
+Effect = WriteMarker | SyncedTo | MoveSubscription | WaitsFor | GivenUp
