@@ -41,14 +41,14 @@ EVERY: list[tuple[Marker, tuple[str, ...] | None, str]] = [
     (
         SnapshotTaken(Snapshot(ID, Position(9, 3), {"us": Position(41, 0), "ap": Position(7, 2)}, AT), 12, 8),
         (),
-        '{"begun":12,"clusters":{"ap":[7,2],"us":[41,0]},"local_position":[9,3],"moved":8,"snapshot_id":"ID",'
-        '"started_us":1700000000000000,"version":1}',
+        ('{"begun":12,"clusters":{"ap":[7,2],"us":[41,0]},"local_position":[9,3],"moved":8,"snapshot_id":"ID",'
+        '"started_us":1700000000000000,"version":1}'),
     ),
     (
         SubscriptionUpdate("billing", ID, AT, {"us": Position(41, 0), "ap": Position(7, 2)}),
         None,
-        '{"clusters":{"ap":[7,2],"us":[41,0]},"snapshot_id":"ID","started_us":1700000000000000,"subscription":"billing",'
-        '"version":1}',
+        ('{"clusters":{"ap":[7,2],"us":[41,0]},"snapshot_id":"ID","started_us":1700000000000000,"subscription":"billing",'
+        '"version":1}'),
     ),
 ]  # fmt: skip
 
