@@ -41,6 +41,9 @@ TOPIC = "persistent://shop/web/clicks"
 Id = tuple[str, int]
 """Origin and number."""
 
+MARKERS = 1_000_000
+"""Their numbers are above this."""
+
 Steps = Iterator[None]
 """Work in steps: whoever plays may leave it at any of them for good."""
 
@@ -101,7 +104,7 @@ class Cluster:
         """By count of rows: how far the controller has heard, and up to where its effects are in the tables."""
         self.outbox: list[Effect] = []
         self.replacements = 0
-        self.numbers = 0
+        self.messages_written = self.markers_written = 0
         self.synced: dict[str, SyncedTo] = {}
         self.moved: dict[str, MoveSubscription] = {}
         self.readers: dict[str, int] = {}
@@ -123,9 +126,14 @@ class Cluster:
         for commit in self.log[: None if last is None else last + 1]:
             yield from (row for row in commit.rows if row.marker is None)
 
-    def next_id(self) -> Id:
-        self.numbers += 1
-        return (self.name, self.numbers)
+    def next_message(self) -> Id:
+        self.messages_written += 1
+        return (self.name, self.messages_written)
+
+    def next_marker(self) -> Id:
+        """Markers have a ledger of their own."""
+        self.markers_written += 1
+        return (self.name, MARKERS + self.markers_written)
 
 
 class World:
@@ -188,7 +196,7 @@ class World:
     def publish(self, name: str, count: int = 1, to: Iterable[str] | None = None) -> None:
         cluster = self.clusters[name]
         aims = None if to is None else tuple(sorted({*to, *(hub for one in to for hub in self.hubs(name, one))}))
-        self.append(cluster, [LogRow(cluster.next_id(), aims) for _ in range(count)])
+        self.append(cluster, [LogRow(cluster.next_message(), aims) for _ in range(count)])
 
     def deliver(self, name: str, most: int = 1_000_000, *, attempts: int = 1) -> None:
         """One turn of a link. Of several attempts the first commits: the cursor is in the commit that brings the rows."""
@@ -332,7 +340,7 @@ class World:
         rows = []
         for effect in cluster.outbox:
             if isinstance(effect, WriteMarker):
-                rows.append(LogRow(cluster.next_id(), effect.replicate_to, effect.marker.kind.value, encode(effect.marker)))
+                rows.append(LogRow(cluster.next_marker(), effect.replicate_to, effect.marker.kind.value, encode(effect.marker)))
             elif isinstance(effect, SyncedTo):
                 cluster.synced[effect.subscription] = effect
             elif isinstance(effect, MoveSubscription):
@@ -343,7 +351,7 @@ class World:
                 )
             elif isinstance(effect, GivenUp):
                 whom = f", without an answer of {', '.join(effect.missing)}" if effect.missing else ""
-                self.events.append(f"{name}: gives {_name(effect.snapshot_id)} up{whom}")
+                self.events.append(f"{name}: gives {name_of(effect.snapshot_id)} up{whom}")
             else:
                 why = ", ".join(f"{one} ({what})" for one, what in sorted(effect.clusters.items()))
                 self.events.append(f"{name}: waits for {why}" if why else f"{name}: waits for nobody")
@@ -480,19 +488,19 @@ def told(marker: Marker) -> str:
     """A marker in short: a snapshot is told by its cluster and the second it was begun."""
     if isinstance(marker, SnapshotTaken):
         snapshot = marker.snapshot
-        return f"{_name(snapshot.snapshot_id)}: here {snapshot.local_position}, {_places(snapshot.clusters)}"
-    name = _name(marker.snapshot_id)
+        return f"{name_of(snapshot.snapshot_id)}: here {snapshot.local_position}, {places(snapshot.clusters)}"
+    name = name_of(marker.snapshot_id)
     if isinstance(marker, SnapshotRequest):
         return f"{name} round {marker.round_number}"
     if isinstance(marker, SnapshotResponse):
         return f"{name} round {marker.round_number}, {marker.cluster} is at {marker.position}"
-    return f"{marker.subscription}, {name}: {_places(marker.clusters)}"
+    return f"{marker.subscription}, {name}: {places(marker.clusters)}"
 
 
-def _name(snapshot_id: str) -> str:
+def name_of(snapshot_id: str) -> str:
     cluster, _, rest = snapshot_id.partition(":")
     return f"{cluster}@{int(rest.rpartition(':')[2]) // 1_000_000}"
 
 
-def _places(clusters: Mapping[str, Position]) -> str:
+def places(clusters: Mapping[str, Position]) -> str:
     return ", ".join(f"{one} {place}" for one, place in sorted(clusters.items()))
