@@ -81,7 +81,7 @@ class Counted(str, Enum):
 
     STARTED = "snapshots begun"
     COMPLETED = "snapshots completed"
-    TIMED_OUT = "snapshots timed out"
+    GIVEN_UP = "snapshots given up"
     REPEATED = "heard before"
     FORGED = "not of the cluster it names"
     UNREACHABLE = "asked by a cluster that no answer reaches"
@@ -131,7 +131,18 @@ class _Subscription:
     start: int | None = None
     """Where one may begin here, by what a consumer elsewhere has finished."""
     used_here: bool = False
-    """Somebody created it here or reads here. One that only updates of others made needs no snapshots of this cluster."""
+    """Somebody created it here or reads here."""
+
+    @property
+    def next_here(self) -> int:
+        """The first version that no consumer here has finished."""
+        return 0 if self.finished is None else self.finished + 1
+
+    @property
+    def leads(self) -> bool:
+        """Snapshots of this cluster are of use to it. They are not where nobody reads, and not as long as a consumer elsewhere is further
+        on, whose cluster takes its own: so of a consumer that moved, the cluster it left takes none."""
+        return self.used_here and self.next_here >= (self.start or 0)
 
 
 class TopicController:
@@ -215,9 +226,9 @@ class TopicController:
 
     def _on_tick(self, tick: Tick) -> list[Effect]:
         self._tick = tick
-        effects = self._give_up(tick.now)
+        effects = self._give_up(tick)
         waits_for = {}
-        if self._is_used_here:
+        if self._is_of_use:
             waits_for = {name: tick.unable[name] for name in tick.asked if name in tick.unable}
             if self._open_voids:
                 waits_for[self.cluster] = f"{min(self._open_voids)} has begun and not ended"
@@ -228,12 +239,14 @@ class TopicController:
             effects += self._begin(tick, tick.moved)
         return effects
 
-    def _give_up(self, now: float) -> list[Effect]:
-        """A clock that was put back cannot say how long it has been: that is given up too."""
+    def _give_up(self, tick: Tick) -> list[Effect]:
+        """What takes too long, and what was begun when others were to be asked. A clock that was put back cannot say how long it has
+        been: that is given up too."""
         kept, effects = [], list[Effect]()
         for one in self._pending:
-            if one.builder.is_timed_out(now) or now < one.builder.started:
-                self.counts[Counted.TIMED_OUT.value] += 1
+            late = one.builder.is_timed_out(tick.now) or tick.now < one.builder.started
+            if late or one.builder.remote_clusters != tuple(sorted(tick.asked)):
+                self.counts[Counted.GIVEN_UP.value] += 1
                 effects.append(GivenUp(one.builder.snapshot_id, tuple(sorted(one.builder.missing))))
             else:
                 kept.append(one)
@@ -241,11 +254,11 @@ class TopicController:
         return effects
 
     @property
-    def _is_used_here(self) -> bool:
-        return any(one.used_here for one in self._subscriptions.values())
+    def _is_of_use(self) -> bool:
+        return any(one.leads for one in self._subscriptions.values())
 
     def _is_due(self, tick: Tick, moved: int) -> bool:
-        if not self._is_used_here or not tick.asked or self._waits_for:
+        if not self._is_of_use or not tick.asked or self._waits_for:
             return False
         if self._pending and not self._ever_completed:
             return False
@@ -355,7 +368,7 @@ class TopicController:
         one, created = self._subscription(update.subscription)
         if one is None:
             return []
-        known = max(one.start or 0, 0 if one.finished is None else one.finished + 1)
+        known = max(one.start or 0, one.next_here)
         start = position.next_version
         if start <= known and not created:
             return []
@@ -406,7 +419,7 @@ class TopicController:
         """
         if one.finished is None:
             return []
-        snapshot = one.cache.advance(Position.before(one.finished + 1))
+        snapshot = one.cache.advance(Position.before(one.next_here))
         if snapshot is None:
             return []
         update = SubscriptionUpdate(name, snapshot.snapshot_id, snapshot.started_us, snapshot.clusters)

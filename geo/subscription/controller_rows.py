@@ -122,7 +122,8 @@ class WaitsFor:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A snapshot was not completed in time. `missing`: whose answer was not there; nobody: its own marker was not read back."""
+    """A snapshot was not completed in time, or others are to be asked now. `missing`: whose answer was not there; nobody: its own marker
+    was not read back."""
 
     snapshot_id: str
     missing: tuple[str, ...]

@@ -130,10 +130,11 @@ class Cluster:
         self.messages_written += 1
         return (self.name, self.messages_written)
 
-    def next_marker(self) -> Id:
-        """Markers have a ledger of their own."""
+    def next_marker(self, replicate_to: tuple[str, ...] | None) -> Id:
+        """Markers have ledgers of their own, one for each way they go: what a cluster says to itself stands first in a commit."""
         self.markers_written += 1
-        return (self.name, MARKERS + self.markers_written)
+        ledger = MARKERS * (3 if replicate_to is None else 2 if replicate_to else 1)
+        return (self.name, ledger + self.markers_written)
 
 
 class World:
@@ -340,7 +341,8 @@ class World:
         rows = []
         for effect in cluster.outbox:
             if isinstance(effect, WriteMarker):
-                rows.append(LogRow(cluster.next_marker(), effect.replicate_to, effect.marker.kind.value, encode(effect.marker)))
+                aims = effect.replicate_to
+                rows.append(LogRow(cluster.next_marker(aims), aims, effect.marker.kind.value, encode(effect.marker)))
             elif isinstance(effect, SyncedTo):
                 cluster.synced[effect.subscription] = effect
             elif isinstance(effect, MoveSubscription):

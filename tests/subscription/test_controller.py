@@ -140,7 +140,7 @@ def test_none_while_the_first_is_pending() -> None:
         GivenUp(sid(5), ("b",)),
         WriteMarker(SnapshotRequest("a:t:35100000", "a", 35_100_000), None),
     ]
-    assert topic.count(Counted.TIMED_OUT) == 1
+    assert topic.count(Counted.GIVEN_UP) == 1
 
 
 def test_once_one_has_completed_several_may_be_pending_and_both_may_end() -> None:
@@ -162,6 +162,15 @@ def test_one_who_cannot_answer_is_named_once_and_holds_up_all_until_it_can() -> 
     assert topic.tick(15, unable={"c": "PAUSED"}) == []
     assert topic.tick(25, unable={"c": "FAILED"}) == [WaitsFor({"c": "FAILED"})]
     assert topic.tick(35) == [WaitsFor({}), request(35)]
+
+
+def test_one_begun_when_others_were_to_be_asked_is_given_up() -> None:
+    """Messages of the new one may be in what an asked cluster answers."""
+    topic = Topic()
+    topic.tick(5)
+    assert topic.hear(Tick, 10, 1, ("c", "b")) == [GivenUp(sid(5), ("b",))]
+    assert topic.hear(Tick, 15, 1, ("c", "b")) == [request(15)]
+    assert topic.hear(Tick, 16, 1, ("b", "c")) == []
 
 
 def test_a_clock_that_was_put_back_stops_nothing() -> None:
@@ -356,6 +365,17 @@ def test_an_update_creates_what_is_unknown_and_that_asks_for_no_snapshots_until_
     assert topic.tick(5) == []
     topic.hear(Progress, "s", 31)
     assert topic.tick(15) == [request(15)]
+
+
+def test_as_long_as_a_consumer_elsewhere_is_further_on_there_are_no_snapshots_here() -> None:
+    topic = Topic()
+    topic.hear(Progress, "s", 10)
+    topic.reads(inbound(20), "b", version=30)
+    assert topic.tick(5, unable={"b": "PAUSED"}) == []
+    topic.hear(Progress, "s", 19)
+    assert topic.tick(15) == []
+    topic.hear(Progress, "s", 20)
+    assert topic.tick(25) == [request(25)]
 
 
 def test_one_that_does_not_name_this_cluster_or_is_its_own_changes_nothing() -> None:
