@@ -166,7 +166,7 @@ class TopicController:
         self._subscriptions: dict[str, _Subscription] = {}
         self._open_voids: set[str] = set()
         self._voided = 0
-        """The number of the row by which the last void ended, or began."""
+        """A snapshot begun before the row of this number does not count: a void began or ended there, or others were to be asked."""
         self._answered_since: dict[str, int] | None = None
         """Of each cluster, when the first snapshot was begun that it was answered here since the log was replaced; None: it never was."""
         self._waits_for: dict[str, str] = {}
@@ -225,6 +225,8 @@ class TopicController:
     # -- ticks: begin, give up, say who is missing -------------------------------------------------------------------
 
     def _on_tick(self, tick: Tick) -> list[Effect]:
+        if self._tick is not None and set(self._tick.asked) != set(tick.asked):
+            self._voided = tick.seq
         self._tick = tick
         effects = self._give_up(tick)
         waits_for = {}
@@ -245,7 +247,7 @@ class TopicController:
         kept, effects = [], list[Effect]()
         for one in self._pending:
             late = one.builder.is_timed_out(tick.now) or tick.now < one.builder.started
-            if late or one.builder.remote_clusters != tuple(sorted(tick.asked)):
+            if late or one.begun < self._voided:
                 self.counts[Counted.GIVEN_UP.value] += 1
                 effects.append(GivenUp(one.builder.snapshot_id, tuple(sorted(one.builder.missing))))
             else:

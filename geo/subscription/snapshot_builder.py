@@ -47,7 +47,7 @@ class SnapshotBuilder:
     """Begun by `start`; ended once it has completed, after which nothing changes it."""
 
     def __init__(self, local_cluster: str, remote_clusters: Iterable[str], timeout_s: float, snapshot_id: str) -> None:
-        self._local, self.remote_clusters = local_cluster, tuple(sorted(set(remote_clusters)))
+        self._local, self._remotes = local_cluster, tuple(sorted(set(remote_clusters)))
         self._timeout_s, self.snapshot_id = timeout_s, snapshot_id
         self.started = 0.0
         self.round_number = 0
@@ -70,7 +70,7 @@ class SnapshotBuilder:
         self._positions.setdefault(cluster, position)
         if self.missing:
             return []
-        if self.round_number == 1 and len(self.remote_clusters) > 1:
+        if self.round_number == 1 and len(self._remotes) > 1:
             return self._ask(2)
         self.round_number = 0
         return [SnapshotCompleted(Snapshot(self.snapshot_id, local_position, dict(self._positions), self.started_us))]
@@ -83,14 +83,14 @@ class SnapshotBuilder:
         return in_us(self.started)
 
     def _ask(self, round_number: int) -> list[Effect]:
-        self.round_number, self.missing = round_number, set(self.remote_clusters)
+        self.round_number, self.missing = round_number, set(self._remotes)
         return [WriteRequest(SnapshotRequest(self.snapshot_id, self._local, self.started_us, round_number))]
 
     def to_state(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "snapshot_id": self.snapshot_id,
-            "remotes": list(self.remote_clusters),
+            "remotes": list(self._remotes),
             "started": self.started,
             "round": self.round_number,
             "missing": sorted(self.missing),

@@ -192,3 +192,28 @@ def test_no_schedule_makes_a_cursor_pass_what_is_unprocessed(shape: str) -> None
         partial(Machine, shape),  # type: ignore[arg-type]  # it is called, no more
         settings=settings(max_examples=8, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
     )
+
+
+def test_without_the_voids_of_links_a_hub_that_is_filled_in_late_breaks_the_cut_of_others() -> None:
+    """That the model sees it, and why a link voids where it brings rows that are out of order in its source."""
+    world = World(SHAPES["hub"], inherit=False)
+    for name in world.clusters:
+        world.tick(name)
+        world.run(name)
+    world.subscribe("a", "s")
+    world.publish("b")
+    world.reset_to_latest("b->h")
+    world.publish("a")
+    world.tick("a")
+    for _ in range(12):
+        for name in world.clusters:
+            world.run(name)
+        for link in world.links:
+            world.deliver(link)
+    assert len(world.clusters["a"].truth.snapshots("s")) == 1
+    world.check()
+    for _ in world.backfill("b->h"):
+        pass
+    world.deliver("h->a")
+    with pytest.raises(AssertionError, match=r"\('b', 1\) is at 1:0 in b, at or before .*, and here at"):
+        world.check()

@@ -164,11 +164,14 @@ def test_one_who_cannot_answer_is_named_once_and_holds_up_all_until_it_can() -> 
     assert topic.tick(35) == [WaitsFor({}), request(35)]
 
 
-def test_one_begun_when_others_were_to_be_asked_is_given_up() -> None:
+def test_one_begun_when_others_were_to_be_asked_is_given_up_also_if_it_is_being_written() -> None:
     """Messages of the new one may be in what an asked cluster answers."""
     topic = Topic()
-    topic.tick(5)
-    assert topic.hear(Tick, 10, 1, ("c", "b")) == [GivenUp(sid(5), ("b",))]
+    topic.reads_own(topic.tick(5))
+    written = topic.answers(5, "b", 7)
+    assert topic.hear(Tick, 10, 1, ("c", "b")) == [GivenUp(sid(5), ())]
+    assert topic.reads_own(written) == []
+    assert topic.count(Counted.COMPLETED) == 0
     assert topic.hear(Tick, 15, 1, ("c", "b")) == [request(15)]
     assert topic.hear(Tick, 16, 1, ("b", "c")) == []
 
