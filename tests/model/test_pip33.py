@@ -65,12 +65,18 @@ class Machine(RuleBasedStateMachine):
     def deliver(self, data: Any, most: int, attempts: int) -> None:
         self.world.deliver(self._link(data), most, attempts=attempts)
 
-    @rule(data=st.data())
-    def deliver_and_run_all(self, data: Any) -> None:
-        for link in sorted(self.world.links):
-            self.world.deliver(link)
-        for name in self.world.clusters:
-            self.world.run(name)
+    @rule(seconds=st.sampled_from([0, 10, 10]), rounds=st.sampled_from([1, 2, 5]), backward=st.booleans())
+    def go_round(self, seconds: int, rounds: int, backward: bool) -> None:
+        """What goes well for a while: by single steps alone a snapshot of three would hardly ever be complete."""
+        if seconds:
+            self.world.now += seconds
+            for name in self.world.clusters:
+                self.world.tick(name)
+        for _ in range(rounds):
+            for link in sorted(self.world.links, reverse=backward):
+                self.world.deliver(link)
+            for name in self.world.clusters:
+                self.world.run(name)
 
     @rule(data=st.data(), up=st.booleans())
     def partition(self, data: Any, up: bool) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from geo.errors import SchemaError, UsageError
 from geo.ids import Position
@@ -463,6 +465,57 @@ def test_a_row_heard_before_or_a_marker_copied_twice_changes_nothing() -> None:
     assert topic.reads(ask, "b", version=7) == []
     assert topic.controller.hear(Progress(1, "s", 9)) == []
     assert topic.count(Counted.REPEATED) == 2
+
+
+_NAMES = st.sampled_from("abc")
+_PLACES = st.builds(Position, st.integers(0, 9), st.integers(0, 2))
+_IDS = st.builds(sid, st.integers(0, 40), _NAMES)
+_CLUSTERS = st.dictionaries(_NAMES, _PLACES, min_size=1)
+_MARKERS = st.one_of(
+    st.builds(SnapshotRequest, _IDS, _NAMES, st.integers(0, 40), st.integers(1, 2)),
+    st.builds(SnapshotResponse, _IDS, _NAMES, _NAMES, _PLACES, st.integers(1, 2)),
+    st.builds(SnapshotTaken, st.builds(Snapshot, _IDS, _PLACES, _CLUSTERS), st.integers(0, 9), st.integers(0, 9)),
+    st.builds(SubscriptionUpdate, st.sampled_from("stu"), _IDS, st.integers(0, 40), _CLUSTERS),
+)
+_ROWS = st.one_of(
+    st.tuples(
+        st.just(MarkerRow), _MARKERS.map(lambda one: one.kind.value), _MARKERS.map(encode), _NAMES, _PLACES, st.integers(0, 9)
+    ),
+    st.builds(
+        lambda marker, sender, place, read_to: (MarkerRow, marker.kind.value, encode(marker), sender, place, read_to),
+        _MARKERS, _NAMES, _PLACES, st.integers(0, 9),
+    ),
+    st.builds(
+        lambda now, moved, asked: (Tick, float(now), moved, tuple(asked), {}, dict.fromkeys(asked, ())),
+        st.integers(0, 40), st.none() | st.integers(0, 9), st.lists(st.sampled_from("bc"), unique=True),
+    ),
+    st.tuples(st.just(Progress), st.sampled_from("st"), st.integers(0, 9)),
+    st.tuples(st.just(Subscribed), st.sampled_from("st"), st.none() | st.integers(0, 9)),
+    st.tuples(st.just(Unsubscribed), st.sampled_from("st")),
+    st.tuples(st.just(Void), st.sampled_from(["x", "y"]), st.booleans(), st.booleans()),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_ROWS, max_size=40))
+def test_no_rows_in_any_order_do_more_than_they_may(rows: list[tuple[Any, ...]]) -> None:
+    """Also none that no driver and no cluster would write. A state kept in between changes nothing, and nobody is moved back."""
+    one, starts = TopicController("a", "t"), dict[str, int]()
+    for seq, (kind, *fields) in enumerate(rows, 1):
+        other = TopicController.from_state("a", "t", json.loads(json.dumps(one.to_state())))
+        row = kind(seq, *fields)
+        effects = one.hear(row)
+        assert effects == other.hear(row)
+        assert one.to_state() == other.to_state()
+        assert len(one.pending) <= 4
+        if isinstance(row, Unsubscribed):
+            starts.pop(row.subscription, None)
+        if isinstance(row, Void) and row.replaced:
+            starts.clear()
+        for effect in effects:
+            if isinstance(effect, MoveSubscription):
+                assert effect.start > starts.get(effect.subscription, -1)
+                starts[effect.subscription] = effect.start
 
 
 # -- voids ---------------------------------------------------------------------------------------------------------------
