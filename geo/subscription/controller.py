@@ -197,6 +197,15 @@ class TopicController:
     def snapshots(self, subscription: str) -> tuple[Snapshot, ...]:
         return tuple(self._subscriptions[subscription].cache.snapshots)
 
+    @property
+    def rests(self) -> bool:
+        """Whether another tick does nothing, however late, as long as it says the same but for the time: who drives it need not write one.
+        Every other row may end the rest."""
+        tick = self._tick
+        if tick is None or self._pending or self._whom_it_waits_for(tick) != self._waits_for:
+            return False
+        return tick.moved is None or not self._is_wanted(tick, tick.moved)
+
     # -- what it hears -----------------------------------------------------------------------------------------------
 
     def hear(self, row: Row) -> list[Effect]:
@@ -229,17 +238,22 @@ class TopicController:
             self._voided = tick.seq
         self._tick = tick
         effects = self._give_up(tick)
-        waits_for = {}
-        if self._is_of_use:
-            waits_for = {name: tick.unable[name] for name in tick.asked if name in tick.unable}
-            if self._open_voids:
-                waits_for[self.cluster] = f"{min(self._open_voids)} has begun and not ended"
+        waits_for = self._whom_it_waits_for(tick)
         if waits_for != self._waits_for:
             self._waits_for = waits_for
             effects.append(WaitsFor(dict(waits_for)))
-        if tick.moved is not None and self._is_due(tick, tick.moved):
+        is_soon = self._started is not None and self._started <= tick.now < self._started + self.settings.frequency_s
+        if tick.moved is not None and self._is_wanted(tick, tick.moved) and not is_soon:
             effects += self._begin(tick, tick.moved)
         return effects
+
+    def _whom_it_waits_for(self, tick: Tick) -> dict[str, str]:
+        if not self._is_of_use:
+            return {}
+        found = {name: tick.unable[name] for name in tick.asked if name in tick.unable}
+        if self._open_voids:
+            found[self.cluster] = f"{min(self._open_voids)} has begun and not ended"
+        return found
 
     def _give_up(self, tick: Tick) -> list[Effect]:
         """What takes too long, and what was begun when others were to be asked. A clock that was put back cannot say how long it has
@@ -259,14 +273,13 @@ class TopicController:
     def _is_of_use(self) -> bool:
         return any(one.leads for one in self._subscriptions.values())
 
-    def _is_due(self, tick: Tick, moved: int) -> bool:
+    def _is_wanted(self, tick: Tick, moved: int) -> bool:
+        """Whether a snapshot is to be begun, were it not for the frequency."""
         if not self._is_of_use or not tick.asked or self._waits_for:
             return False
         if self._pending and not self._ever_completed:
             return False
-        if moved == self._covered or any(moved == one.moved for one in self._pending):
-            return False  # nothing but markers since
-        return self._started is None or not self._started <= tick.now < self._started + self.settings.frequency_s
+        return moved != self._covered and all(moved != one.moved for one in self._pending)  # else nothing but markers came since
 
     def _begin(self, tick: Tick, moved: int) -> list[Effect]:
         snapshot_id = f"{self.cluster}:{self.topic}:{in_us(tick.now)}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from geo.ids import Position
 from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
@@ -476,6 +476,7 @@ class World:
             truth = cluster.truth
             settings = cluster.settings
             assert len(truth.pending) <= settings.timeout_s / settings.frequency_s + 1
+            self._a_tick_does_nothing_while_it_rests(cluster)
             seen: dict[str, Snapshot] = {}
             for subscription in truth.subscriptions:
                 snapshots = truth.snapshots(subscription)
@@ -484,6 +485,15 @@ class World:
             for snapshot in seen.values():
                 for other, position in snapshot.clusters.items():
                     self._lacking(cluster, snapshot.snapshot_id, other, position, snapshot.local_position)
+
+    def _a_tick_does_nothing_while_it_rests(self, cluster: Cluster) -> None:
+        if cluster.truth.rests:
+            kept = cluster.truth.to_state()
+            other = TopicController.from_state(cluster.name, TOPIC, kept, cluster.settings)
+            ticks = [row for row in cluster.journal if isinstance(row, Tick)]
+            assert other.hear(replace(ticks[-1], seq=self._seq(cluster), now=self.now + 1_000)) == []
+            after = other.to_state()
+            assert {name for name in after if after[name] != kept[name]} == {"seq", "tick"}
 
 
 def told(marker: Marker) -> str:

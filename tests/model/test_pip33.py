@@ -78,76 +78,57 @@ class Machine(RuleBasedStateMachine):
             for name in self.world.clusters:
                 self.world.run(name)
 
-    @rule(data=st.data(), up=st.booleans())
-    def partition(self, data: Any, up: bool) -> None:
-        self.world.links[self._link(data)].up = up
-
     @rule(data=st.data(), seconds=st.sampled_from([0, 5, 10, 10, 31]))
     def tick(self, data: Any, seconds: int) -> None:
         self.world.now += seconds
         self.world.tick(self._cluster(data).name)
 
-    @rule(data=st.data())
-    def tail(self, data: Any) -> None:
-        self.world.tail(self._cluster(data).name)
-
-    @rule(data=st.data(), most=_FEW, writes=st.booleans())
-    def hear(self, data: Any, most: int, writes: bool) -> None:
+    @rule(data=st.data(), how=st.sampled_from(["run", "tail", "hear", "hear", "hear and write", "crash"]), most=_FEW)
+    def drive(self, data: Any, how: str, most: int) -> None:
         name = self._cluster(data).name
-        self.world.hear(name, most)
-        if writes:
-            self.world.write(name)
-
-    @rule(data=st.data())
-    def run(self, data: Any) -> None:
-        self.world.run(self._cluster(data).name)
-
-    @rule(data=st.data())
-    def crash(self, data: Any) -> None:
-        self.world.crash(self._cluster(data).name)
+        if how.startswith("hear"):
+            self.world.hear(name, most)
+            if how == "hear and write":
+                self.world.write(name)
+        else:
+            getattr(self.world, how)(name)
 
     @rule(data=st.data(), most=_FEW)
     def read(self, data: Any, most: int) -> None:
-        cluster = self._cluster(data)
-        if "s" in cluster.readers:
-            self.world.read(cluster.name, "s", most)
+        readers = [cluster.name for cluster in self.world.clusters.values() if "s" in cluster.readers]
+        if readers:
+            self.world.read(data.draw(st.sampled_from(readers)), "s", most)
 
     @rule(data=st.data())
     def fail_over(self, data: Any) -> None:
         """Or begin anew where one has read before."""
         self.world.subscribe(self._cluster(data).name, "s")
 
-    @rule(data=st.data())
-    def unsubscribe(self, data: Any) -> None:
-        self.world.unsubscribe(self._cluster(data).name, "s")
-
-    @rule(data=st.data(), verb=st.sampled_from(["reconcile", "backfill"]))
-    def begin(self, data: Any, verb: str) -> None:
-        """What was under way on the link is left where it is."""
+    @rule(data=st.data(), how=st.sampled_from(["link", "link", "work", "work", "work", "reset", "unsubscribe", "put back"]))
+    def disturb(self, data: Any, how: str) -> None:
         link = self._link(data)
-        self.work[link] = getattr(self.world, verb)(link)
+        if how == "link":
+            self.world.links[link].up = data.draw(st.sampled_from([True, True, False]))
+        elif how == "work":  # what was under way on the link is left where it is
+            self.work[link] = getattr(self.world, data.draw(st.sampled_from(["reconcile", "backfill"])))(link)
+        elif how == "reset":
+            self.work.pop(link, None)
+            self.world.reset_to_latest(link)
+        elif how == "unsubscribe":
+            self.world.unsubscribe(self._cluster(data).name, "s")
+        elif self.puts_back:
+            cluster = self._cluster(data)
+            self.work = {}
+            self.world.put_back(cluster.name, data.draw(st.integers(max(0, cluster.newest - 5), cluster.newest)))
 
     @precondition(lambda self: self.work)
-    @rule(data=st.data(), steps=_FEW)
+    @rule(data=st.data(), steps=st.sampled_from([1, 2, 1_000, 1_000]))
     def go_on(self, data: Any, steps: int) -> None:
         link = data.draw(st.sampled_from(sorted(self.work)))
         for _ in range(steps):
             if next(self.work[link], "end") == "end":
                 del self.work[link]
                 return
-
-    @rule(data=st.data())
-    def reset(self, data: Any) -> None:
-        link = self._link(data)
-        self.work.pop(link, None)
-        self.world.reset_to_latest(link)
-
-    @precondition(lambda self: self.puts_back)
-    @rule(data=st.data())
-    def put_back(self, data: Any) -> None:
-        cluster = self._cluster(data)
-        self.work = {}
-        self.world.put_back(cluster.name, data.draw(st.integers(max(0, cluster.newest - 5), cluster.newest)))
 
     @invariant()
     def every_cut_holds_and_nothing_grows(self) -> None:

@@ -185,6 +185,25 @@ def test_a_clock_that_was_put_back_stops_nothing() -> None:
     assert topic.tick(500, moved=3) == [GivenUp(sid(1010), ("b",)), request(500)]
 
 
+def test_it_rests_when_no_tick_can_do_anything() -> None:
+    topic = Topic()
+
+    def rests() -> bool:
+        return topic.controller.rests
+
+    assert not rests()
+    topic.reads_own(topic.tick(5, moved=1))
+    assert not rests()
+    topic.reads_own(topic.answers(5, "b", 7))
+    assert rests()
+    topic.tick(7, moved=2)
+    assert not rests(), "one is wanted, and it is too soon"
+    topic.tick(15, moved=2, unable={"b": "PAUSED"})
+    assert rests()
+    topic.hear(Void, "b->a", True)
+    assert not rests()
+
+
 # -- how it goes on ------------------------------------------------------------------------------------------------------
 
 
