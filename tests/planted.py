@@ -802,6 +802,27 @@ FAULTS = (
         ("subscription/test_controller.py", "model/test_pip33.py"),
     ),
     Fault(
+        "what was finished in a table that is gone counts in another",
+        "geo/subscription/controller.py",
+        "return self._nothing(Counted.OTHER_TABLE)",
+        "self._nothing(Counted.OTHER_TABLE)",
+        ("subscription/test_controller.py", "model/test_pip33.py"),
+    ),
+    Fault(
+        "a snapshot is kept that was begun when others were to be asked",
+        "geo/subscription/controller.py",
+        "            self._voided = tick.seq",
+        "            pass",
+        ("subscription/test_controller.py",),
+    ),
+    Fault(
+        "a controller rests while one is wanted",
+        "geo/subscription/controller.py",
+        "if tick is None or self._pending or self._whom_it_waits_for(tick) != self._waits_for:",
+        "if tick is None or self._pending:",
+        ("subscription/test_controller.py", "model/test_pip33.py"),
+    ),
+    Fault(
         "distances do not add up",
         "geo/subscription/snapshot_cache.py",
         "self._gaps[place + 1] += self._gaps[place]",

@@ -83,6 +83,7 @@ class Counted(str, Enum):
     COMPLETED = "snapshots completed"
     GIVEN_UP = "snapshots given up"
     REPEATED = "heard before"
+    OTHER_TABLE = "of a table that is gone"
     FORGED = "not of the cluster it names"
     UNREACHABLE = "asked by a cluster that no answer reaches"
     LATE = "answers nothing that is waited for"
@@ -152,6 +153,8 @@ class TopicController:
         self.cluster, self.topic, self.settings = cluster, topic, settings or Settings()
         self.counts: Counter[str] = Counter()
         self._seq = 0
+        self._table: str | None = None
+        """Which one it is since it was replaced; None: it never was."""
         self._read: Position | None = None
         """Where the newest marker of the log stands."""
         self._tick: Tick | None = None
@@ -213,6 +216,12 @@ class TopicController:
         if row.seq <= self._seq:
             return self._nothing(Counted.REPEATED)
         self._seq = row.seq
+        if (
+            isinstance(row, (MarkerRow, Progress, Subscribed))
+            and None not in (row.table, self._table)
+            and row.table != self._table
+        ):
+            return self._nothing(Counted.OTHER_TABLE)
         if isinstance(row, MarkerRow):
             return self._on_marker(row)
         if isinstance(row, Tick):
@@ -452,9 +461,10 @@ class TopicController:
         self._pending, self._covered = [], None
         for one in self._subscriptions.values():
             one.cache = self._new_cache()
-            if row.replaced:
+            if row.table is not None:
                 one.finished = one.start = None
-        if row.replaced:
+        if row.table is not None:
+            self._table = row.table
             self._read, self._last_place, self._answered_since = None, None, {}
 
     # -- its state ---------------------------------------------------------------------------------------------------
@@ -467,6 +477,7 @@ class TopicController:
         return {
             "version": STATE_VERSION,
             "seq": self._seq,
+            "table": self._table,
             "read": self._read and list(self._read),
             "tick": tick
             and {
@@ -515,7 +526,7 @@ class TopicController:
         if tick is not None:
             ways = {name: tuple(hubs) for name, hubs in tick["ways"].items()}
             found._tick = Tick(tick["seq"], tick["now"], tick["moved"], tuple(tick["asked"]), dict(tick["unable"]), ways)
-        found._seq, found._read = state["seq"], _place(state["read"])
+        found._seq, found._table, found._read = state["seq"], state["table"], _place(state["read"])
         found._started, found._covered, found._ever_completed = state["started"], state["covered"], state["ever_completed"]
         found._last_place = _place(state["last_place"])
         timeout_s = found.settings.timeout_s

@@ -114,6 +114,10 @@ class Cluster:
         return TopicController(self.name, TOPIC, self.settings)
 
     @property
+    def table(self) -> str:
+        return f"table {self.replacements}"
+
+    @property
     def newest(self) -> int:
         return len(self.log) - 1
 
@@ -263,11 +267,15 @@ class World:
     def put_back(self, name: str, version: int) -> None:
         """A log is what it was, in another table; what peers have of it comes back first, then what links bring."""
         cluster = self.clusters[name]
-        self.void(cluster, "put back", begins=True, replaced=True)
+        before, read = cluster.table, {one: first - 1 for one, first in cluster.readers.items() if first}
+        cluster.replacements += 1
+        self.void(cluster, "put back", begins=True, table=cluster.table)
         del cluster.log[version + 1 :]
         cluster.places = {one: place for one, place in cluster.places.items() if place.version <= version}
-        cluster.copied, cluster.replacements = min(cluster.copied, version), cluster.replacements + 1
+        cluster.copied = min(cluster.copied, version)
         cluster.readers = dict.fromkeys(cluster.readers, 0)
+        for subscription, last in read.items():  # told late, of what is gone
+            self.record(cluster, Progress(self._seq(cluster), subscription, last, before))
         own = {row.id: row for peer in self.clusters.values() for row in peer.messages() if row.id[0] == name}
         self.append(cluster, [row for one, row in own.items() if one not in cluster.places], out_of_order=True)
         for link in self.links.values():
@@ -296,9 +304,9 @@ class World:
     def _seq(self, cluster: Cluster) -> int:
         return len(cluster.journal) + 1
 
-    def void(self, cluster: Cluster, what: str, *, begins: bool, replaced: bool = False) -> None:
+    def void(self, cluster: Cluster, what: str, *, begins: bool, table: str | None = None) -> None:
         self.events.append(f"{cluster.name}: {what} {'begins' if begins else 'has ended'}")
-        self.record(cluster, Void(self._seq(cluster), what, begins, replaced))
+        self.record(cluster, Void(self._seq(cluster), what, begins, table))
 
     def tick(self, name: str) -> None:
         cluster = self.clusters[name]
@@ -319,7 +327,9 @@ class World:
             for index, row in enumerate(cluster.log[version].rows):
                 if row.marker is not None:
                     place = Position(version, index)
-                    self.record(cluster, MarkerRow(self._seq(cluster), row.marker, row.payload, row.id[0], place, newest))
+                    self.record(
+                        cluster, MarkerRow(self._seq(cluster), row.marker, row.payload, row.id[0], place, newest, cluster.table)
+                    )
         cluster.copied = newest
 
     # -- the driver --------------------------------------------------------------------------------------------------
@@ -411,7 +421,7 @@ class World:
         again = rows & self.processed[subscription]
         self.processed[subscription] |= rows
         cluster.readers[subscription] = last + 1
-        self.record(cluster, Progress(self._seq(cluster), subscription, last))
+        self.record(cluster, Progress(self._seq(cluster), subscription, last, cluster.table))
         return again
 
     # -- what must hold ----------------------------------------------------------------------------------------------

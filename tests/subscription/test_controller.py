@@ -511,7 +511,7 @@ _ROWS = st.one_of(
     st.tuples(st.just(Progress), st.sampled_from("st"), st.integers(0, 9)),
     st.tuples(st.just(Subscribed), st.sampled_from("st"), st.none() | st.integers(0, 9)),
     st.tuples(st.just(Unsubscribed), st.sampled_from("st")),
-    st.tuples(st.just(Void), st.sampled_from(["x", "y"]), st.booleans(), st.booleans()),
+    st.tuples(st.just(Void), st.sampled_from(["x", "y"]), st.booleans(), st.none() | st.just("t")),
 )  # fmt: skip
 
 
@@ -529,7 +529,7 @@ def test_no_rows_in_any_order_do_more_than_they_may(rows: list[tuple[Any, ...]])
         assert len(one.pending) <= 4
         if isinstance(row, Unsubscribed):
             starts.pop(row.subscription, None)
-        if isinstance(row, Void) and row.replaced:
+        if isinstance(row, Void) and row.table is not None:
             starts.clear()
         for effect in effects:
             if isinstance(effect, MoveSubscription):
@@ -583,7 +583,7 @@ def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answer
     topic.tick(5)
     topic.hear(Progress, "s", 50)
     topic.reads(inbound(20), "b", version=60)
-    topic.hear(Void, "put back", True, replaced=True)
+    topic.hear(Void, "put back", True, table="new")
     topic.hear(Void, "put back", False)
     assert (topic.controller.finished("s"), topic.controller.start("s")) == (None, None)
     assert topic.reads(inbound(3, second=20), "b", version=4) == []
@@ -593,6 +593,21 @@ def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answer
     assert topic.reads(inbound(3, second=20), "b") == []
     assert topic.count(Counted.VOID) == 3
     assert len(topic.reads(inbound(3, second=30), "b")) == 1
+
+
+def test_what_is_said_of_a_table_that_is_gone_does_not_count() -> None:
+    """A consumer may tell late what it has finished there; in the new one nobody has read those versions."""
+    topic = Topic()
+    topic.hear(Progress, "s", 50, "old")
+    topic.hear(Void, "put back", True, table="new")
+    topic.hear(Void, "put back", False)
+    topic.hear(Progress, "s", 60, "old")
+    topic.hear(Subscribed, "s", 60, "old")
+    topic.hear(MarkerRow, "SNAPSHOT", b"", "a", Position(60, 0), 60, "old")
+    assert topic.controller.finished("s") is None
+    assert topic.count(Counted.OTHER_TABLE) == 3
+    topic.hear(Progress, "s", 3, "new")
+    assert topic.controller.finished("s") == 3
 
 
 # -- its state -----------------------------------------------------------------------------------------------------------
