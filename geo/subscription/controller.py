@@ -246,7 +246,7 @@ class TopicController:
         if self._tick is not None and set(self._tick.asked) != set(tick.asked):
             self._voided = tick.seq
         self._tick = tick
-        effects = self._give_up(tick)
+        effects = self._give_up(tick) + self._finish_what_holds_no_message(tick)
         waits_for = self._whom_it_waits_for(tick)
         if waits_for != self._waits_for:
             self._waits_for = waits_for
@@ -255,6 +255,19 @@ class TopicController:
         if tick.moved is not None and self._is_wanted(tick, tick.moved) and not is_soon:
             effects += self._begin(tick, tick.moved)
         return effects
+
+    def _finish_what_holds_no_message(self, tick: Tick) -> list[Effect]:
+        """Whoever has finished every message has finished the markers behind them: no consumer has to come by for those, and a topic that
+        rests is in step (Pulsar's #19551)."""
+        if tick.looked is None:
+            return []
+        last = -1 if tick.moved is None else tick.moved
+        return [
+            effect
+            for name, one in self._subscriptions.items()
+            if one.finished is not None and one.finished >= last
+            for effect in self._finish(name, one, tick.looked)
+        ]
 
     def _whom_it_waits_for(self, tick: Tick) -> dict[str, str]:
         if not self._is_of_use:
@@ -487,6 +500,8 @@ class TopicController:
                 "asked": list(tick.asked),
                 "unable": dict(tick.unable),
                 "ways": {name: list(hubs) for name, hubs in tick.ways.items()},
+                "looked": tick.looked,
+                "table": tick.table,
             },
             "started": self._started,
             "pending": [
@@ -525,7 +540,7 @@ class TopicController:
         tick = state["tick"]
         if tick is not None:
             ways = {name: tuple(hubs) for name, hubs in tick["ways"].items()}
-            found._tick = Tick(tick["seq"], tick["now"], tick["moved"], tuple(tick["asked"]), dict(tick["unable"]), ways)
+            found._tick = Tick(**{**tick, "asked": tuple(tick["asked"]), "unable": dict(tick["unable"]), "ways": ways})
         found._seq, found._table, found._read = state["seq"], state["table"], _place(state["read"])
         found._started, found._covered, found._ever_completed = state["started"], state["covered"], state["ever_completed"]
         found._last_place = _place(state["last_place"])

@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
         if self.shape in SETTLED:
             last = world.clusters["b"].newest_message
             assert last is not None
-            assert (world.clusters["b"].truth.start("s") or 0) > last, "all was finished in a, and b would repeat some"
+            assert world.begin(world.clusters["b"], "s") > last, "all was finished in a, and b would repeat some"
 
     def _settle(self) -> None:
         self.world.now += 31

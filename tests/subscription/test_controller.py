@@ -346,6 +346,17 @@ def test_what_is_finished_never_goes_back() -> None:
     assert topic.controller.finished("s") == 50
 
 
+def test_who_has_finished_every_message_has_finished_the_markers_behind_them() -> None:
+    """A consumer that runs once a night does not come by for the markers of the day."""
+    topic = Topic()
+    topic.hear(Progress, "s", 1)
+    topic.completes(5, moved=1)
+    assert topic.hear(Tick, 10, 2, ("b",), looked=9) == []
+    assert topic.hear(Tick, 11, 1, ("b",), looked=1) == [], "that was before the snapshot"
+    assert topic.hear(Tick, 12, 1, ("b",), looked=9) == [update(5, b=7), SyncedTo("s", sid(5), 5_000_000, {"b": 8})]
+    assert topic.controller.finished("s") == 9
+
+
 def test_progress_of_an_unknown_subscription_is_counted() -> None:
     topic = Topic()
     assert topic.hear(Progress, "other", 3) == []
