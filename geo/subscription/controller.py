@@ -216,11 +216,7 @@ class TopicController:
         if row.seq <= self._seq:
             return self._nothing(Counted.REPEATED)
         self._seq = row.seq
-        if (
-            isinstance(row, (MarkerRow, Progress, Subscribed))
-            and None not in (row.table, self._table)
-            and row.table != self._table
-        ):
+        if self._is_of_another_table(row):
             return self._nothing(Counted.OTHER_TABLE)
         if isinstance(row, MarkerRow):
             return self._on_marker(row)
@@ -236,6 +232,11 @@ class TopicController:
         self._on_void(row)
         return []
 
+    def _is_of_another_table(self, row: Row) -> bool:
+        if isinstance(row, (Unsubscribed, Void)) or row.table is None or self._table is None:
+            return False
+        return row.table != self._table
+
     def _nothing(self, why: Counted) -> list[Effect]:
         self.counts[why.value] += 1
         return []
@@ -246,7 +247,10 @@ class TopicController:
         if self._tick is not None and set(self._tick.asked) != set(tick.asked):
             self._voided = tick.seq
         self._tick = tick
-        effects = self._give_up(tick) + self._finish_what_holds_no_message(tick)
+        effects = self._give_up(tick)
+        for name, one in self._subscriptions.items():
+            if one.finished is not None:
+                effects += self._finish(name, one, one.finished)
         waits_for = self._whom_it_waits_for(tick)
         if waits_for != self._waits_for:
             self._waits_for = waits_for
@@ -255,19 +259,6 @@ class TopicController:
         if tick.moved is not None and self._is_wanted(tick, tick.moved) and not is_soon:
             effects += self._begin(tick, tick.moved)
         return effects
-
-    def _finish_what_holds_no_message(self, tick: Tick) -> list[Effect]:
-        """Whoever has finished every message has finished the markers behind them: no consumer has to come by for those, and a topic that
-        rests is in step (Pulsar's #19551)."""
-        if tick.looked is None:
-            return []
-        last = -1 if tick.moved is None else tick.moved
-        return [
-            effect
-            for name, one in self._subscriptions.items()
-            if one.finished is not None and one.finished >= last
-            for effect in self._finish(name, one, tick.looked)
-        ]
 
     def _whom_it_waits_for(self, tick: Tick) -> dict[str, str]:
         if not self._is_of_use:
@@ -443,6 +434,11 @@ class TopicController:
         return self._finish(row.subscription, one, row.version)
 
     def _finish(self, name: str, one: _Subscription, version: int) -> list[Effect]:
+        """Whoever has finished every message has finished the markers behind them: no consumer has to come by for those, and a topic that
+        rests is in step (Pulsar's #19551)."""
+        tick = self._tick
+        if tick is not None and tick.looked is not None and (tick.moved is None or tick.moved <= version):
+            version = max(version, tick.looked)
         if one.finished is not None and version <= one.finished:
             return []
         one.finished = version
@@ -478,7 +474,7 @@ class TopicController:
                 one.finished = one.start = None
         if row.table is not None:
             self._table = row.table
-            self._read, self._last_place, self._answered_since = None, None, {}
+            self._tick, self._read, self._last_place, self._answered_since = None, None, None, {}
 
     # -- its state ---------------------------------------------------------------------------------------------------
 

@@ -597,7 +597,9 @@ def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answer
     topic.hear(Void, "put back", True, table="new")
     topic.hear(Void, "put back", False)
     assert (topic.controller.finished("s"), topic.controller.start("s")) == (None, None)
-    assert topic.reads(inbound(3, second=20), "b", version=4) == []
+    assert topic.reads(SnapshotRequest(sid(19, "b"), "b", 19_000_000), "b", version=3) == [], "nobody is known before a tick"
+    topic.tick(18)
+    assert topic.reads(inbound(3, second=20), "b") == []
     assert topic.reads(SnapshotRequest(sid(20, "b"), "b", 20_000_000, 2), "b") != []
     assert topic.reads(inbound(3, second=20), "b") == [], "the first round was answered by the old one"
     assert topic.reads(SnapshotRequest(sid(30, "b"), "b", 30_000_000), "b") != []
@@ -615,8 +617,9 @@ def test_what_is_said_of_a_table_that_is_gone_does_not_count() -> None:
     topic.hear(Progress, "s", 60, "old")
     topic.hear(Subscribed, "s", 60, "old")
     topic.hear(MarkerRow, "SNAPSHOT", b"", "a", Position(60, 0), 60, "old")
+    topic.hear(Tick, 5, 60, ("b",), looked=70, table="old")
     assert topic.controller.finished("s") is None
-    assert topic.count(Counted.OTHER_TABLE) == 3
+    assert topic.count(Counted.OTHER_TABLE) == 4
     topic.hear(Progress, "s", 3, "new")
     assert topic.controller.finished("s") == 3
 
