@@ -711,10 +711,10 @@ FAULTS = (
     ),
     # markers, snapshots, and who may go on where (PIP-33)
     Fault(
-        "an answer tells a version that was not looked at",
+        "an answer tells versions that nobody has looked at",
         "geo/subscription/controller.py",
         "Position.end(row.read_to), request.round_number",
-        "Position.end(row.read_to + 1), request.round_number",
+        "Position.end(row.read_to + 3), request.round_number",
         ("subscription/test_controller.py", "model/test_pip33.py"),
     ),
     Fault(
@@ -755,15 +755,15 @@ FAULTS = (
     Fault(
         "a snapshot is begun while a void is open",
         "geo/subscription/controller.py",
-        "            if self._open_voids:\n                waits_for",
-        "            if False:\n                waits_for",
+        "        if self._open_voids:\n            found[self.cluster]",
+        "        if False:\n            found[self.cluster]",
         ("subscription/test_controller.py", "model/test_pip33.py"),
     ),
     Fault(
         "a void leaves what is complete",
         "geo/subscription/controller.py",
-        "            one.cache = self._new_cache()\n            if row.replaced",
-        "            if row.replaced",
+        "            one.cache = self._new_cache()\n            if row.table is not None",
+        "            if row.table is not None",
         ("subscription/test_controller.py", "model/test_pip33.py"),
     ),
     Fault(

@@ -216,11 +216,7 @@ class TopicController:
         if row.seq <= self._seq:
             return self._nothing(Counted.REPEATED)
         self._seq = row.seq
-        if (
-            isinstance(row, (MarkerRow, Progress, Subscribed))
-            and None not in (row.table, self._table)
-            and row.table != self._table
-        ):
+        if self._is_of_another_table(row):
             return self._nothing(Counted.OTHER_TABLE)
         if isinstance(row, MarkerRow):
             return self._on_marker(row)
@@ -236,6 +232,11 @@ class TopicController:
         self._on_void(row)
         return []
 
+    def _is_of_another_table(self, row: Row) -> bool:
+        if isinstance(row, (Unsubscribed, Void)) or row.table is None or self._table is None:
+            return False
+        return row.table != self._table
+
     def _nothing(self, why: Counted) -> list[Effect]:
         self.counts[why.value] += 1
         return []
@@ -247,6 +248,9 @@ class TopicController:
             self._voided = tick.seq
         self._tick = tick
         effects = self._give_up(tick)
+        for name, one in self._subscriptions.items():
+            if one.finished is not None:
+                effects += self._finish(name, one, one.finished)
         waits_for = self._whom_it_waits_for(tick)
         if waits_for != self._waits_for:
             self._waits_for = waits_for
@@ -430,6 +434,11 @@ class TopicController:
         return self._finish(row.subscription, one, row.version)
 
     def _finish(self, name: str, one: _Subscription, version: int) -> list[Effect]:
+        """Whoever has finished every message has finished the markers behind them: no consumer has to come by for those, and a topic that
+        rests is in step (Pulsar's #19551)."""
+        tick = self._tick
+        if tick is not None and tick.looked is not None and (tick.moved is None or tick.moved <= version):
+            version = max(version, tick.looked)
         if one.finished is not None and version <= one.finished:
             return []
         one.finished = version
@@ -465,7 +474,7 @@ class TopicController:
                 one.finished = one.start = None
         if row.table is not None:
             self._table = row.table
-            self._read, self._last_place, self._answered_since = None, None, {}
+            self._tick, self._read, self._last_place, self._answered_since = None, None, None, {}
 
     # -- its state ---------------------------------------------------------------------------------------------------
 
@@ -487,6 +496,8 @@ class TopicController:
                 "asked": list(tick.asked),
                 "unable": dict(tick.unable),
                 "ways": {name: list(hubs) for name, hubs in tick.ways.items()},
+                "looked": tick.looked,
+                "table": tick.table,
             },
             "started": self._started,
             "pending": [
@@ -525,7 +536,7 @@ class TopicController:
         tick = state["tick"]
         if tick is not None:
             ways = {name: tuple(hubs) for name, hubs in tick["ways"].items()}
-            found._tick = Tick(tick["seq"], tick["now"], tick["moved"], tuple(tick["asked"]), dict(tick["unable"]), ways)
+            found._tick = Tick(**{**tick, "asked": tuple(tick["asked"]), "unable": dict(tick["unable"]), "ways": ways})
         found._seq, found._table, found._read = state["seq"], state["table"], _place(state["read"])
         found._started, found._covered, found._ever_completed = state["started"], state["covered"], state["ever_completed"]
         found._last_place = _place(state["last_place"])

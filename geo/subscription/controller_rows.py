@@ -34,7 +34,7 @@ class Tick:
 
     `now` in seconds since 1970. `moved`: the newest version of the log here that brought a message, None without any. `asked`: whom a
     snapshot must ask (`geo.subscription.asked`). `unable`: who cannot answer now, and why. `ways`: of each cluster that an answer can
-    reach, the hubs on the way to it.
+    reach, the hubs on the way to it. `looked`: the newest version when `moved` was looked for: nothing between the two is a message.
     """
 
     seq: int
@@ -43,6 +43,8 @@ class Tick:
     asked: tuple[str, ...] = ()
     unable: Mapping[str, str] = field(default_factory=dict)
     ways: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    looked: int | None = None
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

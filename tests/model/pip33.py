@@ -318,7 +318,10 @@ class World:
                 if not link.up:
                     unable.setdefault(one, f"{link.name} is down")
         ways = {one: self.hubs(name, one) for one in reaches[name]}
-        self.record(cluster, Tick(self._seq(cluster), self.now, cluster.newest_message, whom.clusters, unable, ways))
+        tick = Tick(
+            self._seq(cluster), self.now, cluster.newest_message, whom.clusters, unable, ways, cluster.newest, cluster.table
+        )
+        self.record(cluster, tick)
 
     def tail(self, name: str) -> None:
         cluster = self.clusters[name]

@@ -9,6 +9,7 @@ step here: the cut of every snapshot in a cache, and the bounds.
 from __future__ import annotations
 
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -77,6 +78,24 @@ class Machine(RuleBasedStateMachine):
                 self.world.deliver(link)
             for name in self.world.clusters:
                 self.world.run(name)
+
+    @rule(random=st.randoms(use_true_random=False), rounds=st.sampled_from([1, 2, 5]))
+    def go_in_disorder(self, random: Random, rounds: int) -> None:
+        """Some links bring something, in any order, some clusters go on, and messages come in between."""
+        names = sorted(self.world.clusters)
+        for name in names:
+            if random.random() < 0.5:
+                self.world.now += 5
+                self.world.tick(name)
+        for _ in range(rounds * len(self.world.links)):
+            link = random.choice(sorted(self.world.links))
+            self.world.deliver(link, random.choice([1, 1, 2, 1_000]))
+            if random.random() < 0.8:
+                self.world.run(self.world.links[link].target)
+            if random.random() < 0.3:
+                self.world.publish(random.choice(names))
+            if random.random() < 0.2:
+                self.world.check()
 
     @rule(data=st.data(), seconds=st.sampled_from([0, 5, 10, 10, 31]))
     def tick(self, data: Any, seconds: int) -> None:
@@ -160,7 +179,7 @@ class Machine(RuleBasedStateMachine):
         if self.shape in SETTLED:
             last = world.clusters["b"].newest_message
             assert last is not None
-            assert (world.clusters["b"].truth.start("s") or 0) > last, "all was finished in a, and b would repeat some"
+            assert world.begin(world.clusters["b"], "s") > last, "all was finished in a, and b would repeat some"
 
     def _settle(self) -> None:
         self.world.now += 31
@@ -171,6 +190,63 @@ class Machine(RuleBasedStateMachine):
                 self.world.run(name)
             for link in self.world.links:
                 self.world.deliver(link)
+
+
+def in_small_steps(world: World, random: Random, steps: int) -> None:
+    """Links bring a commit at a time, in any order, and whatever one cluster has done by then comes in between: answers of one snapshot
+    are as far apart as they can be. Snapshots are begun in a alone; some messages are late (held back, then filled in)."""
+    names, links = sorted(world.clusters), sorted(world.links)
+    world.subscribe("a", "s")
+    for name in names:
+        world.tick(name)
+    unrest = random.choice([0.0, 0.01, 0.04])
+    for _ in range(steps):
+        if random.random() < unrest:
+            _disturb(world, random)
+        chance = random.random()
+        if chance < 0.75:
+            link = random.choice(links)
+            world.deliver(link, random.choice([1, 1, 2]))
+            if random.random() < 0.8:
+                world.run(world.links[link].target)
+        elif chance < 0.85:
+            world.publish(random.choice(names))
+        elif chance < 0.88:
+            world.now += 10
+            world.tick("a")
+            world.run("a")
+        elif chance < 0.94:
+            world.read("a", "s", random.choice([1, 5, 1_000]))
+        else:
+            world.run(random.choice(names))
+        world.check()
+
+
+def _disturb(world: World, random: Random) -> None:
+    names, link = sorted(world.clusters), random.choice(sorted(world.links))
+    what = random.choice(["reset", "backfill", "backfill", "reconcile", "put back"])
+    if what == "reset":
+        world.reset_to_latest(link)
+    elif what == "put back":
+        name = random.choice(names)
+        newest = world.clusters[name].newest
+        world.put_back(name, random.randint(max(0, newest - 6), newest))
+        world.tick(name)
+    else:
+        for _ in getattr(world, what)(link):
+            world.check()
+            if random.random() < 0.3:
+                world.run(random.choice(names))
+
+
+_PATIENT = Settings(frequency_s=10, timeout_s=1_000, max_snapshots=4)
+"""No snapshot is given up because others had more to do."""
+
+
+@pytest.mark.parametrize("shape", ["pair", "mesh", "hub", "hub and a side way", "ring"])
+def test_the_cut_holds_however_far_apart_answers_are(shape: str) -> None:
+    for number in range(3):
+        in_small_steps(World(SHAPES[shape], _PATIENT), Random(number), 150)
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))

@@ -346,6 +346,17 @@ def test_what_is_finished_never_goes_back() -> None:
     assert topic.controller.finished("s") == 50
 
 
+def test_who_has_finished_every_message_has_finished_the_markers_behind_them() -> None:
+    """A consumer that runs once a night does not come by for the markers of the day."""
+    topic = Topic()
+    topic.hear(Progress, "s", 1)
+    topic.completes(5, moved=1)
+    assert topic.hear(Tick, 10, 2, ("b",), looked=9) == []
+    assert topic.hear(Tick, 11, 1, ("b",), looked=1) == [], "that was before the snapshot"
+    assert topic.hear(Tick, 12, 1, ("b",), looked=9) == [update(5, b=7), SyncedTo("s", sid(5), 5_000_000, {"b": 8})]
+    assert topic.controller.finished("s") == 9
+
+
 def test_progress_of_an_unknown_subscription_is_counted() -> None:
     topic = Topic()
     assert topic.hear(Progress, "other", 3) == []
@@ -586,7 +597,9 @@ def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answer
     topic.hear(Void, "put back", True, table="new")
     topic.hear(Void, "put back", False)
     assert (topic.controller.finished("s"), topic.controller.start("s")) == (None, None)
-    assert topic.reads(inbound(3, second=20), "b", version=4) == []
+    assert topic.reads(SnapshotRequest(sid(19, "b"), "b", 19_000_000), "b", version=3) == [], "nobody is known before a tick"
+    topic.tick(18)
+    assert topic.reads(inbound(3, second=20), "b") == []
     assert topic.reads(SnapshotRequest(sid(20, "b"), "b", 20_000_000, 2), "b") != []
     assert topic.reads(inbound(3, second=20), "b") == [], "the first round was answered by the old one"
     assert topic.reads(SnapshotRequest(sid(30, "b"), "b", 30_000_000), "b") != []
@@ -604,8 +617,9 @@ def test_what_is_said_of_a_table_that_is_gone_does_not_count() -> None:
     topic.hear(Progress, "s", 60, "old")
     topic.hear(Subscribed, "s", 60, "old")
     topic.hear(MarkerRow, "SNAPSHOT", b"", "a", Position(60, 0), 60, "old")
+    topic.hear(Tick, 5, 60, ("b",), looked=70, table="old")
     assert topic.controller.finished("s") is None
-    assert topic.count(Counted.OTHER_TABLE) == 3
+    assert topic.count(Counted.OTHER_TABLE) == 4
     topic.hear(Progress, "s", 3, "new")
     assert topic.controller.finished("s") == 3
 
