@@ -2,7 +2,11 @@
 its beginning.
 
 The form is that of cram: a command is indented and follows `$`, with `>` on the lines it goes on with; below it stands what it
-prints, as a terminal shows it, and an exit code other than 0 in brackets. `…` stands for anything within a line.
+prints, as a terminal shows it, and an exit code other than 0 in brackets. `…` stands for anything within a line. Beside verbs and what a
+shell has there is `found`, for what topics' controllers find out:
+
+    found CLUSTER start SUBSCRIPTION TARGET VERSION [SENDER]    a version subscription may go on in TARGET at VERSION
+    found CLUSTER waits [FOR WHY]                               no snapshots are taken, because of the cluster FOR
 
 With GEO_REWRITE_SCENARIOS=1 what is printed is written into the file instead of compared; read the difference before it is committed.
 """
@@ -24,6 +28,7 @@ from pathlib import Path
 import pytest
 
 from geo.cli.main import main
+from tests.version_starts import found
 from tests.world import World
 
 _REWRITES = os.environ.get("GEO_REWRITE_SCENARIOS") == "1"
@@ -75,8 +80,11 @@ def rewritten(text: str, printed: Mapping[int, list[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _run(command: str) -> tuple[int, str]:
+def _run(command: str, world: World) -> tuple[int, str]:
     """Exit code, and what was printed to stdout and stderr, in its order. A verb runs in this process."""
+    if command.startswith("found "):
+        found(world, *shlex.split(command)[1:])
+        return 0, ""
     if not command.startswith("geo "):
         done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.returncode, done.stdout
@@ -101,7 +109,7 @@ def test_the_scenario_goes_as_written(path: Path, world: World, monkeypatch: pyt
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     all_printed = {}
     for step in steps(path.read_text()):
-        code, text = _run(step.command)
+        code, text = _run(step.command, world)
         printed = all_printed[step.line] = text.splitlines() + ([f"[{code}]"] if code else [])
         assert _REWRITES or not differs(step.expected, printed), f"{path.name}:{step.line}: {step.command}\n" + "\n".join(printed)
     if _REWRITES:

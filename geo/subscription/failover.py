@@ -214,7 +214,7 @@ class _Move:
         return Failover(
             str(topic), subscription, self._source, self._target, self._unreadable, "unknown" if consumer is None else consumer.value,
             (there.acked - here.acked).size, state.acked.size, left.size,
-            again.size, _shown(again), again.size if sure else left.size, last, not self._dry_run,
+            again.size, again.shown(), again.size if sure else left.size, last, not self._dry_run,
         )  # fmt: skip
 
 
@@ -258,8 +258,3 @@ def _last_records(tables: ClusterTables, source: str, wanted: Sequence[Subscribe
         for row in theirs.groupBy("key").agg(F.max("publish_time").alias("last")).collect():
             found[keys[row["key"]]] = utc(row["last"])
     return found
-
-
-def _shown(messages: MessageSet) -> str:
-    shown = str(messages).split(" ")
-    return " ".join(shown[:100]) + (f" and {len(shown) - 100} ranges more" if len(shown) > 100 else "")
