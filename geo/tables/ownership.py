@@ -116,6 +116,12 @@ def broker_runner(tables: ClusterTables) -> Runner:
     return Runner(f"broker of {tables.cluster.name}", "broker", "broker")
 
 
+def version_sync_runner(tables: ClusterTables, part: str) -> Runner:
+    """One of the two parts of telling where version subscriptions may go on: the `tail`, which writes `system/markers`, and the
+    `controllers`, which read it."""
+    return Runner(f"version {part} of {tables.cluster.name}", f"versions/{part}", f"versions.{part}")
+
+
 def subscription_prefix(tables: ClusterTables, topic: Topic, subscription: str) -> str:
     """How the names of all runners begin that deliver the subscription, or a share of it, in this cluster."""
     return f"subscription {subscription} of {topic} in {tables.cluster.name}"
