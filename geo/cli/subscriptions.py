@@ -47,7 +47,7 @@ from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
 from geo.subscription.consumer.user_function import Listener
 from geo.subscription.status import Subscribed, matching, subscriptions_in
-from geo.subscription.version_status import goes_by_versions, version_standings
+from geo.subscription.version_status import goes_by_versions, matching_versions, start_elsewhere, version_standings
 from geo.subscription.version_subscriptions import delete as delete_version
 from geo.subscription.version_subscriptions import version_subscription, version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
@@ -417,7 +417,9 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         named = (topic, args.subscription, args.source, args.target)
         clusters = LookedAt("geo failover", config, "auto").clusters
         if goes_by_versions(clusters, *named, source_gone=args.source_gone):
-            return versions.failover(args, output, config, topic, clusters)
+            found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
+            output.data(versions.as_json(found))
+            return versions.say_start(found, output)
         done = moving.failover(start_spark("geo failover"), config, *named, **options)
         output.data(asdict(done))
         _say_moved(done, output)
@@ -425,15 +427,22 @@ def failover(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     config.cluster(args.source), config.cluster(args.target)
     matching = (args.topic, args.subscription, args.source, args.target)
-    all_done, refused = moving.failover_all(start_spark("geo failover"), config, *matching, **options)
+    clusters = LookedAt("geo failover", config, "auto").clusters
+    of_versions = [
+        start_elsewhere(clusters, config, *one, args.source, args.target, source_gone=args.source_gone)
+        for one in matching_versions(clusters, *matching, source_gone=args.source_gone)
+    ]
+    all_done, refused = moving.failover_all(
+        start_spark("geo failover"), config, *matching, none_is_fine=bool(of_versions), **options
+    )
     told = [{"topic": str(topic), "subscription": name, "refused": str(why)} for (topic, name), why in refused.items()]
-    output.data([*map(asdict, all_done), *told])
+    output.data([*map(asdict, all_done), *told, *map(versions.as_json, of_versions)])
     for done in all_done:
         output.text(f"{done.subscription} of {done.topic}:")
         _say_moved(done, output)
     for (topic, name), why in refused.items():
         output.text(f"{name} of {topic} is not moved: {why}")
-    return max((why.exit_code for why in refused.values()), default=0)
+    return max([why.exit_code for why in refused.values()] + [versions.say_start(one, output) for one in of_versions], default=0)
 
 
 def _say_moved(done: moving.Failover, output: Output) -> None:

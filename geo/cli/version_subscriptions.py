@@ -14,7 +14,7 @@ from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
 from geo.subscription import version_subscriptions as changes
-from geo.subscription.version_status import StartElsewhere, VersionStanding, start_elsewhere
+from geo.subscription.version_status import StartElsewhere, VersionStanding
 from geo.subscription.version_subscriptions import VersionSubscription
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted
@@ -104,13 +104,12 @@ def _how_far(one: VersionStanding) -> str:
     return f"a consumer of versions, finished {done}" + (", by its checkpoint" if one.checkpoint else "")
 
 
-def failover(
-    args: argparse.Namespace, output: Output, config: Config, topic: Topic, clusters: Mapping[str, ClusterTables]
-) -> int:
-    """Say where the consumer goes on; nothing is written. Exit code 1: that is not known."""
-    named = (config, topic, args.subscription, args.source, args.target)
-    found = start_elsewhere(clusters, *named, source_gone=args.source_gone)
-    output.data({"mode": "version", **asdict(found)})
+def as_json(found: StartElsewhere) -> dict[str, Any]:
+    return {"mode": "version", **asdict(found)}
+
+
+def say_start(found: StartElsewhere, output: Output) -> int:
+    """Say where a consumer that moves goes on. Returns the exit code: 1, that is not known."""
     if found.source_unreadable is not None:
         output.text(f"{found.source}: {found.source_unreadable}")
     output.text(f"{found.subscription} of {found.topic} in {found.target}: {_begins(found)}")

@@ -6,8 +6,10 @@ update has come there.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from fnmatch import fnmatchcase
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,8 +28,9 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import message_set
 from geo.subscription.acks.record import key_of
 from geo.subscription.going_on import LogAt, going_on
-from geo.subscription.version_starts import VersionStart, VersionStarts, read_starts
-from geo.subscription.version_subscriptions import VersionSubscription, progress, version_subscription
+from geo.subscription.status import Subscribed
+from geo.subscription.version_starts import VersionStart, VersionStarts, read_starts, told_here
+from geo.subscription.version_subscriptions import VersionSubscription, progress, version_subscription, version_subscriptions
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import scan
 from geo.tables.table import Table
@@ -129,6 +132,19 @@ def goes_by_versions(
         return asked[source].result() is not None
     except FAULTS:
         return False  # who moves messages meets it too, and says it
+
+
+def matching_versions(
+    clusters: Mapping[str, ClusterTables], topics: str, subscriptions: str, source: str, target: str, *, source_gone: bool
+) -> list[Subscribed]:
+    """The version subscriptions that match both globs and that one of the clusters knows, the source as far as it answers within
+    ANSWER_S."""
+    named = told_here(clusters[target], topics)
+    if not source_gone:
+        with suppress(*FAULTS):  # each of them says it
+            asked = ask_all({source: lambda: version_subscriptions(clusters[source], topics)}, ANSWER_S)
+            named |= {(one.topic, one.subscription) for one in asked[source].result()}
+    return sorted(one for one in named if fnmatchcase(one[1], subscriptions))
 
 
 def version_standings(
