@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -26,7 +26,7 @@ from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.streams.query import BatchQuery
 from geo.subscription.controller import Settings, TopicController
-from geo.subscription.controller_rows import Effect, MoveSubscription, SyncedTo, WaitsFor, WriteMarker
+from geo.subscription.controller_rows import Effect, GivenUp, MoveSubscription, SyncedTo, WaitsFor, WriteMarker
 from geo.subscription.marker_journal import decode
 from geo.subscription.markers import encode
 from geo.tables.cluster import ClusterTables
@@ -71,6 +71,8 @@ class Processor(StatefulProcessor):
             effects = controller.hear(decode(seq, fact))
             if effects:
                 yield Row(topic=topic, seq=seq, effects=json.dumps([_told(one) for one in effects]))
+        if controller.rests:
+            yield Row(topic=topic, seq=seq, effects=json.dumps([{"rests": True}]))
         self._kept.update((json.dumps(controller.to_state(), separators=(",", ":")),))
 
     def close(self) -> None:
@@ -101,6 +103,8 @@ def _told(effect: Effect) -> dict[str, Any]:
             }
         case WaitsFor(clusters):
             return {"waits_for": dict(clusters)}
+        case GivenUp(snapshot_id, missing):
+            return {"given_up": snapshot_id, "missing": list(missing)}
     raise AssertionError(effect)
 
 
@@ -108,10 +112,19 @@ class ControllerQuery:
     """The query of one cluster and what it has open. Its construction starts it."""
 
     def __init__(
-        self, tables: ClusterTables, config: Config, ownership: Ownership, trigger: Mapping[str, Any], settings: Settings
+        self,
+        tables: ClusterTables,
+        config: Config,
+        ownership: Ownership,
+        trigger: Mapping[str, Any],
+        rests: MutableMapping[str, int],
     ) -> None:
+        """`rests`: is told of each topic up to which row its controller has heard, whenever that has nothing more to do."""
+        given = config.snapshots
+        settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
+        self._rests = rests
         self.markers = 0
         """How many were written."""
         partitions = min(MOST_PARTITIONS, int(tables.spark.conf.get("spark.sql.shuffle.partitions") or MOST_PARTITIONS))
@@ -156,7 +169,16 @@ class ControllerQuery:
         reach(CrashPoint.CONTROLLERS_STARTS)
         for topic, effects in by_topic.items():
             self._write(topic, sorted(effects, key=lambda one: one[0]))
+            self._note(topic, effects)
         reach(CrashPoint.CONTROLLERS_WRITTEN)
+
+    def _note(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        for seq, one in effects:
+            if "rests" in one:
+                self._rests[topic] = seq
+            if "given_up" in one:
+                missing = ", ".join(one["missing"]) or "nobody, but the log has not its own marker"
+                log.warning("%s: snapshot %s was given up; it lacks the answer of %s", topic, one["given_up"], missing)
 
     def _starts(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
         """Rows of `system/version_starts`, of one subject the newest alone."""

@@ -31,10 +31,9 @@ from geo.replication.link_state import LinkRecord, LinkState, backfilled
 from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.subscription.asked import Asked, asked
-from geo.subscription.controller import Settings
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import Heard, MarkerJournal
-from geo.subscription.markers import MAX_BYTES, RefusedMarkerError, SnapshotTaken, decode
+from geo.subscription.markers import MAX_BYTES
 from geo.subscription.stream_progress import finished_by
 from geo.subscription.version_subscriptions import VersionSubscription, version_subscriptions
 from geo.tables.cluster import ClusterTables
@@ -93,12 +92,12 @@ class _Followed:
     topic: Topic
     log: Table
     tail: Tail
-    moved: int | None = None
-    """The newest version that brought a message."""
-    covered: int = -1
-    """What the newest own snapshot in the log says of that."""
+    moved: int
+    """The newest version that brought a message, as far as is known."""
     told: Tick | None = None
     """The newest tick."""
+    last_seq: int = 0
+    """The number of the newest row."""
     subscriptions: dict[str, VersionSubscription] = field(default_factory=dict)
     """As they were told last."""
     finished: dict[str, int] = field(default_factory=dict)
@@ -114,15 +113,15 @@ class MarkerTail:
     """Called round by round; owned by whoever runs it."""
 
     def __init__(
-        self, tables: ClusterTables, peers: Mapping[str, ClusterTables], config: Config, ownership: Ownership, settings: Settings
+        self,
+        tables: ClusterTables,
+        peers: Mapping[str, ClusterTables],
+        config: Config,
+        ownership: Ownership,
+        rests: Mapping[str, int],
     ) -> None:
-        self._tables, self._peer_tables, self._config, self._ownership, self._settings = (
-            tables,
-            peers,
-            config,
-            ownership,
-            settings,
-        )
+        """`rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do."""
+        self._tables, self._peer_tables, self._config, self._ownership, self._rests = tables, peers, config, ownership, rests
         self._journal = MarkerJournal(tables)
         self._peers = {name: _Peer() for name in peers}
         self._asked_at = -PEERS_LOOK_S
@@ -136,7 +135,9 @@ class MarkerTail:
         for topic, subscriptions in wanted.items():
             try:
                 one = self._followed.get(topic) or self._begun(topic)
-                heard += [Heard(str(topic), row, one.tail.at.table_id, one.read_to) for row in self._news(one, subscriptions)]
+                rows = list(self._news(one, subscriptions))
+                heard += [Heard(str(topic), row, one.tail.at.table_id, one.read_to) for row in rows]
+                one.last_seq = rows[-1].seq if rows else one.last_seq
             except FAULTS as error:
                 self._followed.pop(topic, None)  # the next round begins it anew
                 if (why := first_line(error)) != self._not_followed.get(topic):
@@ -201,13 +202,11 @@ class MarkerTail:
     # -- what its controller hears -----------------------------------------------------------------------------------
 
     def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
-        used = bool(subscriptions)
         rows = list(self._of_log(one))
-        due = rows or (used and self._is_due(one))
-        if due and (tick := self._tick(one, used=used)) is not None:
+        # By the ways that a tick tells an answer goes: it comes before what was copied.
+        if (tick := self._tick(one, used=bool(subscriptions))) is not None:
             one.told = tick
             yield tick
-        # What was copied counts from a number after the tick's: by its ways an answer goes.
         yield from (make(self._journal.next_seq()) for make in rows)
         yield from self._of_subscriptions(one, subscriptions)
 
@@ -221,7 +220,8 @@ class MarkerTail:
                 one.tail = Tail.at_newest(one.log)
                 one.moved = one.read_to
                 log.warning("%s in %s: its snapshots are void: %s", one.topic, self._tables.cluster.name, error)
-                yield from _void(str(error), replaced=before.table_id != one.tail.at.table_id or before.version > one.read_to)
+                is_other = before.table_id != one.tail.at.table_id or before.version > one.read_to
+                yield from _void(str(error), one.tail.at.table_id if is_other else None)
                 return
             if turn is None:
                 return
@@ -242,8 +242,7 @@ class MarkerTail:
                 None if row["payload"] is None else bytes(row["payload"])[: MAX_BYTES + 1]
             )  # longer ones are refused as they are
             position = Position(commit.version, index)
-            self._note(one, row["marker"], payload, row["origin"])
-            yield _marker(row["marker"], payload, row["origin"], position, read_to)
+            yield _marker(row["marker"], payload, row["origin"], position, read_to, one.tail.at.table_id)
 
     def _brought(self, one: _Followed, commit: Commit) -> str | None:
         """Whose commit a link has brought with this one that was out of order in its source: it is so here too."""
@@ -272,16 +271,6 @@ class MarkerTail:
         markers = rows.where(F.col("marker").isNotNull()).select(*_READ).toArrow()
         return markers, commit.rows != len(markers)
 
-    def _note(self, one: _Followed, kind: str | None, payload: bytes | None, origin: str | None) -> None:
-        """An own snapshot says up to which message it counts."""
-        if origin == self._tables.cluster.name:
-            try:
-                marker = decode(kind, payload)
-            except RefusedMarkerError:
-                return
-            if isinstance(marker, SnapshotTaken):
-                one.covered = max(one.covered, marker.moved)
-
     def _of_subscriptions(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
         for name, before in list(one.subscriptions.items()):
             now = subscriptions.get(name)
@@ -291,13 +280,13 @@ class MarkerTail:
                 one.finished.pop(name, None)
         for name, now in subscriptions.items():
             if name not in one.subscriptions:
-                yield Subscribed(self._journal.next_seq(), name)
+                yield Subscribed(self._journal.next_seq(), name, table=now.table_id)
             one.subscriptions[name] = now
             finished = self._finished(now) if now.table_id == one.tail.at.table_id else None
             # One that is further than was looked at here is told once that is.
             if finished is not None and one.finished.get(name, -1) < finished <= one.read_to:
                 one.finished[name] = finished
-                yield Progress(self._journal.next_seq(), name, finished)
+                yield Progress(self._journal.next_seq(), name, finished, now.table_id)
 
     def _finished(self, one: VersionSubscription) -> int | None:
         if one.checkpoint is None:
@@ -310,20 +299,19 @@ class MarkerTail:
 
     # -- ticks -------------------------------------------------------------------------------------------------------
 
-    def _is_due(self, one: _Followed) -> bool:
-        """Whether a snapshot may be to begin, or one under way is waited for: never of a topic at rest."""
-        if one.moved is None or one.moved <= one.covered:
-            return False
-        return one.told is None or not 0 <= now_us() / 1e6 - one.told.now < self._settings.frequency_s
-
     def _tick(self, one: _Followed, *, used: bool) -> Tick | None:
-        """None where nothing is other than it was told, and no time has to pass."""
-        ask, ways = self._asked(one.topic)
-        told = one.told
-        if told is not None and told.ways == ways and told.asked == ask.clusters and not (used and self._is_due(one)):
+        """The next one; None where its time has not come, or it would say what the last one did to a controller that has nothing to
+        do. Where nobody here uses versions, others are answered: that needs the ways alone."""
+        told, now = one.told, now_us() / 1e6
+        if told is not None and used and 0 <= now - told.now < self._config.snapshots.frequency_s:
             return None
+        ask, ways = self._asked(one.topic)
         unable = self._unable(one.topic, ask, ways) if used else {}
-        return Tick(self._journal.next_seq(), now_us() / 1e6, one.moved, ask.clusters, unable, ways)
+        if told is not None and (told.asked, told.ways) == (ask.clusters, ways):
+            same = (told.moved, told.unable) == (one.moved, unable)
+            if not used or (same and self._rests.get(str(one.topic), -1) >= one.last_seq):
+                return None
+        return Tick(self._journal.next_seq(), now, one.moved, ask.clusters, unable, ways)
 
     def _asked(self, topic: Topic) -> tuple[Asked, dict[str, tuple[str, ...]]]:
         """Whom a snapshot of the topic asks, and the ways by which messages leave this cluster."""
@@ -362,15 +350,15 @@ def _went_back(before: VersionSubscription, now: VersionSubscription) -> bool:
     return before.finished is not None and (now.finished is None or now.finished < before.finished)
 
 
-def _void(what: str, *, replaced: bool = False) -> list[Callable[[int], Row]]:
+def _void(what: str, table: str | None = None) -> list[Callable[[int], Row]]:
     """Rows came otherwise than in order: begun and ended."""
-    return [lambda seq: Void(seq, what, begins=True, replaced=replaced), lambda seq: Void(seq, what, begins=False)]
+    return [lambda seq: Void(seq, what, begins=True, table=table), lambda seq: Void(seq, what, begins=False)]
 
 
 def _marker(
-    kind: str | None, payload: bytes | None, sender: str | None, position: Position, read_to: int
+    kind: str | None, payload: bytes | None, sender: str | None, position: Position, read_to: int, table: str
 ) -> Callable[[int], Row]:
-    return lambda seq: MarkerRow(seq, kind, payload, sender, position, read_to)
+    return lambda seq: MarkerRow(seq, kind, payload, sender, position, read_to, table)
 
 
 def _peer(tables: ClusterTables) -> _Peer:

@@ -4,7 +4,7 @@ stream behind it, as two pieces of work of the supervisor, and so of the broker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,7 +21,6 @@ from geo.streams.query_work import QueryWork, leave
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
-from geo.subscription.controller import Settings
 from geo.subscription.controller_query import ControllerQuery
 from geo.subscription.marker_tail import MarkerTail
 from geo.tables.cluster import ClusterTables, connect
@@ -86,13 +85,13 @@ class TailWork(QueryWork[OpenTail]):
         tables: ClusterTables,
         peers: Mapping[str, ClusterTables],
         config: Config,
-        settings: Settings,
+        rests: Mapping[str, int],
         *,
         once: bool,
         take_over: bool,
     ) -> None:
         super().__init__(self._open, once=once, take_over=take_over)
-        self._tables, self._peers, self._config, self._settings, self._once = tables, peers, config, settings, once
+        self._tables, self._peers, self._config, self._rests, self._once = tables, peers, config, rests, once
         self.rows = 0
         """Rounds in which there was something to tell."""
 
@@ -105,7 +104,7 @@ class TailWork(QueryWork[OpenTail]):
 
     def _open(self, take_over: bool) -> OpenTail:
         (ownership,) = claim(self._tables, [[version_sync_runner(self._tables, "tail")]], take_over=take_over)
-        tail = MarkerTail(self._tables, self._peers, self._config, ownership, self._settings)
+        tail = MarkerTail(self._tables, self._peers, self._config, ownership, self._rests)
 
         def step() -> bool:
             told = tail.round()
@@ -118,9 +117,11 @@ class TailWork(QueryWork[OpenTail]):
 class ControllersWork(QueryWork[OpenControllers]):
     """The controllers of all topics of one cluster."""
 
-    def __init__(self, tables: ClusterTables, config: Config, settings: Settings, trigger: str, *, take_over: bool) -> None:
+    def __init__(
+        self, tables: ClusterTables, config: Config, rests: MutableMapping[str, int], trigger: str, *, take_over: bool
+    ) -> None:
         super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)
-        self._tables, self._config, self._settings, self._trigger = tables, config, settings, parse_trigger(trigger)
+        self._tables, self._config, self._rests, self._trigger = tables, config, rests, parse_trigger(trigger)
         self._before = 0
 
     def __str__(self) -> str:
@@ -143,9 +144,7 @@ class ControllersWork(QueryWork[OpenControllers]):
     def _open(self, take_over: bool) -> OpenControllers:
         (ownership,) = claim(self._tables, [[version_sync_runner(self._tables, "controllers")]], take_over=take_over)
         try:
-            return OpenControllers(
-                ownership, ControllerQuery(self._tables, self._config, ownership, self._trigger, self._settings)
-            )
+            return OpenControllers(ownership, ControllerQuery(self._tables, self._config, ownership, self._trigger, self._rests))
         except BaseException:
             ownership.abandon()
             raise
@@ -158,14 +157,13 @@ class Versions:
     """The two works of one cluster, as a group."""
 
     def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool = False) -> None:
-        given, here = config.snapshots, tables.cluster.name
-        settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
+        here, rests = tables.cluster.name, dict[str, int]()
         peers = {name: connect(tables.spark, one) for name, one in config.clusters.items() if name != here}
         once = trigger == AVAILABLE_NOW
         self._tables = tables
         self._works: dict[Hashable, SyncWork] = {
-            "tail": TailWork(tables, peers, config, settings, once=once, take_over=take_over),
-            "controllers": ControllersWork(tables, config, settings, trigger, take_over=take_over),
+            "tail": TailWork(tables, peers, config, rests, once=once, take_over=take_over),
+            "controllers": ControllersWork(tables, config, rests, trigger, take_over=take_over),
         }
         self._again = FailedAgain(FAILED_AGAIN_S)
 
