@@ -709,6 +709,35 @@ FAULTS = (
         ("subscription/consumer/test_consumer.py -k older_than_its_message",),
         spark=True,
     ),
+    # consumers of versions
+    Fault(
+        "a version of which some files are done counts",
+        "geo/subscription/source_offsets.py",
+        "self.version == 0 else self.version - 1",
+        "self.version == 0 else self.version",
+        ("subscription/test_source_offsets.py",),
+    ),
+    Fault(
+        "of two sources of a table the one ahead counts",
+        "geo/subscription/source_offsets.py",
+        "return min(known) if known and len(known) == len(found) else None",
+        "return max(known) if known else None",
+        ("subscription/test_source_offsets.py",),
+    ),
+    Fault(
+        "a batch that has begun counts",
+        "geo/subscription/stream_progress.py",
+        'names = files.plain_names(f"{checkpoint}/commits") or ()',
+        'names = files.plain_names(f"{checkpoint}/offsets") or ()',
+        ("subscription/test_stream_progress.py -k newest_batch",),
+    ),
+    Fault(
+        "what a link brings counts as what none does",
+        "geo/subscription/going_on.py",
+        "if ledger.origin not in reached_by:",
+        "if ledger.origin in reached_by:",
+        ("subscription/test_going_on.py",),
+    ),
     # markers, snapshots, and who may go on where (PIP-33)
     Fault(
         "an answer tells versions that nobody has looked at",

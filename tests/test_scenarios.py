@@ -2,7 +2,10 @@
 its beginning.
 
 Below a command stands what it prints, as a terminal shows it, and an exit code other than 0 in brackets; the form is that of
-`scenario_text.py`.
+`scenario_text.py`. Beside verbs and what a shell has there is `found`, for what topics' controllers find out:
+
+    found CLUSTER start SUBSCRIPTION TARGET VERSION [SENDER]    a version subscription may go on in TARGET at VERSION
+    found CLUSTER waits [FOR WHY]                               no snapshots are taken, because of the cluster FOR
 """
 
 from __future__ import annotations
@@ -21,13 +24,17 @@ import pytest
 
 from geo.cli.main import main
 from tests.scenario_text import REWRITES, differs, rewritten, steps
+from tests.version_starts import found
 from tests.world import World
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
-def _run(command: str) -> tuple[int, str]:
+def _run(command: str, world: World) -> tuple[int, str]:
     """Exit code, and what was printed to stdout and stderr, in its order. A verb runs in this process."""
+    if command.startswith("found "):
+        found(world, *shlex.split(command)[1:])
+        return 0, ""
     if not command.startswith("geo "):
         done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.returncode, done.stdout
@@ -52,7 +59,7 @@ def test_the_scenario_goes_as_written(path: Path, world: World, monkeypatch: pyt
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     all_printed = {}
     for step in steps(path.read_text()):
-        code, text = _run(step.command)
+        code, text = _run(step.command, world)
         printed = all_printed[step.line] = text.splitlines() + ([f"[{code}]"] if code else [])
         assert REWRITES or not differs(step.expected, printed), f"{path.name}:{step.line}: {step.command}\n" + "\n".join(printed)
     if REWRITES:

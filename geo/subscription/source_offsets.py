@@ -104,14 +104,12 @@ def _delta_end(fields: dict[str, Any], source: str) -> DeltaEnd:
         raise UsageError(
             f"is of a newer Delta: version {show(format_version)} of its source, up to {SOURCE_VERSIONS[-1]} are known here"
         )
-    is_known = (
-        format_version in SOURCE_VERSIONS
-        and isinstance(table_id, str)
-        and type(version) is int
-        and 0 <= version < _NUMBER_LIMIT
-        and type(in_first_content) is bool
-    )
-    if not is_known:
+    if (
+        format_version not in SOURCE_VERSIONS
+        or not isinstance(table_id, str)
+        or type(version) is not int
+        or not 0 <= version < _NUMBER_LIMIT
+        or type(in_first_content) is not bool
+    ):
         raise UsageError(f"has an end of a Delta source that is not known here: {show(source)}")
-    assert isinstance(table_id, str) and isinstance(version, int) and isinstance(in_first_content, bool)
     return DeltaEnd(table_id, version, in_first_content)

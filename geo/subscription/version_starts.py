@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from geo.names import Topic
+from geo.names import Topic, topic_glob_matches
 from geo.tables.cluster import ClusterTables
 from geo.times import utc
 from schemas import VERSION_STARTS
@@ -33,6 +33,13 @@ class VersionStarts:
     starts: Mapping[tuple[str, str], VersionStart]
     """By subscription and cluster."""
     waits_for: Mapping[str, str]
+
+
+def told_here(tables: ClusterTables, topics: str) -> set[tuple[Topic, str]]:
+    """The subscriptions, of topics that match a glob, of which the cluster of `tables` knows where their consumers may begin here."""
+    rows = tables.journal(VERSION_STARTS).newest(cluster=tables.cluster.name)
+    named = {(Topic.parse(row["topic"]), row["subscription"]) for row in rows if row["subscription"] and row["start"] is not None}
+    return {(topic, name) for topic, name in named if topic_glob_matches(topics, topic)}
 
 
 def read_starts(tables: ClusterTables, topic: Topic) -> VersionStarts:
