@@ -232,6 +232,7 @@ MARKERS = TableSchema(
         Column("fact", "STRING", "JSON: what the topic's controller hears (geo.subscription.controller_rows)", nullable=False),
         Column("table_id", "STRING", "Delta id of the topic log that was looked at", nullable=False),
         Column("read_to", "BIGINT", "all versions of the topic log up to this one were looked at before", nullable=False),
+        Column("moved", "BIGINT", "the newest of these versions that brought a message, as far as is known", nullable=False),
         Column("written_at", "TIMESTAMP", "when this row was written", nullable=False),
     ),
 )

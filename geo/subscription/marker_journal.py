@@ -32,21 +32,22 @@ _KINDS: Mapping[str, type] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A row for a topic's controller, and what of its log had been looked at before it was written."""
+class LookedAt:
+    """What was known of a topic's log when a row was written: up to where it was looked at, and the newest version that brought a
+    message."""
 
-    topic: str
-    row: Row
     table_id: str
     read_to: int
+    moved: int
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAt:
-    """Up to where a topic's log was looked at when its newest row was written."""
+class Heard:
+    """A row for a topic's controller, and how far its log was looked at by then."""
 
-    table_id: str
-    read_to: int
+    topic: str
+    row: Row
+    at: LookedAt
 
 
 def encode(row: Row) -> str:
@@ -87,7 +88,7 @@ class MarkerJournal:
     def __init__(self, tables: ClusterTables) -> None:
         self._journal = tables.journal(MARKERS)
         newest = self._journal.newest()
-        self.looked_at = {row["topic"]: LookedAt(row["table_id"], row["read_to"]) for row in newest}
+        self.looked_at = {row["topic"]: LookedAt(row["table_id"], row["read_to"], row["moved"]) for row in newest}
         """By topic, by its newest row."""
         self._last = max((row["seq"] for row in newest), default=0)
         self._trimmed_at = time.monotonic()
@@ -107,14 +108,15 @@ class MarkerJournal:
                     "topic": one.topic,
                     "seq": one.row.seq,
                     "fact": encode(one.row),
-                    "table_id": one.table_id,
-                    "read_to": one.read_to,
+                    "table_id": one.at.table_id,
+                    "read_to": one.at.read_to,
+                    "moved": one.at.moved,
                     "written_at": written_at,
                 }
                 for one in rows
             ],
         )
-        self.looked_at.update({one.topic: LookedAt(one.table_id, one.read_to) for one in rows})
+        self.looked_at.update({one.topic: one.at for one in rows})
 
     def trim_if_due(self) -> None:
         """Drop old rows, but for each topic's newest. Nobody waits for it, and a stream over the table does not see it."""

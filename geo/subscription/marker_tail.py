@@ -32,7 +32,7 @@ from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.subscription.asked import Asked, asked
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
-from geo.subscription.marker_journal import Heard, MarkerJournal
+from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
 from geo.subscription.stream_progress import finished_by
 from geo.subscription.version_subscriptions import VersionSubscription, version_subscriptions
@@ -108,6 +108,10 @@ class _Followed:
     def read_to(self) -> int:
         return self.tail.at.version
 
+    @property
+    def at(self) -> LookedAt:
+        return LookedAt(self.tail.at.table_id, self.read_to, self.moved)
+
 
 class MarkerTail:
     """Called round by round; owned by whoever runs it."""
@@ -136,7 +140,7 @@ class MarkerTail:
             try:
                 one = self._followed.get(topic) or self._begun(topic)
                 rows = list(self._news(one, subscriptions))
-                heard += [Heard(str(topic), row, one.tail.at.table_id, one.read_to) for row in rows]
+                heard += [Heard(str(topic), row, one.at) for row in rows]
                 one.last_seq = rows[-1].seq if rows else one.last_seq
             except FAULTS as error:
                 self._followed.pop(topic, None)  # the next round begins it anew
@@ -183,12 +187,13 @@ class MarkerTail:
             raise RetryableError(f"{topic} has no log here")
         at = self._journal.looked_at.get(str(topic))
         begin = Tail.at_newest(table).at
+        moved = begin.version
         if at is not None and at.table_id == seen.table_id and at.read_to <= seen.version:
             there = table.commit_at(at.read_to)
             if there is not None:
-                begin = CommitName.of(seen.table_id, there)
-        # What came before is not known: one snapshot more is taken than would be needed.
-        one = self._followed[topic] = _Followed(topic, table, Tail(table, begin), moved=begin.version)
+                begin, moved = CommitName.of(seen.table_id, there), at.moved
+        # Where nothing is known of it the newest version counts: one snapshot is taken that may not be needed.
+        one = self._followed[topic] = _Followed(topic, table, Tail(table, begin), moved)
         for commit in table.commits(max(0, begin.version - LINKS_LOOK), begin.version, only=(LINK_KEY,)):
             record = LinkRecord.decode(commit.user_metadata)
             if record is not None and not record.reconciling:
@@ -197,7 +202,7 @@ class MarkerTail:
 
     def _left(self, one: _Followed) -> Iterator[Heard]:
         for name in one.subscriptions:
-            yield Heard(str(one.topic), Unsubscribed(self._journal.next_seq(), name), one.tail.at.table_id, one.read_to)
+            yield Heard(str(one.topic), Unsubscribed(self._journal.next_seq(), name), one.at)
 
     # -- what its controller hears -----------------------------------------------------------------------------------
 
@@ -311,7 +316,7 @@ class MarkerTail:
             same = (told.moved, told.unable) == (one.moved, unable)
             if not used or (same and self._rests.get(str(one.topic), -1) >= one.last_seq):
                 return None
-        return Tick(self._journal.next_seq(), now, one.moved, ask.clusters, unable, ways)
+        return Tick(self._journal.next_seq(), now, one.moved, ask.clusters, unable, ways, one.read_to, one.tail.at.table_id)
 
     def _asked(self, topic: Topic) -> tuple[Asked, dict[str, tuple[str, ...]]]:
         """Whom a snapshot of the topic asks, and the ways by which messages leave this cluster."""

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pyspark.sql import DataFrame
@@ -12,6 +18,9 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import InjectedCrash
+from geo.fleet.replicator import Replicator
+from geo.streams import supervisor
+from geo.subscription import marker_tail
 from geo.subscription.marker_tail import out_of_order
 from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_subscriptions import create, finish
@@ -22,6 +31,8 @@ from tests.world import TOPIC, World
 pytestmark = pytest.mark.spark
 
 NAME = "reports"
+TRIGGER = "250 ms"
+_LIMIT_S = 180.0
 
 
 @pytest.fixture
@@ -39,17 +50,43 @@ def sync(world: World, *clusters: str) -> None:
         VersionSync(world.spark, world.config, cluster).run()
 
 
-def settle(world: World) -> None:
-    """Passes of links and version syncs until nothing comes any more."""
-    for _ in range(20):
-        before = world.versions()
+class Syncing:
+    """All links and version syncs of a world, running in threads."""
+
+    def __init__(self, world: World) -> None:
+        self._runs: list[Replicator | VersionSync] = []
         for cluster in world.config.clusters:
-            world.replicate(cluster)
-            sync(world, cluster)
-            sync(world, cluster)  # its controllers hear what its tail has told
-        if world.versions() == before:
-            return
-    raise AssertionError(f"markers without an end: {world.versions()}")
+            self._runs.append(Replicator(world.spark, world.config, cluster, trigger=TRIGGER))
+            self._runs.append(VersionSync(world.spark, world.config, cluster, trigger=TRIGGER))
+        self._threads = [threading.Thread(target=one.run) for one in self._runs]
+        for thread in self._threads:
+            thread.start()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while not condition():
+            assert all(thread.is_alive() for thread in self._threads), "one of them ended early"
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        for one in self._runs:
+            one.stop()
+        for thread in self._threads:
+            thread.join(_LIMIT_S)
+
+
+@contextmanager
+def syncing(world: World) -> Iterator[Syncing]:
+    with (  # intervals only: so that nobody waits ten seconds for nothing
+        mock.patch.object(supervisor, "DISCOVERY_INTERVAL_S", 0.5),
+        mock.patch.object(marker_tail, "PEERS_LOOK_S", 0.5),
+    ):
+        runs = Syncing(world)
+        try:
+            yield runs
+        finally:
+            runs.stop()
 
 
 def finish_all(world: World, cluster: str) -> int:
@@ -58,9 +95,15 @@ def finish_all(world: World, cluster: str) -> int:
     return version
 
 
-def start(world: World, cluster: str, told_in: str) -> VersionStart:
+def start(world: World, cluster: str, told_in: str) -> VersionStart | None:
     """Where one may start in a cluster, by what another one says."""
-    return read_starts(world.tables(told_in), TOPIC).starts[NAME, cluster]
+    return read_starts(world.tables(told_in), TOPIC).starts.get((NAME, cluster))
+
+
+def is_told(world: World, since: datetime) -> bool:
+    """Whether both know where one may start in eu by a snapshot that was begun since."""
+    found = [start(world, "eu", told_in) for told_in in ("us", "eu")]
+    return all(one is not None and one.taken_at is not None and one.taken_at >= since for one in found)
 
 
 def markers(world: World, cluster: str) -> DataFrame:
@@ -71,40 +114,56 @@ def ids(rows: DataFrame) -> set[tuple[str, int, int]]:
     return {(row[0], row[1], row[2]) for row in rows.where("marker IS NULL").select("origin", "ledger_id", "entry_id").collect()}
 
 
-def test_whoever_goes_on_at_the_version_misses_nothing_that_was_routed_to_both(synced: World) -> None:
-    settle(synced)
-    synced.write("eu", 20, 30)
-    synced.replicate("us")
-    settle(synced)
-    finished = finish_all(synced, "us")
+def test_whoever_goes_on_at_the_version_misses_nothing_and_a_topic_at_rest_gets_no_marker(synced: World) -> None:
+    with syncing(synced) as runs:
+        runs.until(lambda: markers(synced, "us").where("marker = 'SNAPSHOT'").count() > 0)
+        synced.write("eu", 20, 30)
+        runs.until(lambda: len(ids(synced.log("us").read())) == 50)
+        began = datetime.now(timezone.utc)
+        synced.write("us", 20, 21)
+        finished = 0
+
+        def consumed() -> bool:
+            nonlocal finished
+            finished = finish_all(synced, "us")
+            return is_told(synced, began)
+
+        runs.until(consumed)
     seen = ids(synced.log("us").read(finished))
-    settle(synced)
-    found = start(synced, "eu", "us")
-    assert start(synced, "eu", "eu") == VersionStart(NAME, "eu", found.start, found.snapshot_id, found.taken_at, "us"), (
-        "by an update"
-    )
-    synced.write("us", 20, 25)
+    told, here = start(synced, "eu", "us"), start(synced, "eu", "eu")
+    assert told is not None
+    assert here is not None
+    assert (here.told_by, told.told_by) == ("us", "us")
+    synced.write("us", 21, 25)
     synced.replicate("eu")
-    rest = ids(synced.log("eu").read_added(found.start, synced.log("eu").latest_version()))
-    assert seen | rest == ids(synced.log("eu").read()) == {(origin, 1, entry) for origin in ("eu", "us") for entry in
-                                                          range(30 if origin == "eu" else 25)}  # fmt: skip
-    assert len(seen & rest) <= 10, "at most what came in the last snapshot interval"
-
-
-def test_a_topic_at_rest_gets_no_marker_and_one_without_version_subscriptions_none_at_all(linked: World, synced: World) -> None:
-    settle(synced)
-    before = synced.versions()
-    settle(synced)
-    assert synced.versions() == before
-    counts = Counter(row["marker"] for row in markers(synced, "us").collect())
-    assert counts["SNAPSHOT"] == 1
-    assert counts["SNAPSHOT_REQUEST"] == 1
-    assert markers(synced, "eu").where("origin = 'eu'").count() == 1, "the answer"
+    rest = ids(synced.log("eu").read_added(here.start, synced.log("eu").latest_version()))
+    wanted = {("eu", 1, entry) for entry in range(30)} | {("us", 1, entry) for entry in range(25)}
+    assert seen | rest == ids(synced.log("eu").read()) == wanted
+    assert seen & rest <= {("us", 1, 20)}, "at most what came since the snapshot was begun"
+    own = Counter(row["marker"] for row in markers(synced, "eu").where("origin = 'eu'").collect())
+    assert set(own) == {"SNAPSHOT_RESPONSE"}, "nobody has a version subscription in eu"
     assert synced.verify().clean
+    before = at_rest(synced)
+    sync(synced)
+    assert synced.versions() == before
+
+
+def at_rest(world: World) -> dict[str, int]:
+    """The versions once all is told and nothing comes any more."""
+    for _ in range(12):
+        before = world.versions()
+        for cluster in world.config.clusters:
+            world.replicate(cluster)
+            sync(world, cluster)
+            sync(world, cluster)  # its controllers hear what its tail has told
+        if world.versions() == before:
+            return before
+    raise AssertionError(f"markers without an end: {world.versions()}")
 
 
 def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(synced: World) -> None:
     """One world, all crash points in a chain; then the query's state is lost."""
+    sync(synced)
     for at, point in enumerate(SYNC_POINTS):
         synced.write("us", 20 + at, 21 + at)
         finish_all(synced, "us")
@@ -113,18 +172,14 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
             for _ in range(3):
                 sync(synced, "us")
         crash.arm(None)
-        sync(synced)
-        synced.replicate("eu")
-        sync(synced)
-        synced.replicate("us")
-    settle(synced)
-    finish_all(synced, "us")
-    settle(synced)
-    known = start(synced, "eu", "us")
+    began = datetime.now(timezone.utc)
+    synced.write("us", 30, 31)
+    with syncing(synced) as runs:
+        runs.until(lambda: finish_all(synced, "us") > 0 and is_told(synced, began))
+    before, known = at_rest(synced), start(synced, "eu", "us")
     for cluster in ("us", "eu"):
         shutil.rmtree(Path(synced.tables(cluster).checkpoint("markers")))
-    before = synced.versions()
-    settle(synced)
+    sync(synced)
     assert synced.versions() == before, "what was written before is not written again"
     assert start(synced, "eu", "us") == known
     for cluster in ("us", "eu"):
