@@ -210,7 +210,7 @@ def in_small_steps(world: World, random: Random, steps: int) -> None:
         chance = random.random()
         if chance < 0.75:
             link = random.choice(links)
-            world.deliver(link, random.choice([1, 1, 2]))
+            world.deliver(link, random.choice([1, 1, 2, 1_000]))
             _go_on(world, world.links[link].target, random)
         elif chance < 0.85:
             _publish(world, random)
