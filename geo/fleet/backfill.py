@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -48,7 +48,7 @@ from geo.session import require_delta
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.commits import Kind
 from geo.tables.history import CommitName
-from geo.tables.ownership import Ownership, Runner, claim, filling_runner, origin_runner, release
+from geo.tables.ownership import Ownership, Runner, claim, filling_runners, origin_runners, release
 from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import in_us
@@ -223,7 +223,7 @@ class _Filling:
         """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
         RetryableError where the link has to see to something first."""
         self._source_log, columns = open_log(self._source, self._topic)
-        owned = self._owned(filling_runner)
+        owned = self._owned(filling_runners)
         try:
             (filling,) = owned
             there = self._log.find(TOPIC_LOG) or create_topic(self._target, self._topic, user_columns(columns))
@@ -246,13 +246,13 @@ class _Filling:
                 ownership.abandon()
         return self._done
 
-    def _owned(self, runner: Callable[[str, Topic, str], Runner]) -> list[Ownership]:
-        return claim(self._target, [[runner(one, self._topic, self._link.target) for one in sorted(self._rule.origins)]])
+    def _owned(self, ways: Callable[[Set[str], Topic, str], list[Runner]]) -> list[Ownership]:
+        return claim(self._target, [ways(self._rule.origins, self._topic, self._link.target)])
 
     def _instead_of_the_link(self) -> list[Ownership]:
         """Own what the link would: nobody knows where it stands, so it must not run meanwhile."""
         try:
-            (ownership,) = owned = self._owned(origin_runner)
+            (ownership,) = owned = self._owned(origin_runners)
         except AlreadyOwnedError as error:
             raise AlreadyOwnedError(
                 f"{self}: the link is at a comparison of both logs, or about to begin one, and somebody runs it. Run this again once that is done. {error}"

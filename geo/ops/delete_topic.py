@@ -28,7 +28,7 @@ from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import is_partly_removed, local_path, remove_folder
-from geo.tables.ownership import Ownership, claim, filling_runner, origin_runner, refuse_living, release, ways_of
+from geo.tables.ownership import Ownership, claim, filling_runners, named_owners, origin_runners, refuse_living, release
 from schemas import LEDGERS, LINKS, REQUESTS
 
 _NOT_DONE = "Nothing was deleted."
@@ -108,7 +108,7 @@ def _facts(tables: ClusterTables, holdings: Holdings, config: Config, topic: Top
     cluster, log = tables.cluster.name, tables.log(topic)
     lives = None
     try:
-        refuse_living(tables, [row for _, row in ways_of(tables, topic)], else_="")
+        refuse_living(tables, [row for name, row in named_owners(tables) if name.topic == topic], else_="")
     except AlreadyOwnedError as error:
         lives = str(error).strip()
     known = read_known(tables, topic).states
@@ -180,10 +180,10 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
 
 def _own(tables: ClusterTables, config: Config, topic: Topic) -> Ownership:
     """Step 1."""
-    runners = {one.name: one for one, _ in ways_of(tables, topic)}
-    for way in (origin_runner, filling_runner):
-        runners |= {one.name: one for one in (way(origin, topic, tables.cluster.name) for origin in config.clusters)}
-    (ownership,) = claim(tables, [list(runners.values())], point=CrashPoint.DELETE_CLAIMED)
+    runners = [name.runner for name, _ in named_owners(tables) if name.topic == topic]
+    for ways in (origin_runners, filling_runners):
+        runners += ways(config.clusters.keys(), topic, tables.cluster.name)
+    (ownership,) = claim(tables, [list({one.name: one for one in runners}.values())], point=CrashPoint.DELETE_CLAIMED)
     return ownership
 
 
@@ -215,7 +215,7 @@ def _refuse_loss(tables: ClusterTables, holdings: Holdings, config: Config, fact
 def _refuse_others(tables: ClusterTables, topic: Topic, ownership: Ownership, version: int | None) -> None:
     """Raises AlreadyOwnedError, RetryableError if somebody began, or wrote the log, since it was seen at `version` (None: it was not
     there)."""
-    others = [row for _, row in ways_of(tables, topic) if row["token"] != ownership.token]
+    others = [row for name, row in named_owners(tables) if name.topic == topic and row["token"] != ownership.token]
     refuse_living(tables, others, else_=_NOT_DONE)
     log = tables.log(topic)
     if (log.latest_version() if log.exists() else None) != version:

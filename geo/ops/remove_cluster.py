@@ -31,7 +31,7 @@ from geo.session import require_delta
 from geo.sql_text import literal
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import local_path, remove_folder
-from geo.tables.ownership import Runner, claim, filling_runner, origin_runner, owners_of, refuse_living, release
+from geo.tables.ownership import Runner, RunnerKind, claim, named_owners, refuse_living, release
 from geo.text import first_line
 from schemas import LINKS, REQUESTS
 
@@ -136,18 +136,13 @@ def _links(tables: ClusterTables, name: str) -> dict[str, LinkState]:
 def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> list[tuple[Runner, Row]]:
     """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings, backfills
     beside it too; with the newest row of each, of schemas.OWNERS."""
-    here, found = tables.cluster.name, list[tuple[Runner, Row]]()
-    for kind, runner_of in (("origin", origin_runner), ("backfill of", filling_runner)):
-        into, begin = f" into {here}", f"{kind} {name} of "
-        rows = {row["runner"]: row for row in owners_of(tables, f"{kind} ") if row["runner"].endswith(into)}
-        runners = [runner_of(origin, Topic.parse(state.topic), here) for state in links for origin in state.origins]
-        runners += [
-            runner_of(name, Topic.parse(owned.removeprefix(begin).removesuffix(into)), here)
-            for owned in rows
-            if owned.startswith(begin)
-        ]
-        found += [(runner, rows[named]) for named, runner in sorted({one.name: one for one in runners}.items()) if named in rows]
-    return found
+    brought = {(origin, state.topic) for state in links for origin in state.origins}
+    return [
+        (way.runner, row)
+        for kind in (RunnerKind.ORIGIN, RunnerKind.FILLING)
+        for way, row in sorted(named_owners(tables, kind), key=lambda one: str(one[0]))
+        if way.who == name or (way.who, str(way.topic)) in brought
+    ]
 
 
 def _left_behind(

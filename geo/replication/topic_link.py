@@ -49,7 +49,7 @@ from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, turn_of
-from geo.tables.ownership import Ownership, Runner, claim, filling_runner, origin_runner, release
+from geo.tables.ownership import Ownership, Runner, claim, filling_runners, origin_runners, release
 from geo.tables.spark_checkpoint import forget
 from geo.text import counted
 from schemas import TOPIC_LOG
@@ -119,12 +119,12 @@ class TopicLink:
     @property
     def runners(self) -> list[Runner]:
         """What it owns, in the target: the way of each of its origins into the topic."""
-        return [origin_runner(origin, self.topic, self.link.target) for origin in sorted(self.rule.origins)]
+        return origin_runners(self.rule.origins, self.topic, self.link.target)
 
     @property
     def fillers(self) -> list[Runner]:
         """What a comparison owns beside them: nobody else fills what is missing meanwhile."""
-        return [filling_runner(origin, self.topic, self.link.target) for origin in sorted(self.rule.origins)]
+        return filling_runners(self.rule.origins, self.topic, self.link.target)
 
     @property
     def _start(self) -> Start:
