@@ -190,7 +190,7 @@ class _Filling:
     ) -> None:
         self._target, self._source, self._link, self._topic, self._what = target, source, link, topic, what
         self._allowance, self._stopped, self._on_step = allowance, stopped, on_step
-        self._rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
+        self._rule = Rule.of(link, config.policy(topic).message_ttl_s)
         self._log = target.log(topic)
         self._now_us = now_us()
         """Of the whole run: what expires meanwhile is neither in the one log nor in the other."""

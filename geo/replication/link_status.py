@@ -123,7 +123,7 @@ def _behind(log: Table, stands: Standing, link: Link, *, begins_at_end: bool) ->
     if cursor is not None and cursor.table_id != log.table_id():
         cursor, why = None, "the source is another table now"
     newest, at = log.latest_version(), -1 if cursor is None else cursor.version
-    lag = lag_of(at, newest, log.commits(at + 1, newest), Rule(link.source, link.target, frozenset(link.origins)), now_us())
+    lag = lag_of(at, newest, log.commits(at + 1, newest), Rule.of(link), now_us())
     if begins_at_end:  # nothing of what is there now is due
         lag = Lag(lag.versions)
     if cursor is not None and cursor.version > newest:

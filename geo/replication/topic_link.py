@@ -93,7 +93,7 @@ class TopicLink:
         """`turns`: what it shares with the link's other topics."""
         self.target, self.source, self.config, self.link, self.topic = target, source, config, link, topic
         self._turns = turns or Unshared()
-        self.rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
+        self.rule = Rule.of(link, config.policy(topic).message_ttl_s)
         self.stream: LinkStream | None = None
         self.replicated = 0
         self.impossible = 0
