@@ -14,7 +14,7 @@ from geo.names import Topic, topic_glob_matches
 from geo.now import now_us
 from geo.replication.lag import Lag, lag_of
 from geo.replication.link_requests import Requests
-from geo.replication.link_start import Standing, begins, look_at_target, standing
+from geo.replication.link_start import Standing, begins_at, look_at_target, standing
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import has_log, replicates
@@ -85,7 +85,7 @@ def _status(
     if away is None:
         try:
             stands = stands_at(row, link, target.log(topic))
-            at, newest, lag, why = _behind(source.log(topic), stands, link, begins_at_end=_begins_at_end(row, link, topic))
+            at, newest, lag, why = _behind(source.log(topic), stands, link, begins_at_end=begins_at(row, link, topic) == "latest")
             return LinkStatus(link, topic, state, reason or why, at, newest, lag)
         except FAULTS as error:
             if session_is_gone(error):
@@ -131,10 +131,6 @@ def _behind(log: Table, stands: Standing, link: Link, *, begins_at_end: bool) ->
     if why is not None or cursor is None:
         return None, newest, lag, why and f"its next start compares both logs: {why}"
     return cursor.version, newest, lag, None
-
-
-def _begins_at_end(row: LinkState | None, link: Link, topic: Topic) -> bool:
-    return begins(row) and link.start == "latest" and not topic.is_system
 
 
 HighWatermarks = Mapping[tuple[str, Topic], int | None]

@@ -189,11 +189,11 @@ class LinkWork:
     def instead(self) -> tuple[LinkWork, BaseException] | None:
         """A turn that takes ten minutes, and a second for each of its megabytes, hangs. The topic is begun anew, and if it then hangs
         at the same place it is a person's."""
-        began, cursor = self.link.turn_began or self._rest_began, self.link.cursor
+        began, cursor = self.link.turns.began or self._rest_began, self.link.cursor
         if began is None or self._is_left:
             return None
         took_s = time.monotonic() - began
-        if took_s < HANGS_S + self.link.turn_bytes / HANGS_BYTES_PER_S:
+        if took_s < HANGS_S + self.link.turns.size / HANGS_BYTES_PER_S:
             return None
         self.link.leave()
         fresh = LinkWork(self.link.anew(), self._trigger)

@@ -212,7 +212,7 @@ def test_a_comparison_that_loses_its_place_to_a_backfill_appends_nothing_more(wo
 
     def take_after_a_step() -> bool:
         if link.replicated == 10 and not taken:
-            taken.extend(claim(world.tables("eu"), [link.fillers], take_over=True))
+            taken.extend(claim(world.tables("eu"), [filling_runners({"us"}, TOPIC, "eu")], take_over=True))
         return False
 
     with (
