@@ -97,14 +97,14 @@ FAULTS = (
     ),
     Fault(
         "a group that was left behind takes up what it finds",
-        "geo/streams/supervisor.py",
+        "geo/streams/crew.py",
         "if self.stop.is_set():  # it may have been asked for a long time",
         "if False:  # it may have been asked for a long time",
         ("streams/test_supervisor.py -k left_behind",),
     ),
     Fault(
         "what is to begin again is forgotten while something is done for it",
-        "geo/streams/supervisor.py",
+        "geo/streams/crew.py",
         "(self._again | set(found.again)) - self._left_out.keys()",
         "set(found.again) - self._left_out.keys()",
         ("streams/test_supervisor.py -k begin_again",),
@@ -215,7 +215,7 @@ FAULTS = (
     ),
     Fault(
         "what failed is asked whether it hangs",
-        "geo/streams/supervisor.py",
+        "geo/streams/crew.py",
         "elif (slot.task is not None or slot.life.state is State.RUNNING) and (other",
         "elif (other",
         ("streams/test_supervisor.py -k not_asked",),

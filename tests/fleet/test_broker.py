@@ -23,7 +23,7 @@ from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
 from geo.replication import link_work
 from geo.replication.link_topics import LinkTopics
-from geo.streams import supervisor
+from geo.streams import crew
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW
 from schemas import OWNERS
@@ -82,8 +82,8 @@ class Running:
 def _soon() -> Iterator[None]:
     """Intervals only: so that nobody waits ten seconds for nothing."""
     with (
-        mock.patch.object(supervisor, "DISCOVERY_INTERVAL_S", 0.5),
-        mock.patch.object(supervisor, "RECORD_INTERVAL_S", 0.5),
+        mock.patch.object(crew, "DISCOVERY_INTERVAL_S", 0.5),
+        mock.patch.object(crew, "RECORD_INTERVAL_S", 0.5),
         mock.patch.object(link_work, "LOOK_INTERVAL_S", 0.5),
         mock.patch.object(broker_module, "CONFIG_LOOK_S", 0.2),
         mock.patch.object(broker_module, "OWNED_LOOK_S", 0.5),

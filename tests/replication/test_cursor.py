@@ -19,7 +19,7 @@ from geo.replication.link_table import append_links
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
-from geo.streams import supervisor
+from geo.streams import crew
 from geo.streams.life import State
 from geo.tables.history import CommitName
 from geo.tables.ownership import claim
@@ -139,7 +139,7 @@ def test_an_older_copy_of_a_target_under_a_running_link_is_filled_again(linked: 
 def test_a_target_put_back_before_its_link_was_recorded_is_filled_again(linked: World) -> None:
     """All that the older copy has is as the link left it; only what was appended since is not there."""
     put_back = _kept(linked.log("eu"), linked.folder / "copy")
-    with running(linked, "eu") as links, mock.patch.object(supervisor, "RECORD_INTERVAL_S", 3600.0):
+    with running(linked, "eu") as links, mock.patch.object(crew, "RECORD_INTERVAL_S", 3600.0):
         linked.write("us", 20, 25)
         links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
         put_back()
