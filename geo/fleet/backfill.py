@@ -24,6 +24,7 @@ from geo.errors import AlreadyOwnedError, GeoError, RetryableError, SourceChange
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
+from geo.fleet.turns import wait_for_rate
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, grow
@@ -55,9 +56,6 @@ from geo.times import in_us
 from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
-
-_STOP_LOOK_S = 0.2
-"""Who waits for the rate looks so often whether it is stopped."""
 
 
 class Mode(str, Enum):
@@ -340,12 +338,7 @@ class _Filling:
 
     def _may_go_on(self) -> bool:
         """Wait until the rate allows a step. False: it is stopped."""
-        while not self._stopped.is_set():
-            wait_s = self._allowance.wait_s(time.monotonic())
-            if wait_s <= 0:
-                return True
-            self._stopped.wait(min(wait_s, _STOP_LOOK_S))
-        return False
+        return wait_for_rate(lambda: self._allowance.wait_s(time.monotonic()), self._stopped.is_set)
 
     def _step(self, progress: Progress, compared: int, rows: int, size: int, *, by_file: int = 0) -> None:
         """A step was appended."""

@@ -67,9 +67,7 @@ class LinkTurns:
     def turn(self, topic: Topic, stopped: Callable[[], bool]) -> Iterator[bool]:
         """Waits for the rate, then in the line of the topic's fetcher: what is owed holds up nobody else."""
         with waiting():
-            while (wait_s := self.wait_s(topic)) > 0 and not stopped():
-                with self._changed:
-                    self._changed.wait(min(wait_s, _STOP_LOOK_S))
+            wait_for_rate(partial(self.wait_s, topic), stopped)
         mine = object()
         try:
             yield self._ask(topic, mine, stopped)
@@ -131,6 +129,15 @@ class LinkTurns:
         if rate != DispatchRate():
             self._allowances[topic] = fresh
         return fresh
+
+
+def wait_for_rate(wait_s: Callable[[], float], stopped: Callable[[], bool]) -> bool:
+    """Wait until the rate allows more: until `wait_s` says 0. False: it is stopped."""
+    while not stopped():
+        if (left_s := wait_s()) <= 0:
+            return True
+        time.sleep(min(left_s, _STOP_LOOK_S))
+    return False
 
 
 def turns_of(link: Link, config: Config) -> LinkTurns:
