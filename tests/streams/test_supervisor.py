@@ -165,7 +165,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "TICK_S", 0.01)
     monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 0.05)
     monkeypatch.setattr(crew, "HAND_OVER_S", 0.05)
-    monkeypatch.setattr("geo.streams.life.backoff_s", lambda attempt: 0.01)
+    monkeypatch.setattr(life, "MOST_BACKOFF_S", 0.01)
 
 
 def _wait(event: threading.Event) -> None:
@@ -287,11 +287,7 @@ def test_another_takes_the_place_of_one_that_hangs_and_the_rest_goes_on() -> Non
         job.due = partial(_hang, job, hangs)
         job.hangs = lambda job=job, fresh=fresh: (fresh, away) if job.noted[-1:] == ["hangs"] else None  # type: ignore[misc]
         group.jobs.append(job)
-    with (
-        mock.patch.object(life, "backoff_s", return_value=0.01),
-        mock.patch.object(crew, "DUES_AT_ONCE", AT_ONCE),
-        Running(group) as running,
-    ):
+    with mock.patch.object(crew, "DUES_AT_ONCE", AT_ONCE), Running(group) as running:
         running.until(lambda: len(set(went_on)) == AT_ONCE)
         stuck = group.jobs[:]
         group.jobs = []
