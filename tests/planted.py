@@ -170,7 +170,7 @@ FAULTS = (
     ),
     Fault(
         "a comparison that was stopped counts as complete",
-        "geo/replication/comparison.py",
+        "geo/replication/reconciliation.py",
         "                if not has_turn:\n                    return\n",
         "                if not has_turn:\n                    break\n",
         ("replication/test_turns.py -k compar",),
@@ -186,7 +186,7 @@ FAULTS = (
     ),
     Fault(
         "a comparison appends though its place was taken over",
-        "geo/replication/comparison.py",
+        "geo/replication/reconciliation.py",
         "with self._into.ownership.besides(filling):",
         "if True:",
         ("fleet/test_backfill.py -k loses",),

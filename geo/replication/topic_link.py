@@ -28,12 +28,12 @@ from geo.names import Topic
 from geo.now import now_us
 from geo.replication import missing_rows
 from geo.replication.both_logs import BothLogs
-from geo.replication.comparison import Comparison, preview
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
 from geo.replication.link_start import Reconcile, Standing, begins_at, newer_of, standing, start
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_stream import LinkStream
 from geo.replication.link_target import LinkTarget
+from geo.replication.reconciliation import Reconciliation, preview
 from geo.replication.rule import LeftOut, Rule, Verdict
 from geo.replication.rule_columns import verdict_column
 from geo.replication.rule_rows import crossing
@@ -92,7 +92,7 @@ class TopicLink:
         self.row = LinkRow(target, link.source, topic, self.rule.origins)
         self.into = LinkTarget(link, topic)
         self.cursor: CommitName | None = None
-        self._comparison: Comparison | None = None
+        self._reconciliation: Reconciliation | None = None
         """While both logs are compared."""
 
     def __str__(self) -> str:
@@ -176,11 +176,11 @@ class TopicLink:
         take_over: bool,
     ) -> None:
         """Step 4."""
-        self._comparison = comparison = Comparison(self.target, self._logs, self.row, self.into, self.turns)
+        self._reconciliation = reconciliation = Reconciliation(self.target, self._logs, self.row, self.into, self.turns)
         try:
-            comparison.run(decision, stands, start_at, stopped, take_over=take_over)
+            reconciliation.run(decision, stands, start_at, stopped, take_over=take_over)
         finally:
-            self.cursor, self._comparison = comparison.reached, None
+            self.cursor, self._reconciliation = reconciliation.reached, None
 
     def look_for_source(self, recorded: LinkState | None) -> None:
         """Raises RetryableError if the source's log, which this link has read, is not there now. To be asked before the link is
@@ -312,8 +312,8 @@ class TopicLink:
         """It hangs, and another one goes on in its place: nobody waits for its query or its turn, and what it compares is owned no
         longer."""
         self.turns.leave()
-        if (comparison := self._comparison) is not None:
-            comparison.leave()
+        if (reconciliation := self._reconciliation) is not None:
+            reconciliation.leave()
         if self.stream is not None:
             self.stream.leave()
 

@@ -34,7 +34,7 @@ STEP_BYTES = 10 * 1024**3
 """A step of a comparison is taken for so large where it is asked whether it hangs: nobody has measured it."""
 
 
-class Comparison:
+class Reconciliation:
     """Step 4 of a link's start (`TopicLink`), while nobody backfills."""
 
     def __init__(self, target: ClusterTables, logs: BothLogs, row: LinkRow, into: LinkTarget, turns: TopicTurns) -> None:
@@ -127,7 +127,7 @@ class Comparison:
 
 def preview(logs: BothLogs, recorded: LinkState | None, start_at: Start | datetime | None) -> tuple[int, int]:
     """How many messages a comparison would append now, and at which version of the source. Writes nothing. `start_at` as in
-    `Comparison.run`, `recorded`: the link's newest row."""
+    `Reconciliation.run`, `recorded`: the link's newest row."""
     version = logs.source.latest_version()
     floors = recorded.floors if recorded is not None else None
     if start_at is not None:
