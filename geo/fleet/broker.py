@@ -14,15 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link, Publication
-from geo.config.reader import load, parse
 from geo.errors import FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
+from geo.fleet.config_file import ConfigFile
 from geo.fleet.turns import LinkTurns, turns_of
 from geo.log.housekeeping import open_for_writing
 from geo.log.publish import publish_source
@@ -47,9 +46,6 @@ TRIGGER = "1 second"
 
 FOLD_TRIGGER = "30 seconds"
 """Nobody waits for a fold: consumers read the records that are not folded yet."""
-
-CONFIG_LOOK_S = 5.0
-"""How often the configuration's file is read. A change counts when two looks have found the same."""
 
 OWNED_LOOK_S = 30.0
 """How often it looks whether another broker took its place. What runs finds out by itself at each append."""
@@ -112,8 +108,8 @@ class Broker:
         cluster that is not in the configuration, UnsafeError for a storage that several writers would break."""
         require_delta(spark)
         parse_trigger(trigger)
-        self._path, self._text = config_path, _read(config_path)
-        config = load(config_path) if self._text is None else parse(self._text, path=config_path)
+        self._file = ConfigFile(config_path)
+        config = self._file.config
         self._spark, self._cluster, self._trigger, self._take_over = spark, cluster, trigger, take_over
         self._tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         self._ownership: Ownership | None = None
@@ -125,10 +121,7 @@ class Broker:
         self._brought: Counter[Kind] = Counter()
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
-        self._taken = self._refused = self._text
-        """The texts of the file that were taken and refused last."""
-        self._seen_at = self._status_at = self._asked_at = time.monotonic()
-        self._hurry = False
+        self._status_at = self._asked_at = time.monotonic()
         once = trigger == AVAILABLE_NOW
         self._parts = self._made_of(config)
         self._supervisor = Supervisor[Any](
@@ -145,7 +138,7 @@ class Broker:
 
     def reload(self) -> None:
         """Read the configuration's file at once, also one that was refused; callable from a signal handler."""
-        self._hurry = True
+        self._file.hurry()
 
     def run(self) -> list[BrokerReport]:
         """Run until stopped, or with the available-now trigger until each kind has made its pass.
@@ -220,35 +213,28 @@ class Broker:
         if now - self._asked_at >= OWNED_LOOK_S:
             self._asked_at = now
             self._refuse_if_replaced()
-        if now - self._seen_at < CONFIG_LOOK_S and not self._hurry:
-            return None
-        self._seen_at, hurries, self._hurry = now, self._hurry, False
-        before, self._text = self._text, _read(self._path)
-        if self._text == self._taken or (self._text == self._refused and not hurries):
-            return None
-        if self._text != before and not hurries:  # somebody may still be writing it
-            return None
-        return self._taken_up(self._text)
+        return self._take_up() if self._file.has_changed() else None
 
-    def _taken_up(self, text: str | None) -> Sequence[Group[Any]] | None:
-        """The groups of a configuration that has changed; None if it is not to be taken."""
+    def _take_up(self) -> Sequence[Group[Any]] | None:
+        """The groups of the configuration as it is now; None if it is wrong, and what runs goes on."""
         try:
-            config = load(self._path) if text is None else parse(text, path=self._path)
+            config = self._file.config
             parts = self._made_of(config)
             keep_house_anew(open_for_writing(self._tables, config))
         except FAULTS as error:
             if session_is_gone(error):
                 raise
-            self._refused = text
-            log.warning("%s has changed and is not taken, what runs goes on: %s", self._path, error)
+            self._file.refuse()
+            log.warning("%s has changed and is not taken, what runs goes on: %s", self._file, error)
             return None
         for _, group in parts:
             if isinstance(group, LinkTopics) and isinstance(group.turns, LinkTurns):
                 link = config.link(group.link.source, group.link.target)
                 group.turns.change(link.num_fetchers, partial(config.dispatch_rate, link))
         self._forget_those_gone()
-        self._parts, self._taken, self._refused = parts, text, text
-        self._say(f"{self._path} has changed and is taken")
+        self._parts = parts
+        self._file.take()
+        self._say(f"{self._file} has changed and is taken")
         return [group for _, group in parts]
 
     def _refuse_if_replaced(self) -> None:
@@ -309,11 +295,3 @@ def report_of(group: Group[Any], work: Any, life: Life) -> BrokerReport:
                 {"topic": str(work.acks), "cursors": work.done.cursors},
             )
     return BrokerReport(Kind.FOLD, str(group), state, reason, 0, {"topic": None, "cursors": 0})
-
-
-def _read(path: str) -> str | None:
-    """The text of a file; None if it cannot be read, as while it is replaced."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None

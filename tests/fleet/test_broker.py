@@ -14,6 +14,7 @@ import yaml
 from geo.config.model import DispatchRate
 from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
 from geo.fleet import broker as broker_module
+from geo.fleet import config_file
 from geo.fleet.broker import Broker, BrokerReport, Kind
 from geo.fleet.turns import LinkTurns
 from geo.log import publish_work
@@ -85,7 +86,7 @@ def _soon() -> Iterator[None]:
         mock.patch.object(crew, "DISCOVERY_INTERVAL_S", 0.5),
         mock.patch.object(crew, "RECORD_INTERVAL_S", 0.5),
         mock.patch.object(link_work, "LOOK_INTERVAL_S", 0.5),
-        mock.patch.object(broker_module, "CONFIG_LOOK_S", 0.2),
+        mock.patch.object(config_file, "LOOK_S", 0.2),
         mock.patch.object(broker_module, "OWNED_LOOK_S", 0.5),
         mock.patch.object(broker_module, "FOLD_TRIGGER", TRIGGER),
     ):
