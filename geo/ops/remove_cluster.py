@@ -23,7 +23,7 @@ from geo.log.peers import WAIT_S
 from geo.log.topics import known_topics, registered_topics, set_replication_clusters
 from geo.names import Topic, check_cluster
 from geo.ops.holdings import Holdings
-from geo.ops.removal import LeftBehind, lacking, refusal_of_cluster
+from geo.ops.removal import LeftBehind, OnlyThere, lacking, refusal_of_cluster
 from geo.replication.link_requests import Action
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
@@ -100,7 +100,7 @@ def remove_cluster(
 
 def _look(others: Mapping[str, ClusterTables], name: str, *, is_configured: bool) -> tuple[InCluster, ...]:
     found = []
-    asked = {other: partial(_in, tables, name, is_configured=is_configured) for other, tables in others.items()}
+    asked = {other: partial(_hangs_in, tables, name, is_configured=is_configured) for other, tables in others.items()}
     for other, answer in ask_all(asked, WAIT_S).items():
         try:
             found.append(answer.result())
@@ -109,7 +109,8 @@ def _look(others: Mapping[str, ClusterTables], name: str, *, is_configured: bool
     return tuple(found)
 
 
-def _in(tables: ClusterTables, name: str, *, is_configured: bool) -> InCluster:
+def _hangs_in(tables: ClusterTables, name: str, *, is_configured: bool) -> InCluster:
+    """What hangs on the cluster `name` in another one."""
     tables.refuse_no_folder()
     links = _links(tables, name)
     lives = None
@@ -157,25 +158,14 @@ def _left_behind(
     the others that can be read, `read_before`: topics that their links have read of it."""
     if name not in config.clusters:
         return (), f"{config.path} does not say any more where it is"
-    tables, topics = connect(spark, config.cluster(name)), list(read_before)
-
-    def read() -> list[Topic]:
-        tables.refuse_no_folder()
-        place = None if tables.location is None else local_path(tables.location)
-        if place is not None and not place.exists():
-            raise RetryableError(f"{place} is not there")
-        known = known_topics(tables)
-        if read_before and not known:
-            raise RetryableError("its registry is not there, or empty")
-        return [one.topic for one in known if not one.is_deleted]
-
-    why = None
+    tables, topics, why = connect(spark, config.cluster(name)), list(read_before), None
+    only: dict[Topic, OnlyThere] = {}
     try:
-        topics = ask_all({name: read}, WAIT_S)[name].result()
+        topics = ask_all({name: partial(_topics_of, tables, was_read=bool(read_before))}, WAIT_S)[name].result()
         holdings = Holdings(others)
         only = {topic: holdings.only_in(tables, config, topic) for topic in topics}
     except Exception as error:  # whatever it has: it is as good as away
-        why, only = first_line(error), {}
+        why = first_line(error)
     clusters = dict(there) if why is not None else {**there, name: tables}
     found, links = [], {other: _links(of, name) for other, of in there.items()}
     for topic in topics:
@@ -183,6 +173,19 @@ def _left_behind(
         due = {other: of[str(topic)].floors or {} for other, of in links.items() if str(topic) in of}
         found.append(LeftBehind(str(topic), only.get(topic), lacking(name, logs, due)))
     return tuple(found), why
+
+
+def _topics_of(tables: ClusterTables, *, was_read: bool) -> list[Topic]:
+    """What the cluster has. Raises RetryableError where that is not there, of a cluster that links have read too (`was_read`) if it
+    is empty."""
+    tables.refuse_no_folder()
+    place = None if tables.location is None else local_path(tables.location)
+    if place is not None and not place.exists():
+        raise RetryableError(f"{place} is not there")
+    known = known_topics(tables)
+    if was_read and not known:
+        raise RetryableError("its registry is not there, or empty")
+    return [one.topic for one in known if not one.is_deleted]
 
 
 def _parts(tables: ClusterTables, topic: Topic) -> dict[LedgerId, LedgerPart]:
