@@ -191,7 +191,7 @@ class _Filling:
         self._rule = Rule.of(link, config.policy(topic).message_ttl_s)
         self._log = target.log(topic)
         self._now_us = now_us()
-        """Of the whole run: what expires meanwhile is neither in the one log nor in the other."""
+        """One moment for the whole run: what expires meanwhile counts in both logs, or in neither."""
         self._in_doubt = False
         """An append was begun of which nobody knows what became."""
         self._done = Filled(link.name, str(topic), -1)
@@ -332,7 +332,7 @@ class _Filling:
 
     @property
     def _most_bytes(self) -> int:
-        """Of a step."""
+        """How many bytes a step is to bring at most."""
         most = self._allowance.turn_bytes
         return TURN_BYTES if most is None else min(TURN_BYTES, most)
 
@@ -341,7 +341,7 @@ class _Filling:
         return wait_for_rate(lambda: self._allowance.wait_s(time.monotonic()), self._stopped.is_set)
 
     def _step(self, progress: Progress, compared: int, rows: int, size: int, *, by_file: int = 0) -> None:
-        """A step was appended."""
+        """Count a step that was appended, and report it."""
         reach(CrashPoint.BACKFILL_APPENDED)
         self._allowance.took(rows, size, time.monotonic())
         done = self._done

@@ -117,7 +117,7 @@ class Broker:
         self._parts: list[tuple[object, Group[Any]]] = []
         """What each group was made from, and the group."""
         self._lives: dict[tuple[int, str], tuple[Group[Any], Any, Life]] = {}
-        """By group and name of the work, none for the group itself: what became of them."""
+        """What became of each work, by its group and name, and of each group, by an empty name."""
         self._brought: Counter[Kind] = Counter()
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
@@ -177,7 +177,7 @@ class Broker:
         return [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
 
     def _forget_those_gone(self) -> None:
-        """Of groups that went at an earlier change only what they brought is kept."""
+        """Drop the works of groups that an earlier change ended; the sum of what they brought is kept."""
         running = {id(group) for _, group in self._parts}
         with self._changing:
             for key, told in list(self._lives.items()):

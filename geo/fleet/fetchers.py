@@ -35,17 +35,18 @@ def fetcher_of(topic: Topic, num_fetchers: int) -> int:
 
 
 class Fetchers:
-    """Who has a turn and who waits for one. Whoever asks is asked about no more until its turn has ended or it was removed."""
+    """Which topics have a turn, and which wait for one. A topic that has asked is not to ask again until its turn has ended or it was
+    removed."""
 
     def __init__(self, num_fetchers: int) -> None:
         self.num_fetchers = num_fetchers
         self._on_turn: dict[Topic, int] = {}
         self._lines: dict[int, deque[Topic]] = {}
-        """Of each fetcher for which somebody waits, the topics in the order in which they are served."""
+        """The topics that wait, by fetcher, in the order in which they are served."""
 
     @property
     def on_turn(self) -> Mapping[Topic, int]:
-        """By topic the fetcher that it has the turn of."""
+        """The topics whose turn it is, each with its fetcher."""
         return self._on_turn
 
     @property
@@ -53,7 +54,7 @@ class Fetchers:
         return (topic for line in self._lines.values() for topic in line)
 
     def ask(self, topic: Topic) -> None:
-        """It waits for a turn, behind those who wait for its fetcher already."""
+        """Let the topic wait for a turn, behind those that wait for its fetcher already."""
         self._lines.setdefault(fetcher_of(topic, self.num_fetchers), deque()).append(topic)
 
     def begin(self) -> list[Topic]:

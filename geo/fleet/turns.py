@@ -16,7 +16,7 @@ from geo.replication.turns import TURN_BYTES, Most
 from geo.streams.workers import waiting
 
 _STOP_LOOK_S = 0.1
-"""Who waits looks so often whether it is stopped."""
+"""How often whoever waits looks whether it is stopped."""
 
 _OFFERED_S = 5.0
 """A turn that was offered and that nobody begins is another's: the topic may be gone. Works are looked at some times a second."""
@@ -31,7 +31,7 @@ class LinkTurns:
         self._fetchers, self._rate_of = Fetchers(num_fetchers), rate_of
         self._allowances: dict[Topic, Allowance] = {}
         self._holders: dict[Topic, object] = {}
-        """By topic whoever has its turn or waits for it; another one once it was left."""
+        """Who has the turn of a topic, or waits for it, by topic; somebody else once that one was left."""
         self._offered: dict[Topic, float | None] = {}
         """Topics that wait in line without anybody who waits: since when it is their turn, None while it is not."""
 
@@ -120,7 +120,7 @@ class LinkTurns:
             self._changed.notify_all()
 
     def _allowance(self, topic: Topic) -> Allowance:
-        """Of the rate that holds now; another rate begins anew. Nothing is kept of topics without one."""
+        """The allowance of a topic at the rate that holds now; another rate begins anew. None is kept for topics without a rate."""
         rate, known = self._rate_of(topic), self._allowances.get(topic)
         if known is not None and known.rate == rate:
             return known

@@ -179,7 +179,7 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
 
 
 def _own(tables: ClusterTables, config: Config, topic: Topic) -> Ownership:
-    """Step 1."""
+    """Step 1 of `_delete`: own every way into the topic, every producer and consumer of it."""
     runners = [name.runner for name, _ in named_owners(tables) if name.topic == topic]
     for ways in (origin_runners, filling_runners):
         runners += ways(config.clusters.keys(), topic, tables.cluster.name)

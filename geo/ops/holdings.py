@@ -35,7 +35,7 @@ class Holdings:
         self._others = others
         self._away: dict[str, str] = {}
         self._read: dict[tuple[str, Topic], tuple[str, int, Extents]] = {}
-        """By cluster and topic the table and version that were read last, and what they hold."""
+        """What a log held when it was read last, with its table and version, by cluster and topic."""
 
     def only_in(self, tables: ClusterTables, config: Config, topic: Topic) -> OnlyThere:
         """What a cluster has of a topic, not expired, and no other one that can be read. Where a topic is deleted, or being deleted,

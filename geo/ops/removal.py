@@ -81,7 +81,7 @@ class TopicFacts:
     unended: bool
     """It was deleted before, and that has not ended."""
     removes: bool
-    """And may have removed some of it."""
+    """That earlier delete may have removed some of its messages."""
 
 
 def refusal_of_topic(facts: TopicFacts, *, lose: bool) -> str | None:
@@ -112,7 +112,8 @@ class LeftBehind:
 
 
 def lacking(of: str, logs: Mapping[str, Mapping[LedgerId, LedgerPart]], due: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """By cluster how many messages of the origin `of` it lacks and another of the `logs`, by cluster, holds; ledgers have no holes.
+    """How many messages of the origin `of` each cluster lacks that another one holds, by cluster; ledgers have no holes. `logs`: by
+    cluster.
 
     `due`: the clusters that are to get them, with the first entry wanted of each ledger (`origin:ledger`), if not the first. What is
     below the first entry that a cluster has of a ledger has expired there.

@@ -33,7 +33,7 @@ class BothLogs:
     target: Table
     rule: Rule
     what: str
-    """Whose they are, for the log."""
+    """The link whose logs they are, for the lines of progress."""
 
     def missing(self, version: int, target_version: int, floors: Floors | None, most: int | None = None) -> Iterator[DataFrame]:
         """What `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else may

@@ -19,7 +19,7 @@ class Action(str, Enum):
 
     @property
     def kind(self) -> str:
-        """Of the same link, glob and kind a newer request takes the place of an older one."""
+        """What a newer request replaces: an older one of the same link, glob and kind."""
         return "restart" if self is Action.RESTART else "pause"
 
 

@@ -134,7 +134,7 @@ def _behind(log: Table, stands: Standing, link: Link, *, begins_at_end: bool) ->
 
 
 HighWatermarks = Mapping[tuple[str, Topic], int | None]
-"""By source and topic."""
+"""The version of a source that its targets hold, None if that is not known; by source and topic."""
 
 
 def high_watermarks(statuses: Iterable[LinkStatus], away: Collection[Link] = (), *, in_sync: bool) -> HighWatermarks:

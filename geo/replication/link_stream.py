@@ -48,7 +48,7 @@ class LinkStream:
         return ended_well
 
     def leave(self) -> None:
-        """It hangs, and nobody waits for it."""
+        """Stop it without waiting: it hangs."""
         self._is_ending = True
         threading.Thread(target=self.query.query.stop, name=f"leave {self._name}", daemon=True).start()
 

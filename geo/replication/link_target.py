@@ -22,15 +22,15 @@ from geo.tables.table import Table
 
 
 class LinkTarget:
-    """Of one link and topic, while this process owns it. `begin` comes first; before the first append `columns` are known and
-    `watch_from` is called."""
+    """The target of one link and topic, while this process owns it. `begin` comes first; before the first append `columns` are set
+    and `watch_from` is called."""
 
     def __init__(self, link: Link, topic: Topic) -> None:
         self._link, self.topic = link, topic
         self.log: Table
         self.ownership: Ownership
         self.columns: Collection[str] = ()
-        """Of the target, and so of all that is appended to it."""
+        """The target's columns; all that is appended gets exactly these."""
         self.seen: CommitName | None = None
         """The newest commit that was looked at and found well."""
         self.replicated = 0

@@ -75,9 +75,9 @@ class LinkTopics:
         self._target, self._source, self._config, self.link = target, source, config, link
         self.glob, self._trigger, self.turns, self._take_over = glob, trigger, turns, take_over
         self._restarts: dict[Hashable, int] = {}
-        """Of each topic, the last request to restart it that was followed."""
+        """The number of the last request to restart it that was followed, by topic."""
         self._has_asked = False
-        """It knows what there was when it began; nobody's place is taken for what comes later."""
+        """The first look is over: `take_over` is for what was found by it, not for what comes later."""
 
     def __str__(self) -> str:
         return f"link {self.link.name}"
@@ -140,7 +140,7 @@ class LinkTopics:
         return None
 
     def claim(self, works: Sequence[LinkWork]) -> Failed[LinkWork]:
-        """In one commit; if another runner has some of them, one by one."""
+        """Own works, in one commit; if another runner has some of them, one by one."""
         try:
             own(self._target, works)
         except AlreadyOwnedError as error:

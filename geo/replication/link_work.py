@@ -26,9 +26,8 @@ LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 60.0, 600.0
 copy of the source was put back. On a local disk it is a matter of milliseconds."""
 
 IDLE_S = 300.0
-"""After so long without news a topic's query ends, and its source is looked at by name again: a process may follow thousands of
-topics of which few are busy, and a query lists the source's log at each trigger."""
-
+"""How long a topic may be without news before its query ends and its source is looked at by name again: a process may follow
+thousands of topics of which few are busy, and a query lists the source's log at each trigger."""
 
 _NOWHERE = object()
 
@@ -36,8 +35,8 @@ HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
 """A turn that takes so long, and longer by what it brings at a rate that any network has, hangs."""
 
 BUSY_TURNS = 3
-"""So many turns in a row that were more than this process brings by itself, and the topic is busy: a query takes it up. It takes a
-second to begin, and a batch of it then less than a turn."""
+"""After how many turns in a row that were more than this process brings by itself a topic is busy, and a query takes it up: that takes
+a second to begin, and a batch of it then less than a turn."""
 
 
 class LinkWork:
@@ -139,7 +138,7 @@ class LinkWork:
         return self._look if is_due else None
 
     def _bring_news(self) -> None:
-        """By a turn. Once a busy topic has caught up a query takes over: its first batch is all that there is."""
+        """Take a turn; or, for a busy topic that has caught up, start its query: the first batch is all that there is."""
         if self._busy >= BUSY_TURNS and self._has_caught_up:
             self._start()
         else:

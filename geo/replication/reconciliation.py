@@ -74,7 +74,7 @@ class Reconciliation:
             self._filling = None
 
     def leave(self) -> None:
-        """It hangs: nothing is owned for it any more."""
+        """It hangs: own nothing for it any more, so that it appends nothing more."""
         if self._filling is not None:
             self._filling.abandon()
 

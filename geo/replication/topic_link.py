@@ -175,7 +175,7 @@ class TopicLink:
         *,
         take_over: bool,
     ) -> None:
-        """Step 4."""
+        """Step 4: compare both logs. The cursor is the source's newest commit then, or None if it is `stopped` before the end."""
         self._reconciliation = reconciliation = Reconciliation(self.target, self._logs, self.row, self.into, self.turns)
         try:
             reconciliation.run(decision, stands, start_at, stopped, take_over=take_over)
@@ -299,7 +299,7 @@ class TopicLink:
         self.stream = LinkStream(self._source_log, self.cursor.version, self._take, name, checkpoint=place, trigger=trigger)
 
     def _take(self, stopped: Callable[[], bool], last: int, rows: DataFrame | None) -> int | None:
-        """A turn of the query."""
+        """Take a turn for the query; the version that the target has come to, None if it was stopped."""
         brought = self.take_turn(stopped, last, rows)
         return None if brought is None or self.cursor is None else self.cursor.version
 
@@ -375,7 +375,7 @@ class TopicLink:
         self.cursor = CommitName.of(self.cursor.table_id, commit)
 
     def _left_out(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> LeftOut:
-        """What is left out. Asked of Spark only if a commit may hold something that old, or neither a producer of ours nor a link
+        """Count what is left out. Spark is asked only if a commit may hold something that old, or neither a producer of ours nor a link
         wrote it, which write nothing impossible."""
         horizon_us = self.rule.expired_before_us(now_us)
         may_be_old = horizon_us is not None and not published_after(commits, horizon_us)

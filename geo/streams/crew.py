@@ -53,7 +53,7 @@ class Slot(Generic[W]):
     work: W
     life: Life = field(default_factory=Life)
     task: Future[Any] | None = None
-    """What is being done for it."""
+    """What some worker does for it now: bring it up, what is due, or end it."""
     is_starting: bool = False
     """The task is its being brought up."""
     ends_as: tuple[Event, str | None] | None = None
@@ -61,7 +61,7 @@ class Slot(Generic[W]):
     is_over: bool = False
     """It was ended for good: handed over, or left to whoever continues it."""
     stood: Hashable = None
-    """Its place at its last fault."""
+    """How far it had come at its last fault."""
 
 
 class Crew(Generic[W]):
@@ -82,7 +82,7 @@ class Crew(Generic[W]):
         self.life = Life()
         """Of the group itself: whether it can be asked what there is."""
         self.fault: BaseException | None = None
-        """What ends the whole run."""
+        """A fault of this program, or the end of Spark: it ends the whole run."""
         self.refusal: BaseException | None = None
         """Because of which nothing of it could be begun at the start, and a person must act."""
         self._left = threading.Event()
@@ -91,9 +91,9 @@ class Crew(Generic[W]):
         self._recorded_at = time.monotonic()
         self._unrecorded: list[Slot[W]] = []
         self._left_out: dict[Hashable, str] = {}
-        """What is to be ended as soon as nothing is done for it."""
+        """Works to end as soon as no task of theirs is under way, and why."""
         self._again: set[Hashable] = set()
-        """What is to be ended then and begun anew."""
+        """Works to end then, and to begin anew."""
         self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(DUES_AT_ONCE, f"geo-due-{group}")
         self.thread = threading.Thread(target=self._main, name=f"geo-{group}", daemon=True)
 
@@ -123,7 +123,7 @@ class Crew(Generic[W]):
             except BaseException as error:
                 self.fault = error
             self.stop.set()
-            self._end(hand_over=self.fault is None)
+            self._end_all(hand_over=self.fault is None)
         except BaseException as error:
             self.fault = self.fault or error
         finally:
@@ -140,10 +140,10 @@ class Crew(Generic[W]):
                 if self.stop.is_set():
                     return
                 if slot.task is None and (why := self._left_out.pop(key, None)) is not None:
-                    self._end_one(slot, Event.LEFT_OUT, why)
+                    self._submit_end(slot, Event.LEFT_OUT, why)
                 elif slot.task is None and key in self._again:
                     self._again.discard(key)
-                    self._end_one(slot, Event.RESTARTED, None)
+                    self._submit_end(slot, Event.RESTARTED, None)
                 else:
                     self._step(key, slot)
             if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
@@ -177,16 +177,16 @@ class Crew(Generic[W]):
         except self._faults as error:
             if session_is_gone(error):
                 raise
-            self._set_own(self.life.after(Event.FAULT, now=now, reason=first_line(error), error=error, ends=self._once))
+            self._set_own_life(self.life.after(Event.FAULT, now=now, reason=first_line(error), error=error, ends=self._once))
             if first and needs_person(error):
                 self.refusal = error
             return
         self.refusal = None
-        self._set_own(self.life.after(Event.DONE if self._once else Event.UP))
+        self._set_own_life(self.life.after(Event.DONE if self._once else Event.UP))
         for key in found.resolved:
-            self._set(self.slots[key], Event.RESOLVED)
+            self._happened(self.slots[key], Event.RESOLVED)
         for key in found.wanted:
-            self._set(self.slots[key], Event.WANTED)
+            self._happened(self.slots[key], Event.WANTED)
         self._left_out = dict(found.left_out)
         self._again = (self._again | set(found.again)) - self._left_out.keys()
         self._take_up(found.fresh, first=first)
@@ -207,11 +207,11 @@ class Crew(Generic[W]):
             errors = [error for _, error in failed]
             self.refusal = next((one for one in errors if needs_person(one) or isinstance(one, AlreadyOwnedError)), None)
 
-    def _end_one(self, slot: Slot[W], event: Event, why: str | None) -> None:
+    def _submit_end(self, slot: Slot[W], event: Event, why: str | None) -> None:
         """Let it end: that waits for its running batch, so it holds up no other."""
         slot.task, slot.ends_as = self._dues.submit(slot.work.end), (event, why)
 
-    def _ended_one(self, slot: Slot[W], end: Future[bool], event: Event, why: str | None) -> None:
+    def _take_end(self, slot: Slot[W], end: Future[bool], event: Event, why: str | None) -> None:
         """It has ended: record its state, and own it no longer."""
         try:
             well = self._dues.result(end)
@@ -222,7 +222,7 @@ class Crew(Generic[W]):
         finally:
             # Whatever is not known to have ended cleanly stays owned, so that whoever continues fences it first.
             slot.work.abandon()
-        self._set(slot, event, reason=why)
+        self._happened(slot, event, reason=why)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Crew(Generic[W]):
         else:
             hangs.abandon()
             slot.work = work
-            self._set(slot, ends_as[0], reason=ends_as[1])
+            self._happened(slot, ends_as[0], reason=ends_as[1])
 
     def _is_stopping(self, key: Hashable) -> bool:
         """Whether what is done for a work is to end after the turn it is in."""
@@ -269,14 +269,14 @@ class Crew(Generic[W]):
         assert task is not None
         slot.task, slot.is_starting, slot.ends_as = None, False, None
         if ends_as is not None:
-            self._ended_one(slot, task, *ends_as)
+            self._take_end(slot, task, *ends_as)
             return
         (self._starts if was_starting else self._dues).result(task)
         self.refusal = None
         if was_starting and self.stop.is_set():
             slot.life = slot.life.after(Event.DONE)  # it has stopped between two steps
         elif was_starting:
-            self._set(slot, Event.DONE if self._once else Event.UP)
+            self._happened(slot, Event.DONE if self._once else Event.UP)
 
     def _failed(self, slot: Slot[W], error: BaseException, *, instead: W | None = None) -> None:
         """FAILED if a person is needed, else DELAYED. `instead`: what goes on in its place."""
@@ -292,7 +292,7 @@ class Crew(Generic[W]):
             except self._faults as another:
                 log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
         slot.work = slot.work if instead is None else instead
-        self._set(slot, event, reason=reason, error=error, moved=moved)  # reported when whoever resolves it can
+        self._happened(slot, event, reason=reason, error=error, moved=moved)  # reported when whoever resolves it can
 
     def _record(self, slots: Sequence[Slot[W]], state: State) -> list[Slot[W]]:
         """Record works that moved. Returns those of which everything is recorded now."""
@@ -324,7 +324,7 @@ class Crew(Generic[W]):
                 self._failed(slot, error)
         return [slot for slot in slots if id(slot.work) not in errors]
 
-    def _set(
+    def _happened(
         self, slot: Slot[W], event: Event, *, reason: str | None = None, error: BaseException | None = None, moved: bool = False
     ) -> None:
         before = slot.life
@@ -332,14 +332,14 @@ class Crew(Generic[W]):
         if (slot.life.state, slot.life.reason) != (before.state, before.reason) or event is Event.DONE:
             self._on_change(self.group, slot.work, slot.life)
 
-    def _set_own(self, life: Life) -> None:
+    def _set_own_life(self, life: Life) -> None:
         before, self.life = self.life, life
         if (before.state is State.DELAYED) != (life.state is State.DELAYED) or life.reason != before.reason:
             self._on_change(self.group, None, life)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _end(self, *, hand_over: bool) -> None:
+    def _end_all(self, *, hand_over: bool) -> None:
         """Let running batches end, side by side, and hand over what has ended well; the rest is left to the next start, which
         fences it. One that hangs holds up no other."""
         enders = Workers(ENDS_AT_ONCE, f"geo-end-{self.group}")
@@ -350,37 +350,40 @@ class Crew(Generic[W]):
             for slot in [slot for slot in waiting if slot.task is None or slot.task.done()]:
                 waiting.remove(slot)
                 if slot.task is not None:
-                    self._ended(slot, partial(self._take_back, slot))
+                    self._with_its_faults(slot, partial(self._take_back, slot))
                 ending[id(slot)] = slot, enders.submit(slot.work.end)
             for slot, end in [one for one in ending.values() if one[1].done()]:
                 del ending[id(slot)]
-                self._ended(slot, partial(self._end_well, slot, enders, end))
+                self._with_its_faults(slot, partial(self._note_end, slot, enders, end))
                 if slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned and hand_over:
                     well.append(slot)
                 elif not slot.work.is_owned:
-                    self._over(slot)
+                    self._let_go(slot)
             now = time.monotonic()
             if well and (now - handed_over_at >= HAND_OVER_S or not (waiting or ending)):
                 for slot in (handed := self._release(self._record(well, State.STOPPED))):
-                    self._over(slot)
+                    self._let_go(slot)
                 for slot in well:
                     if slot not in handed and slot.life.state in (State.STOPPED, State.RUNNING):
-                        self._set(slot, Event.FAULT, reason="its end could not be recorded")
+                        self._happened(slot, Event.FAULT, reason="its end could not be recorded")
                 well, handed_over_at = [], time.monotonic()
             elif waiting or ending:
                 self._left.wait(TICK_S / 10)
         enders.close()
 
-    def _ended(self, slot: Slot[W], take: Callable[[], None]) -> None:
+    def _with_its_faults(self, slot: Slot[W], take: Callable[[], None]) -> None:
+        """Do it; a fault is the work's own."""
         try:
             take()
         except self._faults as error:
             self._failed(slot, error)
 
-    def _end_well(self, slot: Slot[W], enders: Workers, end: Future[bool]) -> None:
+    def _note_end(self, slot: Slot[W], enders: Workers, end: Future[bool]) -> None:
+        """Its end is done: raises what it raised; it may also have left a batch open."""
         if not enders.result(end):
-            self._set(slot, Event.FAULT, reason="it was stopped in the middle of a batch")
+            self._happened(slot, Event.FAULT, reason="it was stopped in the middle of a batch")
 
-    def _over(self, slot: Slot[W]) -> None:
+    def _let_go(self, slot: Slot[W]) -> None:
+        """It was ended for good."""
         slot.is_over = True
-        self._set(slot, Event.STOP)
+        self._happened(slot, Event.STOP)
