@@ -80,7 +80,8 @@ class LinkTurns:
 
     def leave(self, topic: Topic) -> None:
         with self._changed:
-            self._holders.pop(topic, None), self._offered.pop(topic, None)
+            self._holders.pop(topic, None)
+            self._offered.pop(topic, None)
             self._fetchers.remove(topic)
             self._begin()
 

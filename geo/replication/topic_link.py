@@ -1,7 +1,9 @@
 """One topic of one link: the thin layer that reads facts, asks what they mean, and appends.
 
 The decisions are elsewhere and pure: which rows cross (rule), what the source's commits mean (source_history), where the link
-stands and what a start does (link_start), what may be missing (gaps), who may write (geo.tables.claims).
+stands and what a start does (link_start), what may be missing (gaps), who may write (geo.tables.claims). Files of their own have
+the comparison of both logs (reconciliation), what is appended to the target and seen there (link_target), the row in
+`system/links` (link_row) and the turns (topic_turns).
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class TopicLink:
     named crash point after each arrow:
     1. (the caller claimed the ownership) 2. create the topic in the target, fence it → 3. look at both logs, by what
     `system/links` and the target's commits say; FAILED, or go on 4. if a comparison is called for, reconcile at the source's
-    newest version, in steps (each: → append →) and record the cursor → 5. bring what is above the cursor: in turns (`run_turns`),
+    newest version, in steps (each: → append →) and record the cursor (`Reconciliation`) → 5. bring what is above the cursor: in turns (`run_turns`),
     or by a stream. Each batch of either: look at the source's commits in it → append → the cursor moves. Now and then `flush` → .
 
     A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
@@ -93,7 +95,7 @@ class TopicLink:
         self.into = LinkTarget(link, topic)
         self.cursor: CommitName | None = None
         self._reconciliation: Reconciliation | None = None
-        """While both logs are compared."""
+        """Under way now, in step 4."""
 
     def __str__(self) -> str:
         return f"{self.link.name} {self.topic}"
