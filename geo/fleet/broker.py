@@ -64,9 +64,9 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """What became of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the same
-    for programs: of a link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it has
-    published or replicated, of a fold how many cursors it has written."""
+    """What became of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the
+    same for programs: of a link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it
+    has published or replicated, of a fold how many cursors it has written."""
 
     kind: Kind
     name: str
@@ -87,10 +87,10 @@ class _Publisher(OneProducer):
 class Broker:
     """Runs everything that `cluster` needs; `run` until done or stopped.
 
-    Topics that come later are found within ten seconds, a changed configuration file within ten (`reload`: at once): what depends on
-    what changed is ended and begun anew, the rest goes on. A change of `num_fetchers` or `dispatch_rate` ends nothing. A configuration that is wrong is reported, and the one before goes on. One
-    work that fails stops no other. With the available-now trigger it makes one pass of each kind, side by side: what a link brings in
-    it is folded by the next.
+    Topics that come later are found within ten seconds, a changed configuration file within ten (`reload`: at once): what depends
+    on what changed is ended and begun anew, the rest goes on. A change of `num_fetchers` or `dispatch_rate` ends nothing. A
+    configuration that is wrong is reported, and the one before goes on. One work that fails stops no other. With the
+    available-now trigger it makes one pass of each kind, side by side: what a link brings in it is folded by the next.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Broker:
         on_event: Callable[[BrokerReport], None] = lambda report: None,
         say: Callable[[str], None] = log.info,
     ) -> None:
-        """`on_event` is told what changes its state, `say` gets lines for people now and then. Raises ConfigError, UsageError for a
-        cluster that is not in the configuration, UnsafeError for a storage that several writers would break."""
+        """`on_event` is told what changes its state, `say` gets lines for people now and then. Raises ConfigError, UsageError for
+        a cluster that is not in the configuration, UnsafeError for a storage that several writers would break."""
         require_delta(spark)
         parse_trigger(trigger)
         self._file = ConfigFile(config_path)

@@ -1,7 +1,7 @@
 """How much a topic of a link may bring per second: Pulsar's dispatch rate as a bucket of tokens. Pure: no Spark, clock or I/O.
 
-As Pulsar's AsyncTokenBucket it may be overdrawn: whoever has any tokens takes a batch, whatever its size, and waits then until the
-debt is paid. Commits are whole, so no batch could be cut to fit.
+As Pulsar's AsyncTokenBucket it may be overdrawn: whoever has any tokens takes a batch, whatever its size, and waits then until
+the debt is paid. Commits are whole, so no batch could be cut to fit.
 """
 
 from __future__ import annotations

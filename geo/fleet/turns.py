@@ -1,4 +1,5 @@
-"""Shares out the batches of a link among its topics, for the threads that bring them: slots by `fetchers.py`, rates by `rate.py`."""
+"""Shares out the batches of a link among its topics, for the threads that bring them: slots by `fetchers.py`, rates by
+`rate.py`."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ class LinkTurns:
             self._changed.notify_all()
 
     def _allowance(self, topic: Topic) -> Allowance:
-        """The allowance of a topic at the rate that holds now; another rate begins anew. None is kept for topics without a rate."""
+        """The allowance of a topic at the rate that holds now; another rate begins anew. None is kept for topics without a
+        rate."""
         rate, known = self._rate_of(topic), self._allowances.get(topic)
         if known is not None and known.rate == rate:
             return known

@@ -49,10 +49,10 @@ def delete_topics(
 ) -> list[Deleted]:
     """Delete the topics that a name or a glob stands for in one cluster; a partitioned topic's name stands for its partitions.
 
-    `lose`: also what no other cluster holds. `dry_run` looks and writes nothing. A kill at any point leaves it to be called again.
-    Of several topics none is deleted if one is refused; if that is so of one only when its turn comes, those before it are gone, and
-    the error names them. Raises UsageError if there is no such topic, UnsafeError, with the reasons, if somebody who lives owns
-    something of one, or messages would be lost.
+    `lose`: also what no other cluster holds. `dry_run` looks and writes nothing. A kill at any point leaves it to be called
+    again. Of several topics none is deleted if one is refused; if that is so of one only when its turn comes, those before it are
+    gone, and the error names them. Raises UsageError if there is no such topic, UnsafeError, with the reasons, if somebody who
+    lives owns something of one, or messages would be lost.
     """
     require_delta(spark)
     tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
@@ -139,9 +139,10 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
 
     1. own every way into it, every producer and consumer of it → 2. see again what would be lost; say in the registry that it is
     deleted → 3. whoever began meanwhile, under a name that nobody owned yet, is seen now, or sees the registry
-    (`Publisher._read_routes`); so does who deletes it in another cluster at the same time, who therefore counts no more as holding it.
-    If there is one, the registry says the opposite again, else that it removes → 4. close its ledgers, let the rows of its links and
-    requests go → 5. remove checkpoints and held rows, → 6. the log, at once for whoever looks → 7. say that it has ended, own nothing.
+    (`Publisher._read_routes`); so does who deletes it in another cluster at the same time, who therefore counts no more as
+    holding it. If there is one, the registry says the opposite again, else that it removes → 4. close its ledgers, let the rows
+    of its links and requests go → 5. remove checkpoints and held rows, → 6. the log, at once for whoever looks → 7. say that it
+    has ended, own nothing.
 
     From 2 on links leave the topic alone, and nobody publishes to it or makes it anew before 7. So a half-deleted topic is never
     taken for an empty one; a call after a death goes through all of it again.
@@ -213,8 +214,8 @@ def _refuse_loss(tables: ClusterTables, holdings: Holdings, config: Config, fact
 
 
 def _refuse_others(tables: ClusterTables, topic: Topic, ownership: Ownership, version: int | None) -> None:
-    """Raises AlreadyOwnedError, RetryableError if somebody began, or wrote the log, since it was seen at `version` (None: it was not
-    there)."""
+    """Raises AlreadyOwnedError, RetryableError if somebody began, or wrote the log, since it was seen at `version` (None: it was
+    not there)."""
     others = [row for name, row in named_owners(tables) if name.topic == topic and row["token"] != ownership.token]
     refuse_living(tables, others, else_=_NOT_DONE)
     log = tables.log(topic)

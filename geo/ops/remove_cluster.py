@@ -38,7 +38,8 @@ from schemas import LINKS, REQUESTS
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """What hangs on the removed cluster in another one. `away`: why that one cannot be read, or written; nothing was done there."""
+    """What hangs on the removed cluster in another one. `away`: why that one cannot be read, or written; nothing was done
+    there."""
 
     cluster: str
     links: tuple[str, ...] = ()
@@ -46,8 +47,8 @@ class InCluster:
     requests: int = 0
     """What was asked of that link and goes."""
     pauses: int = 0
-    """Requests to pause it that stay as long as the configuration has the cluster: a process that still has the link goes by them, and
-    would begin it anew."""
+    """Requests to pause it that stay as long as the configuration has the cluster: a process that still has the link goes by
+    them, and would begin it anew."""
     policies: tuple[str, ...] = ()
     """Topics whose replication clusters here name it."""
     lives: str | None = None
@@ -58,8 +59,8 @@ class InCluster:
 
 @dataclass(frozen=True, slots=True)
 class RemovedCluster:
-    """What a removal took, or would take. `unread`: why what only the cluster has is not known; None: it could be read. `refused`: why
-    it would not be done now."""
+    """What a removal took, or would take. `unread`: why what only the cluster has is not known; None: it could be read.
+    `refused`: why it would not be done now."""
 
     cluster: str
     topics: tuple[LeftBehind, ...]
@@ -71,12 +72,12 @@ class RemovedCluster:
 def remove_cluster(
     spark: SparkSession, config: Config, name: str, *, lose: bool = False, dry_run: bool = False
 ) -> RemovedCluster:
-    """Let go, in every other cluster that can be read, of what hangs on the cluster `name`, whether or not it can be read, and whether
-    or not it still is in the configuration, which is not changed.
+    """Let go, in every other cluster that can be read, of what hangs on the cluster `name`, whether or not it can be read, and
+    whether or not it still is in the configuration, which is not changed.
 
-    `lose`: also if it alone holds messages, or that is not known. `dry_run` looks and writes nothing. A kill at any point leaves it
-    to be called again. Raises UsageError for a cluster that nobody knows, UnsafeError, with the reasons, if somebody who lives owns a
-    way from it, or messages would be lost; then nothing was done.
+    `lose`: also if it alone holds messages, or that is not known. `dry_run` looks and writes nothing. A kill at any point leaves
+    it to be called again. Raises UsageError for a cluster that nobody knows, UnsafeError, with the reasons, if somebody who lives
+    owns a way from it, or messages would be lost; then nothing was done.
     """
     require_delta(spark)
     others = {other: connect(spark, cluster) for other, cluster in config.clusters.items() if other != check_cluster(name)}
@@ -135,8 +136,8 @@ def _links(tables: ClusterTables, name: str) -> dict[str, LinkState]:
 
 
 def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> list[tuple[Runner, Row]]:
-    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings, backfills
-    beside it too; with the newest row of each, of schemas.OWNERS."""
+    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings,
+    backfills beside it too; with the newest row of each, of schemas.OWNERS."""
     brought = {(origin, state.topic) for state in links for origin in state.origins}
     return [
         (way.runner, row)
@@ -154,8 +155,8 @@ def _left_behind(
     there: Mapping[str, ClusterTables],
     read_before: Sequence[Topic],
 ) -> tuple[tuple[LeftBehind, ...], str | None]:
-    """Of each topic of the cluster what only it has, and what others still lack; and why the first is not known. `there`: those of
-    the others that can be read, `read_before`: topics that their links have read of it."""
+    """Of each topic of the cluster what only it has, and what others still lack; and why the first is not known. `there`: those
+    of the others that can be read, `read_before`: topics that their links have read of it."""
     if name not in config.clusters:
         return (), f"{config.path} does not say any more where it is"
     tables, topics, why = connect(spark, config.cluster(name)), list(read_before), None
@@ -176,8 +177,8 @@ def _left_behind(
 
 
 def _topics_of(tables: ClusterTables, *, was_read: bool) -> list[Topic]:
-    """What the cluster has. Raises RetryableError where that is not there, of a cluster that links have read too (`was_read`) if it
-    is empty."""
+    """What the cluster has. Raises RetryableError where that is not there, of a cluster that links have read too (`was_read`) if
+    it is empty."""
     tables.refuse_no_folder()
     place = None if tables.location is None else local_path(tables.location)
     if place is not None and not place.exists():
@@ -194,9 +195,9 @@ def _parts(tables: ClusterTables, topic: Topic) -> dict[LedgerId, LedgerPart]:
 
 
 def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) -> InCluster:
-    """In one other cluster, in this order, with a named crash point after each arrow: 1. own the ways from it → 2. let the rows of
-    its links go, with cursors and floors → 3. what people asked of them (`InCluster.pauses`) → 4. and its name in policies of topics; remove what its
-    streams left 5. own nothing. A call after a death does the rest."""
+    """In one other cluster, in this order, with a named crash point after each arrow: 1. own the ways from it → 2. let the rows
+    of its links go, with cursors and floors → 3. what people asked of them (`InCluster.pauses`) → 4. and its name in policies of
+    topics; remove what its streams left 5. own nothing. A call after a death does the rest."""
     open_for_writing(tables, config)
     ways = [runner for runner, _ in _ways(tables, name, _links(tables, name).values())]
     owned = claim(tables, [ways], point=CrashPoint.REMOVE_CLAIMED) if ways else []

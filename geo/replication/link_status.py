@@ -50,8 +50,8 @@ class LinkStatus:
 
 
 def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str) -> Iterator[LinkStatus]:
-    """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were recorded.
-    Raises what is in the way of reading the target."""
+    """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were
+    recorded. Raises what is in the way of reading the target."""
     rows, requests, gone = read_links(target), read_requests(target), deleted_topics(target)
     for link in config.inbound(target.cluster.name):
         source, known = sources[link.source], [Topic.parse(topic) for name, topic in rows if name == link.source]
@@ -96,7 +96,8 @@ def _status(
 
 
 def told_state(row: LinkState | None, requests: Requests, source: str, topic: Topic) -> tuple[State, str | None]:
-    """State and reason of a link's topic as people are told: those that its runner recorded, and whether it was asked to pause."""
+    """State and reason of a link's topic as people are told: those that its runner recorded, and whether it was asked to
+    pause."""
     state, reason = (State.STOPPED, "it has never run") if row is None else (row.state, row.reason)
     if not requests.is_paused(source, topic):
         return state, reason
@@ -138,8 +139,8 @@ HighWatermarks = Mapping[tuple[str, Topic], int | None]
 
 
 def high_watermarks(statuses: Iterable[LinkStatus], away: Collection[Link] = (), *, in_sync: bool) -> HighWatermarks:
-    """By source and topic: the version of the source that every target holds, None if that is not known of one, among them those of
-    links whose target is `away`. With `in_sync` of the targets that are, as Kafka's high watermark is that of the in-sync
+    """By source and topic: the version of the source that every target holds, None if that is not known of one, among them those
+    of links whose target is `away`. With `in_sync` of the targets that are, as Kafka's high watermark is that of the in-sync
     replicas; where none is, the source stands alone: its newest."""
     found: dict[tuple[str, Topic], int | None] = {}
     for one in statuses:

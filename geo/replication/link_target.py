@@ -22,8 +22,8 @@ from geo.tables.table import Table
 
 
 class LinkTarget:
-    """The target of one link and topic, while this process owns it. `begin` comes first; before the first append `columns` are set
-    and `watch_from` is called."""
+    """The target of one link and topic, while this process owns it. `begin` comes first; before the first append `columns` are
+    set and `watch_from` is called."""
 
     def __init__(self, link: Link, topic: Topic) -> None:
         self._link, self.topic = link, topic

@@ -191,7 +191,8 @@ def has_log(source: ClusterTables, topic: Topic) -> bool:
 
 
 def replicates(config: Config, link: Link, found: Registered) -> bool:
-    """Whether the link replicates a topic of its source's registry. (One that was deleted in its target it leaves out as well.)"""
+    """Whether the link replicates a topic of its source's registry. (One that was deleted in its target it leaves out as
+    well.)"""
     return not found.is_deleted and link in config.links_of(found.topic, {link.source: found.replication_clusters})
 
 

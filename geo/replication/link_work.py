@@ -35,15 +35,15 @@ HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
 """A turn that takes so long, and longer by what it brings at a rate that any network has, hangs."""
 
 BUSY_TURNS = 3
-"""After how many turns in a row that were more than this process brings by itself a topic is busy, and a query takes it up: that takes
-a second to begin, and a batch of it then less than a turn."""
+"""After how many turns in a row that were more than this process brings by itself a topic is busy, and a query takes it up: that
+takes a second to begin, and a batch of it then less than a turn."""
 
 
 class LinkWork:
     """One topic of one link and its fate in this process.
 
-    It is brought up by its start. After that its source is looked at by name, and news get a turn; those of a busy topic
-    a streaming query, which ends once there were none for long. In a run that ends it is brought up by turns up to what the source
+    It is brought up by its start. After that its source is looked at by name, and news get a turn; those of a busy topic a
+    streaming query, which ends once there were none for long. In a run that ends it is brought up by turns up to what the source
     has then.
     """
 
@@ -186,8 +186,8 @@ class LinkWork:
             raise
 
     def instead(self) -> tuple[LinkWork, BaseException] | None:
-        """A turn that takes ten minutes, and a second for each of its megabytes, hangs. The topic is begun anew, and if it then hangs
-        at the same place it is a person's."""
+        """A turn that takes ten minutes, and a second for each of its megabytes, hangs. The topic is begun anew, and if it then
+        hangs at the same place it is a person's."""
         began, cursor = self.link.turns.began or self._rest_began, self.link.cursor
         if began is None or self._is_left:
             return None

@@ -41,9 +41,9 @@ def rebuild(
 ) -> list[Rebuilt]:
     """Append to the logs of `cluster` its own messages that `peer` holds and it does not, by message id. Idempotent.
 
-    Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start
-    afterwards they open new ones. A topic that was deleted in `cluster` stays so. What no peer holds (`replicate_to` this cluster only, or not yet replicated) is lost.
-    Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
+    Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start afterwards
+    they open new ones. A topic that was deleted in `cluster` stays so. What no peer holds (`replicate_to` this cluster only, or
+    not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
     """
     check_topic_glob(topics)
     if cluster == peer:

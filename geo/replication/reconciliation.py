@@ -117,7 +117,8 @@ class Reconciliation:
             raise SourceChangedError(fault.message(rule.source, rule.target, str(self._into.topic), cursor))
 
     def _step_size(self) -> tuple[int | None, float]:
-        """How many messages a step brings at most, None for as many as ever, and how many bytes each takes, 0 where nobody asks."""
+        """How many messages a step brings at most, None for as many as ever, and how many bytes each takes, 0 where nobody
+        asks."""
         most = self._turns.most
         if most.size >= TURN_BYTES:
             return most.messages, 0.0

@@ -132,14 +132,14 @@ class TopicLink:
         stopped: Callable[[], bool] = lambda: False,
         take_over: bool = False,
     ) -> None:
-        """Steps 2 to 4: after this the target holds all of the source up to `cursor`, which is None if it was `stopped` between two
-        steps of a comparison.
+        """Steps 2 to 4: after this the target holds all of the source up to `cursor`, which is None if it was `stopped` between
+        two steps of a comparison.
 
         `recorded` is this link's newest row, read since the ownership was claimed. `accept_source` takes the source as it is now,
         whatever happened to it (`geo reconcile`). With `start_at` the link begins there anew (`geo links reset`): what is before
-        is not fetched any more, what is there stays. `failed_before`: tries that failed in a row. `take_over`: a comparison replaces
-        a backfill that runs.
-        Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError, RetryableError.
+        is not fetched any more, what is there stays. `failed_before`: tries that failed in a row. `take_over`: a comparison
+        replaces a backfill that runs. Raises SourceChangedError if the source changed in a way that must not be passed over,
+        SchemaError, RetryableError.
         """
         self._ownership, self.stream, self.cursor = ownership, None, None
         self.row.begin(recorded, ownership.generation)
@@ -246,9 +246,9 @@ class TopicLink:
             self.take_turn(stopped, newest)
 
     def take_turn(self, stopped: Callable[[], bool], newest: int | None = None, rows: DataFrame | None = None) -> Brought | None:
-        """Bring what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits, one
-        at least, and no more than a turn is to bring. `rows`, if they are given, are those of all these commits. None, and nothing
-        was done, if it was `stopped`. Raises as `prepare`."""
+        """Bring what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits,
+        one at least, and no more than a turn is to bring. `rows`, if they are given, are those of all these commits. None, and
+        nothing was done, if it was `stopped`. Raises as `prepare`."""
         with self.turns.turn(stopped) as has_turn:
             if not has_turn:
                 return None
@@ -258,8 +258,8 @@ class TopicLink:
             return self._bring_commits(commits, rows if commits and commits[-1].version == newest else None)
 
     def _bring_commits(self, commits: Sequence[Commit], rows: DataFrame | None = None) -> Brought:
-        """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`, which are read if they
-        are not given."""
+        """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`, which are read if
+        they are not given."""
         if not commits:
             return Brought.NOTHING
         before = self.replicated
@@ -311,8 +311,8 @@ class TopicLink:
         return stream is None or stream.end()
 
     def leave(self) -> None:
-        """It hangs, and another one goes on in its place: nobody waits for its query or its turn, and what it compares is owned no
-        longer."""
+        """It hangs, and another one goes on in its place: nobody waits for its query or its turn, and what it compares is owned
+        no longer."""
         self.turns.leave()
         if (reconciliation := self._reconciliation) is not None:
             reconciliation.leave()
@@ -377,8 +377,8 @@ class TopicLink:
         self.cursor = CommitName.of(self.cursor.table_id, commit)
 
     def _left_out(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> LeftOut:
-        """Count what is left out. Spark is asked only if a commit may hold something that old, or neither a producer of ours nor a link
-        wrote it, which write nothing impossible."""
+        """Count what is left out. Spark is asked only if a commit may hold something that old, or neither a producer of ours nor
+        a link wrote it, which write nothing impossible."""
         horizon_us = self.rule.expired_before_us(now_us)
         may_be_old = horizon_us is not None and not published_after(commits, horizon_us)
         if not may_be_old and all(map(_is_ours, commits)):
@@ -391,10 +391,10 @@ class TopicLink:
     def progressed(self, state: State) -> LinkState | None:
         """The row to record now, after a look at the target's commits since the last look; None if the recorded one says as much.
 
-        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of an
-        append that landed between both, or of which its query has not heard yet, the commit itself says how far it came: a start
-        looks only at what is above the commit that the row names.
-        Raises RetryableError if the target is not what it was, so that the next start compares; FencedError.
+        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of
+        an append that landed between both, or of which its query has not heard yet, the commit itself says how far it came: a
+        start looks only at what is above the commit that the row names. Raises RetryableError if the target is not what it was,
+        so that the next start compares; FencedError.
         """
         self._ownership.refuse_if_lost()
         seen = self.into.seen

@@ -1,4 +1,5 @@
-"""The turns of one topic of a link: when the next may begin, how long the one under way lasts, how to be rid of one that hangs."""
+"""The turns of one topic of a link: when the next may begin, how long the one under way lasts, how to be rid of one that
+hangs."""
 
 from __future__ import annotations
 

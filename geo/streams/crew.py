@@ -1,4 +1,5 @@
-"""The works of one group: discovered, brought up side by side, followed, tried again, recorded, handed over, by a thread of their own.
+"""The works of one group: discovered, brought up side by side, followed, tried again, recorded, handed over, by a thread of their
+own.
 
 What a state and an event mean is in `life.py`; what a piece of work does is its own business.
 """

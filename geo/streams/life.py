@@ -118,5 +118,6 @@ class Life:
 
 
 def backoff_s(attempt: int) -> float:
-    """Pause before try number `attempt` (from 1) of delayed work: 1 s doubling to MOST_BACKOFF_S, as Pulsar's replicator reads."""
+    """Pause before try number `attempt` (from 1) of delayed work: 1 s doubling to MOST_BACKOFF_S, as Pulsar's replicator
+    reads."""
     return min(MOST_BACKOFF_S, 2.0 ** min(attempt - 1, 6))

@@ -1,7 +1,7 @@
 """Runs groups of works until they are done or stopped: each has a crew, and so a thread of its own.
 
-Works that share a source are one group: a source that is away, or hangs, holds up its own works and nobody else's. What becomes of
-works is in `crew.py`.
+Works that share a source are one group: a source that is away, or hangs, holds up its own works and nobody else's. What becomes
+of works is in `crew.py`.
 """
 
 from __future__ import annotations

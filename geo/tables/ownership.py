@@ -100,8 +100,8 @@ _NAME = re.compile(rf"({'|'.join(kind.value for kind in RunnerKind)}) (\S+) of (
 
 @dataclass(frozen=True, slots=True)
 class RunnerName:
-    """The name of a runner that does something for one topic in a cluster, made and read here only. `who`: the origin, producer or
-    subscription; `share`: that of a consumer, if it is not alone."""
+    """The name of a runner that does something for one topic in a cluster, made and read here only. `who`: the origin, producer
+    or subscription; `share`: that of a consumer, if it is not alone."""
 
     kind: RunnerKind
     who: str
@@ -141,13 +141,14 @@ class RunnerName:
 
 
 def origin_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]:
-    """Bringing the messages of each of the origins into the topic's log in `target`, whoever does it: a link, a reconcile, a rebuild."""
+    """Bringing the messages of each of the origins into the topic's log in `target`, whoever does it: a link, a reconcile, a
+    rebuild."""
     return [RunnerName(RunnerKind.ORIGIN, origin, topic, target).runner for origin in sorted(origins)]
 
 
 def filling_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]:
-    """Bringing what is missing of each of the origins in what a link has passed: a backfill beside it, or whoever compares both logs,
-    which is over some time."""
+    """Bringing what is missing of each of the origins in what a link has passed: a backfill beside it, or whoever compares both
+    logs, which is over some time."""
     return [RunnerName(RunnerKind.FILLING, origin, topic, target).runner for origin in sorted(origins)]
 
 
