@@ -1,6 +1,7 @@
-"""The identity of a message: where, and as what, it was first written. The same in every cluster, for ever.
+"""The identity of a message: where, and as what, it was first written. The same in every cluster, for ever. And where it lies in
+one log, which no other log knows.
 
-Only the value lives here; who hands out ledgers and entries is elsewhere.
+Only the values live here; who hands out ledgers and entries is elsewhere.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from geo.text import show
 LEDGER_ID_LIMIT = 2**53
 # Entry ids are a BIGINT column.
 ENTRY_ID_LIMIT = 2**63
+
+# No commit has so many rows, and it is exact as a double, with room above it for places that follow the end of a version.
+END_INDEX = 2**52
 
 # ASCII digits without a leading zero: an id has one spelling only.
 _NUMBER = "(0|[1-9][0-9]{0,18})"
@@ -37,6 +41,32 @@ class LedgerId(NamedTuple):
         """The inverse of `str`."""
         origin, _, ledger_id = text.partition(":")
         return cls(origin, int(ledger_id))
+
+
+class Position(NamedTuple):
+    """A place in one topic log: the version a row was committed in, and its place among the rows of that commit. Sorts in the order of
+    the log. It means nothing in another log."""
+
+    version: int
+    index: int  # type: ignore[assignment]  # of a tuple a method, which nobody needs here
+
+    def __str__(self) -> str:
+        return f"{self.version} (all)" if self.index >= END_INDEX else f"{self.version}:{self.index}"
+
+    @classmethod
+    def before(cls, version: int) -> Position:
+        """Before every row of a version, and after every row of those below it."""
+        return cls(version, -1)
+
+    @classmethod
+    def end(cls, version: int) -> Position:
+        """After every row of a version: for whoever counts by whole versions."""
+        return cls(version, END_INDEX)
+
+    @property
+    def next_version(self) -> int:
+        """The version from which to read on so that nothing after this place is missed."""
+        return self.version + 1 if self.index >= END_INDEX else self.version
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -5,7 +5,18 @@ new version may add nullable columns at the end and nothing else, so an older re
 long as the major number is the same; a program refuses to *write* a table of a newer version than it knows.
 """
 
-from schemas.system import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, REQUESTS, TOPICS
+from schemas.system import (
+    CURSORS,
+    LEDGERS,
+    LINKS,
+    MARKERS,
+    OWNERS,
+    PROCESSES,
+    REQUESTS,
+    TOPICS,
+    VERSION_STARTS,
+    VERSION_SUBSCRIPTIONS,
+)
 from schemas.table import Column, TableSchema
 from schemas.topic_log import ENVELOPE, TOPIC_LOG
 
@@ -14,11 +25,14 @@ __all__ = [
     "ENVELOPE",
     "LEDGERS",
     "LINKS",
+    "MARKERS",
     "OWNERS",
     "PROCESSES",
     "REQUESTS",
     "TOPICS",
     "TOPIC_LOG",
+    "VERSION_STARTS",
+    "VERSION_SUBSCRIPTIONS",
     "Column",
     "TableSchema",
 ]

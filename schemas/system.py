@@ -179,3 +179,60 @@ CURSORS = TableSchema(
         Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
     ),
 )
+
+VERSION_SUBSCRIPTIONS = TableSchema(
+    kind="version_subscriptions",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("topic", "subscription"),
+    properties=_JOURNAL,
+    columns=(
+        Column("topic", "STRING", "full topic name", nullable=False),
+        Column("subscription", "STRING", "the consumer that only knows versions of this cluster's topic log", nullable=False),
+        Column("deleted", "BOOLEAN", "unsubscribed here, until somebody creates it again", nullable=False),
+        Column("table_id", "STRING", "Delta id of the topic log whose versions are meant", nullable=False),
+        Column("finished", "BIGINT", "it has processed every version up to this one; NULL: nothing, or the checkpoint says it"),
+        Column("checkpoint", "STRING", "checkpoint folder of its streaming query, which says how far it is; NULL: people say it"),
+        Column("by", "STRING", "the process that recorded it", nullable=False),
+        Column("sequence", "BIGINT", "counts the subscription's rows here; the newest has the highest", nullable=False),
+        Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
+    ),
+)
+
+VERSION_STARTS = TableSchema(
+    kind="version_starts",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("topic", "subscription", "cluster"),
+    properties=_JOURNAL,
+    columns=(
+        Column("topic", "STRING", "full topic name", nullable=False),
+        Column("subscription", "STRING", "the version subscription; empty: of the topic, `waits_for` alone", nullable=False),
+        Column("cluster", "STRING", "where a consumer may start", nullable=False),
+        Column("start", "BIGINT", "the first version to read of the topic log there; NULL: none is known"),
+        Column("snapshot_id", "STRING", "the snapshot that says so"),
+        Column("taken_at", "TIMESTAMP", "when that snapshot was begun"),
+        Column("sender", "STRING", "the cluster that told it by an update; NULL: found out here"),
+        Column("waits_for", "MAP<STRING, STRING>", "the clusters because of which no snapshot is begun, and why; NULL: none"),
+        Column("sequence", "BIGINT", "number of the row of system/markers it follows from", nullable=False),
+        Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
+    ),
+)
+
+MARKERS = TableSchema(
+    kind="markers",
+    version=_VERSION,
+    least_version=_VERSION,
+    # Whole days are dropped, which a stream over it passes.
+    partitioned_by=("day",),
+    properties=_JOURNAL,
+    columns=(
+        Column("topic", "STRING", "full topic name", nullable=False),
+        Column("seq", "BIGINT", "counts all rows of this table; a topic's rows are heard in its order", nullable=False),
+        Column("fact", "STRING", "JSON: what the topic's controller hears (geo.subscription.controller_rows)", nullable=False),
+        Column("table_id", "STRING", "Delta id of the topic log that was looked at", nullable=False),
+        Column("read_to", "BIGINT", "all versions of the topic log up to this one were looked at before", nullable=False),
+        Column("written_at", "TIMESTAMP", "when this row was written", nullable=False),
+        Column("day", "DATE", "the same as a date", nullable=False),
+    ),
+)

@@ -27,11 +27,22 @@ from geo.tables.journal import Journal
 from geo.tables.process import Process
 from geo.text import first_line
 from geo.times import in_us, utc
-from schemas import CURSORS, LEDGERS, LINKS, OWNERS, PROCESSES, REQUESTS, TOPICS, TableSchema
+from schemas import (
+    CURSORS,
+    LEDGERS,
+    LINKS,
+    OWNERS,
+    PROCESSES,
+    REQUESTS,
+    TOPICS,
+    VERSION_STARTS,
+    VERSION_SUBSCRIPTIONS,
+    TableSchema,
+)
 
 log = logging.getLogger(__name__)
 
-JOURNALS = (TOPICS, LEDGERS, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS)
+JOURNALS = (TOPICS, LEDGERS, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS, VERSION_SUBSCRIPTIONS, VERSION_STARTS)
 
 ROUND_S = 60.0
 """Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""

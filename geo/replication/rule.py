@@ -15,9 +15,19 @@ from geo.ids import LEDGER_ID_LIMIT
 from geo.names import check_cluster
 from geo.text import show
 
+
+class MarkerKind(str, Enum):
+    """What the column `marker` of a topic log says (PIP-33; Pulsar's Markers). What such a row holds: geo.subscription.markers."""
+
+    SNAPSHOT_REQUEST = "SNAPSHOT_REQUEST"
+    SNAPSHOT_RESPONSE = "SNAPSHOT_RESPONSE"
+    SNAPSHOT = "SNAPSHOT"
+    SUBSCRIPTION_UPDATE = "SUBSCRIPTION_UPDATE"
+
+
 # Markers that other clusters must see. SNAPSHOT is a note of a cluster to itself, and a kind this program does not know
-# is one whose meaning in another cluster it cannot vouch for (PIP-33; Pulsar's Markers).
-CROSSING_MARKERS = frozenset({"SNAPSHOT_REQUEST", "SNAPSHOT_RESPONSE", "SUBSCRIPTION_UPDATE"})
+# is one whose meaning in another cluster it cannot vouch for.
+CROSSING_MARKERS = frozenset(kind.value for kind in MarkerKind if kind is not MarkerKind.SNAPSHOT)
 
 MICROSECONDS = 1_000_000
 

@@ -286,7 +286,7 @@ def main() -> None:
                 for line in waiting(bench, 40 // part):
                     print(line, flush=True)
             elif which == "outage":
-                for line in outage(bench, 4_320 // part, 100, 5):
+                for line in outage(bench, 4_320 // part, 1_000, 5):
                     print(line, flush=True)
             elif which == "backfill":
                 for line in backfills(bench, 1_000_000 // part, 3 if part == 1 else 1):

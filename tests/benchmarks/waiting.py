@@ -24,7 +24,7 @@ def waiting(bench: Bench, rounds: int) -> Iterator[str]:
     seconds: dict[str, list[float]] = {"alone": [], "waits": [], "held": []}
 
     def once(number: int, wait_for: list[str] | None) -> tuple[float, float | None]:
-        rows = bench.spark.range(_ROWS).selectExpr("concat('k', id) AS key", "cast(id AS binary) AS payload")
+        rows = bench.spark.range(_ROWS).selectExpr("concat('k', id) AS key", "cast(cast(id AS string) AS binary) AS payload")
         began = time.monotonic()
         done = publish(
             rows, topic, config=bench.world.config, cluster="us", producer="bench", publish_id=f"{number}", wait_for=wait_for

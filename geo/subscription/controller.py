@@ -1,0 +1,509 @@
+"""PIP-33 for one topic in one cluster: begins snapshots, answers those of others, and tells who may go on where. Pure.
+
+It is a fold over the topic's rows of `system/markers`: the same rows give the same effects and the same state, wherever batches
+begin and end. What it wants written it has not yet: a marker of its own counts once its row is read back, and no row makes it write
+one twice. An inbound row of whatever content changes a count at most.
+
+Invariants, which the tests check by letter:
+- A. For each snapshot in a cache, what is at or before `clusters[x]` in the log of x and was routed to both is at or before
+  `local_position` here.
+- B. An update is written only for a snapshot that the versions finished here have passed whole; each at most once.
+- C. A subscription never moves backward, neither by what is finished here nor by an update.
+- D. A snapshot that was begun before the end of the last void, or while one was open, is never used.
+- E. The state is bounded: `MAX_SUBSCRIPTIONS` of at most `max_snapshots` each, timeout / frequency + 1 (at most 101) pending,
+  `MAX_CLUSTERS` of everything by cluster. Some 50 kB with 10 subscriptions; 1,000 that all lag, 10,000 snapshots later, some 400 kB.
+
+Positions count by whole versions, as consumers of versions do: the rows of one commit stand in the order of their ids, which says
+nothing about what came first. So
+- an answer is the end of `read_to`, the newest version looked at when the request was copied: the answer is written later than that
+  look, so in a later version, and all at or before it precedes it. (The version of the request itself would be as safe, and older.)
+- the local position of a snapshot is the end of the version that holds the last answer. Of several that complete in one version each
+  later one is placed behind that end by one more, so that it follows the others in a cache; to a consumer it is the same place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from geo.errors import SchemaError, UsageError
+from geo.ids import Position
+from geo.subscription.controller_rows import (
+    Effect,
+    GivenUp,
+    MarkerRow,
+    MoveSubscription,
+    Progress,
+    Row,
+    Subscribed,
+    SyncedTo,
+    Tick,
+    Unsubscribed,
+    Void,
+    WaitsFor,
+    WriteMarker,
+)
+from geo.subscription.markers import (
+    MAX_CLUSTERS,
+    RefusedMarkerError,
+    SnapshotRequest,
+    SnapshotResponse,
+    SnapshotTaken,
+    SubscriptionUpdate,
+    decode,
+    read_snapshot,
+    snapshot_fields,
+)
+from geo.subscription.snapshot_builder import Effect as BuilderEffect
+from geo.subscription.snapshot_builder import SnapshotBuilder, WriteRequest, in_us
+from geo.subscription.snapshot_cache import LEAST_SNAPSHOTS, MAX_SNAPSHOTS, Distance, Snapshot, SnapshotCache, version_distance
+
+STATE_VERSION = 1
+
+FREQUENCY_S = 10.0
+"""Pulsar's second would be a commit a second and topic."""
+
+TIMEOUT_S = 30.0
+"""Pulsar's. Two rounds over links that bring a batch each few seconds take about half of it."""
+
+MAX_PENDING = 100
+"""Timeout over frequency at most: so many snapshots can be under way at once."""
+
+MAX_SUBSCRIPTIONS = 1_000
+"""Of a topic. One that an update would create beyond it is counted and not created: anybody who shares the topic can write one."""
+
+
+class Counted(str, Enum):
+    """What happened, and what was passed over without a change, beside the refusals of `markers`."""
+
+    STARTED = "snapshots begun"
+    COMPLETED = "snapshots completed"
+    TIMED_OUT = "snapshots timed out"
+    REPEATED = "heard before"
+    FORGED = "not of the cluster it names"
+    UNREACHABLE = "asked by a cluster that no answer reaches"
+    LATE = "answers nothing that is waited for"
+    VOID = "of a snapshot that is void"
+    BEYOND = "beyond the end of this log"
+    FULL = "subscriptions beyond the limit"
+    UNKNOWN_SUBSCRIPTION = "progress of an unknown subscription"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Raises UsageError."""
+
+    frequency_s: float = FREQUENCY_S
+    timeout_s: float = TIMEOUT_S
+    max_snapshots: int = MAX_SNAPSHOTS
+    distance: Distance = version_distance
+
+    def __post_init__(self) -> None:
+        if not self.frequency_s > 0:
+            raise UsageError(f"frequency_s {self.frequency_s}; expected: above 0")
+        if not 0 < self.timeout_s <= MAX_PENDING * self.frequency_s:
+            raise UsageError(f"timeout_s {self.timeout_s}; expected: above 0, and at most {MAX_PENDING} times frequency_s")
+        if self.max_snapshots < LEAST_SNAPSHOTS:
+            raise UsageError(f"max_snapshots {self.max_snapshots}; expected: at least {LEAST_SNAPSHOTS}")
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A snapshot that has no marker in the log yet."""
+
+    builder: SnapshotBuilder
+    begun: int
+    """The number of the tick that began it."""
+    moved: int
+    """What that tick said."""
+    requested: int = 0
+    """The newest round whose request is in the log."""
+
+
+@dataclass(slots=True)
+class _Subscription:
+    cache: SnapshotCache
+    finished: int | None = None
+    """The newest version that a consumer here has finished, and all before it."""
+    start: int | None = None
+    """Where one may begin here, by what a consumer elsewhere has finished."""
+    used_here: bool = False
+    """Somebody created it here or reads here. One that only updates of others made needs no snapshots of this cluster."""
+
+
+class TopicController:
+    """`hear` the rows in their order. `counts` by the reason's text."""
+
+    def __init__(self, cluster: str, topic: str, settings: Settings | None = None) -> None:
+        self.cluster, self.topic, self.settings = cluster, topic, settings or Settings()
+        self.counts: Counter[str] = Counter()
+        self._seq = 0
+        self._read: Position | None = None
+        """Where the newest marker of the log stands."""
+        self._tick: Tick | None = None
+        self._started: float | None = None
+        """When the newest snapshot was begun."""
+        self._pending: list[_Pending] = []
+        self._covered: int | None = None
+        """The newest version with a message when the last snapshot that completed was begun; None: there is none, or it is void."""
+        self._ever_completed = False
+        self._last_place: Position | None = None
+        """The local position of the last snapshot that completed."""
+        self._subscriptions: dict[str, _Subscription] = {}
+        self._open_voids: set[str] = set()
+        self._voided = 0
+        """The number of the row by which the last void ended, or began."""
+        self._answered_since: dict[str, int] | None = None
+        """Of each cluster, when the first snapshot was begun that it was answered here since the log was replaced; None: it never was."""
+        self._waits_for: dict[str, str] = {}
+
+    # -- what it knows -----------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Ids of snapshots under way."""
+        return tuple(one.builder.snapshot_id for one in self._pending)
+
+    @property
+    def waits_for(self) -> Mapping[str, str]:
+        """The clusters because of which no snapshot is begun, and why."""
+        return dict(self._waits_for)
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        return tuple(self._subscriptions)
+
+    def finished(self, subscription: str) -> int | None:
+        return self._subscriptions[subscription].finished
+
+    def start(self, subscription: str) -> int | None:
+        """The first version to read here by what was finished elsewhere; None if nothing is known of that."""
+        return self._subscriptions[subscription].start
+
+    def snapshots(self, subscription: str) -> tuple[Snapshot, ...]:
+        return tuple(self._subscriptions[subscription].cache.snapshots)
+
+    # -- what it hears -----------------------------------------------------------------------------------------------
+
+    def hear(self, row: Row) -> list[Effect]:
+        """The effects of a row. One whose number is not beyond the last has none."""
+        if row.seq <= self._seq:
+            return self._nothing(Counted.REPEATED)
+        self._seq = row.seq
+        if isinstance(row, MarkerRow):
+            return self._on_marker(row)
+        if isinstance(row, Tick):
+            return self._on_tick(row)
+        if isinstance(row, Progress):
+            return self._on_progress(row)
+        if isinstance(row, Subscribed):
+            return self._on_subscribed(row)
+        if isinstance(row, Unsubscribed):
+            self._subscriptions.pop(row.subscription, None)
+            return []
+        self._on_void(row)
+        return []
+
+    def _nothing(self, why: Counted) -> list[Effect]:
+        self.counts[why.value] += 1
+        return []
+
+    # -- ticks: begin, give up, say who is missing -------------------------------------------------------------------
+
+    def _on_tick(self, tick: Tick) -> list[Effect]:
+        self._tick = tick
+        effects = self._give_up(tick.now)
+        waits_for = {}
+        if self._is_used_here:
+            waits_for = {name: tick.unable[name] for name in tick.asked if name in tick.unable}
+            if self._open_voids:
+                waits_for[self.cluster] = f"{min(self._open_voids)} has begun and not ended"
+        if waits_for != self._waits_for:
+            self._waits_for = waits_for
+            effects.append(WaitsFor(dict(waits_for)))
+        if tick.moved is not None and self._is_due(tick, tick.moved):
+            effects += self._begin(tick, tick.moved)
+        return effects
+
+    def _give_up(self, now: float) -> list[Effect]:
+        """A clock that was put back cannot say how long it has been: that is given up too."""
+        kept, effects = [], list[Effect]()
+        for one in self._pending:
+            if one.builder.is_timed_out(now) or now < one.builder.started:
+                self.counts[Counted.TIMED_OUT.value] += 1
+                effects.append(GivenUp(one.builder.snapshot_id, tuple(sorted(one.builder.missing))))
+            else:
+                kept.append(one)
+        self._pending = kept
+        return effects
+
+    @property
+    def _is_used_here(self) -> bool:
+        return any(one.used_here for one in self._subscriptions.values())
+
+    def _is_due(self, tick: Tick, moved: int) -> bool:
+        if not self._is_used_here or not tick.asked or self._waits_for:
+            return False
+        if self._pending and not self._ever_completed:
+            return False
+        if moved == self._covered or any(moved == one.moved for one in self._pending):
+            return False  # nothing but markers since
+        return self._started is None or not self._started <= tick.now < self._started + self.settings.frequency_s
+
+    def _begin(self, tick: Tick, moved: int) -> list[Effect]:
+        snapshot_id = f"{self.cluster}:{self.topic}:{in_us(tick.now)}"
+        begun = _Pending(SnapshotBuilder(self.cluster, tick.asked, self.settings.timeout_s, snapshot_id), tick.seq, moved)
+        self._started = tick.now
+        self._pending.append(begun)
+        self.counts[Counted.STARTED.value] += 1
+        return self._written(begun, begun.builder.start(tick.now))
+
+    def _written(self, pending: _Pending, effects: Iterable[BuilderEffect]) -> list[Effect]:
+        found: list[Effect] = []
+        for one in effects:
+            if isinstance(one, WriteRequest):
+                found.append(WriteMarker(one.marker, one.marker.replicate_to))
+            else:
+                taken = SnapshotTaken(one.snapshot, pending.begun, pending.moved)
+                found.append(WriteMarker(taken, taken.replicate_to))
+        return found
+
+    # -- markers -----------------------------------------------------------------------------------------------------
+
+    def _on_marker(self, row: MarkerRow) -> list[Effect]:
+        if self._read is not None and row.position <= self._read:
+            return self._nothing(Counted.REPEATED)
+        self._read = row.position
+        try:
+            marker = decode(row.kind, row.payload)
+        except RefusedMarkerError as refused:
+            self.counts[refused.reason.value] += 1
+            return []
+        if isinstance(marker, SnapshotRequest):
+            return self._on_request(row, marker)
+        if isinstance(marker, SnapshotResponse):
+            return self._on_response(row, marker)
+        if isinstance(marker, SnapshotTaken):
+            return self._on_taken(row, marker)
+        return self._on_update(row, marker)
+
+    def _on_request(self, row: MarkerRow, request: SnapshotRequest) -> list[Effect]:
+        asker = request.source_cluster
+        if asker != row.sender:
+            return self._nothing(Counted.FORGED)
+        if asker == self.cluster:
+            for one in self._pending:
+                if one.builder.snapshot_id == request.snapshot_id:
+                    one.requested = request.round_number
+            return []
+        hubs = None if self._tick is None else self._tick.ways.get(asker)
+        if hubs is None:
+            return self._nothing(Counted.UNREACHABLE)
+        if self._answered_since is not None and request.round_number == 1 and len(self._answered_since) < MAX_CLUSTERS:
+            self._answered_since.setdefault(asker, request.started_us)
+        answer = SnapshotResponse(request.snapshot_id, asker, self.cluster, Position.end(row.read_to), request.round_number)
+        return [WriteMarker(answer, (asker, *(hub for hub in hubs if hub != asker)))]
+
+    def _on_response(self, row: MarkerRow, answer: SnapshotResponse) -> list[Effect]:
+        if answer.cluster != row.sender:
+            return self._nothing(Counted.FORGED)
+        if answer.source_cluster != self.cluster:
+            return []  # an answer of our own, or one that passes through
+        for one in self._pending:
+            builder = one.builder
+            if builder.snapshot_id == answer.snapshot_id and builder.round_number == answer.round_number <= one.requested:
+                now = builder.started if self._tick is None else self._tick.now
+                effects = builder.on_response(answer.cluster, answer.position, Position.end(row.position.version), now)
+                return self._written(one, effects)
+        return self._nothing(Counted.LATE)
+
+    def _on_taken(self, row: MarkerRow, taken: SnapshotTaken) -> list[Effect]:
+        """A snapshot of ours is in the log for good. It counts even if it was given up in the meantime."""
+        if row.sender != self.cluster:
+            return self._nothing(Counted.FORGED)
+        self._pending = [one for one in self._pending if one.builder.snapshot_id != taken.snapshot.snapshot_id]
+        if self._open_voids or taken.begun < self._voided:
+            return self._nothing(Counted.VOID)
+        self.counts[Counted.COMPLETED.value] += 1
+        self._ever_completed, self._covered = True, taken.moved
+        snapshot = replace(taken.snapshot, local_position=self._placed(Position(*taken.snapshot.local_position)))
+        effects: list[Effect] = []
+        for name, one in self._subscriptions.items():
+            one.cache.add(snapshot)
+            effects += self._passed(name, one)
+        return effects
+
+    def _placed(self, position: Position) -> Position:
+        last = self._last_place
+        if last is not None and last.version == position.version and last >= position:
+            position = Position(position.version, last.index + 1)
+        self._last_place = position
+        return position
+
+    def _on_update(self, row: MarkerRow, update: SubscriptionUpdate) -> list[Effect]:
+        position = update.clusters.get(self.cluster)
+        if row.sender is None or row.sender == self.cluster or position is None:
+            return []
+        if position.next_version > row.read_to + 1:
+            return self._nothing(Counted.BEYOND)
+        since = self._answered_since
+        if since is not None and (row.sender not in since or update.started_us < since[row.sender]):
+            return self._nothing(Counted.VOID)  # its positions are of the log that was here before
+        one, created = self._subscription(update.subscription)
+        if one is None:
+            return []
+        known = max(one.start or 0, 0 if one.finished is None else one.finished + 1)
+        start = position.next_version
+        if start <= known and not created:
+            return []
+        one.start = start
+        return [MoveSubscription(update.subscription, start, update.snapshot_id, update.started_us, row.sender, created)]
+
+    # -- subscriptions -----------------------------------------------------------------------------------------------
+
+    def _subscription(self, name: str) -> tuple[_Subscription | None, bool]:
+        """It, and whether it is new; None if there is no room for it."""
+        found = self._subscriptions.get(name)
+        if found is not None:
+            return found, False
+        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+            self._nothing(Counted.FULL)
+            return None, False
+        found = self._subscriptions[name] = _Subscription(self._new_cache())
+        return found, True
+
+    def _new_cache(self) -> SnapshotCache:
+        return SnapshotCache(self.settings.max_snapshots, self.settings.distance)
+
+    def _on_subscribed(self, row: Subscribed) -> list[Effect]:
+        one, _ = self._subscription(row.subscription)
+        if one is None:
+            return []
+        one.used_here = True
+        return [] if row.version is None else self._finish(row.subscription, one, row.version)
+
+    def _on_progress(self, row: Progress) -> list[Effect]:
+        one = self._subscriptions.get(row.subscription)
+        if one is None:
+            return self._nothing(Counted.UNKNOWN_SUBSCRIPTION)
+        one.used_here = True
+        return self._finish(row.subscription, one, row.version)
+
+    def _finish(self, name: str, one: _Subscription, version: int) -> list[Effect]:
+        if one.finished is not None and version <= one.finished:
+            return []
+        one.finished = version
+        return self._passed(name, one)
+
+    def _passed(self, name: str, one: _Subscription) -> list[Effect]:
+        """What follows from the snapshots that lie in what is finished.
+
+        What an update of another cluster has moved does not count as finished here. That one tells all clusters itself; and of what
+        is routed here and to x, but not to it, nobody there has finished anything.
+        """
+        if one.finished is None:
+            return []
+        snapshot = one.cache.advance(Position.before(one.finished + 1))
+        if snapshot is None:
+            return []
+        update = SubscriptionUpdate(name, snapshot.snapshot_id, snapshot.started_us, snapshot.clusters)
+        starts = {cluster: position.next_version for cluster, position in sorted(snapshot.clusters.items())}
+        return [WriteMarker(update, update.replicate_to), SyncedTo(name, snapshot.snapshot_id, snapshot.started_us, starts)]
+
+    # -- voids -------------------------------------------------------------------------------------------------------
+
+    def _on_void(self, row: Void) -> None:
+        if row.begins:
+            self._open_voids.add(row.what)
+        else:
+            self._open_voids.discard(row.what)
+        self._voided = row.seq
+        self._pending, self._covered = [], None
+        for one in self._subscriptions.values():
+            one.cache = self._new_cache()
+            if row.replaced:
+                one.finished = one.start = None
+        if row.replaced:
+            self._read, self._last_place, self._answered_since = None, None, {}
+
+    # -- its state ---------------------------------------------------------------------------------------------------
+
+    def to_state(self) -> dict[str, Any]:
+        """For JSON. Snapshots that several caches hold are written once."""
+        shared = {snapshot.snapshot_id: snapshot for one in self._subscriptions.values() for snapshot in one.cache.snapshots}
+        place = {snapshot_id: at for at, snapshot_id in enumerate(shared)}
+        tick = self._tick
+        return {
+            "version": STATE_VERSION,
+            "seq": self._seq,
+            "read": self._read and list(self._read),
+            "tick": tick
+            and {
+                "seq": tick.seq,
+                "now": tick.now,
+                "moved": tick.moved,
+                "asked": list(tick.asked),
+                "unable": dict(tick.unable),
+                "ways": {name: list(hubs) for name, hubs in tick.ways.items()},
+            },
+            "started": self._started,
+            "pending": [
+                {"builder": one.builder.to_state(), "begun": one.begun, "moved": one.moved, "requested": one.requested}
+                for one in self._pending
+            ],
+            "covered": self._covered,
+            "ever_completed": self._ever_completed,
+            "last_place": self._last_place and list(self._last_place),
+            "snapshots": [snapshot_fields(one) for one in shared.values()],
+            "subscriptions": {
+                name: {
+                    "cache": [[place[snapshot_id], gap] for snapshot_id, gap in one.cache.to_state()],
+                    "finished": one.finished,
+                    "start": one.start,
+                    "used_here": one.used_here,
+                }
+                for name, one in self._subscriptions.items()
+            },
+            "open_voids": sorted(self._open_voids),
+            "voided": self._voided,
+            "answered_since": None if self._answered_since is None else dict(self._answered_since),
+            "waits_for": dict(self._waits_for),
+            "counts": dict(self.counts),
+        }
+
+    @classmethod
+    def from_state(cls, cluster: str, topic: str, state: Mapping[str, Any], settings: Settings | None = None) -> TopicController:
+        """The inverse of `to_state`. Raises SchemaError for a state of another version: it is rebuilt from the journal."""
+        if state.get("version") != STATE_VERSION:
+            raise SchemaError(
+                f"topic {topic} in {cluster}: state of version {state.get('version')}, this program has {STATE_VERSION}."
+                " Rebuild it from system/markers"
+            )
+        found = cls(cluster, topic, settings)
+        tick = state["tick"]
+        if tick is not None:
+            ways = {name: tuple(hubs) for name, hubs in tick["ways"].items()}
+            found._tick = Tick(tick["seq"], tick["now"], tick["moved"], tuple(tick["asked"]), dict(tick["unable"]), ways)
+        found._seq, found._read = state["seq"], _place(state["read"])
+        found._started, found._covered, found._ever_completed = state["started"], state["covered"], state["ever_completed"]
+        found._last_place = _place(state["last_place"])
+        timeout_s = found.settings.timeout_s
+        found._pending = [
+            _Pending(SnapshotBuilder.from_state(cluster, timeout_s, one["builder"]), one["begun"], one["moved"], one["requested"])
+            for one in state["pending"]
+        ]
+        snapshots = dict(enumerate(map(read_snapshot, state["snapshots"])))
+        for name, one in state["subscriptions"].items():
+            cache = SnapshotCache.from_state(one["cache"], snapshots, found.settings.max_snapshots, found.settings.distance)
+            found._subscriptions[name] = _Subscription(cache, one["finished"], one["start"], one["used_here"])
+        found._open_voids, found._voided = set(state["open_voids"]), state["voided"]
+        found._answered_since = None if state["answered_since"] is None else dict(state["answered_since"])
+        found._waits_for, found.counts = dict(state["waits_for"]), Counter(state["counts"])
+        return found
+
+
+def _place(state: list[int] | None) -> Position | None:
+    return None if state is None else Position(*state)

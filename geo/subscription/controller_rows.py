@@ -1,0 +1,131 @@
+"""What a TopicController hears, and what it wants done: values. Pure.
+
+Rows are those of one topic in `system/markers`, in their order; `seq` ascends. Effects are executed by who drives the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from geo.ids import Position
+from geo.subscription.markers import Marker
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerRow:
+    """A marker in the log here, own or brought by a link, in the order of the log. `kind`, `payload` and `sender` (the row's origin)
+    as they stand there. `read_to`: the newest version of the log that had been looked at when it was copied."""
+
+    seq: int
+    kind: str | None
+    payload: bytes | None
+    sender: str | None
+    position: Position
+    read_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time, and what only a look at the tables and the configuration can say.
+
+    `now` in seconds since 1970. `moved`: the newest version of the log here that brought a message, None without any. `asked`: whom a
+    snapshot must ask (`geo.subscription.asked`). `unable`: who cannot answer now, and why. `ways`: of each cluster that an answer can
+    reach, the hubs on the way to it.
+    """
+
+    seq: int
+    now: float
+    moved: int | None = None
+    asked: tuple[str, ...] = ()
+    unable: Mapping[str, str] = field(default_factory=dict)
+    ways: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A consumer here has finished every version of the log up to this one."""
+
+    seq: int
+    subscription: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """Somebody created a version subscription here; `version`: what it has finished, None for nothing."""
+
+    seq: int
+    subscription: str
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribed:
+    seq: int
+    subscription: str
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """Rows come into the log here, or come back, otherwise than in the order in which links bring them: a reconcile, reset, backfill or
+    rebuild, or a link that brings what such a one wrote into its source. `begins` before its first row, else after its last; `what`
+    names it: who begins anew after a crash has the same name, and who ends ends it once. `replaced`: versions here mean another table's
+    from now on."""
+
+    seq: int
+    what: str
+    begins: bool
+    replaced: bool = False
+
+
+Row = MarkerRow | Tick | Progress | Subscribed | Unsubscribed | Void
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarker:
+    """A row of the log here, in the order of the effects."""
+
+    marker: Marker
+    replicate_to: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedTo:
+    """Where a subscription may go on elsewhere, by what was finished here: of each other cluster the first version to read there, and
+    when the snapshot was asked for, in microseconds since 1970."""
+
+    subscription: str
+    snapshot_id: str
+    started_us: int
+    starts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveSubscription:
+    """A consumer elsewhere has come so far: here one may begin at `start`. `created`: the subscription was not known here."""
+
+    subscription: str
+    start: int
+    snapshot_id: str
+    started_us: int
+    sender: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsFor:
+    """Snapshots are not begun because of these, and why; of the cluster itself: a void that has not ended. None: they go on."""
+
+    clusters: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A snapshot was not completed in time. `missing`: whose answer was not there; nobody: its own marker was not read back."""
+
+    snapshot_id: str
+    missing: tuple[str, ...]
+
+
+Effect = WriteMarker | SyncedTo | MoveSubscription | WaitsFor | GivenUp

@@ -1,0 +1,310 @@
+"""The four protocol messages of PIP-33, and how each travels: kind and payload of a row of a topic log. Pure.
+
+    marker   the kind (`MarkerKind`)
+    payload  JSON, ASCII, keys sorted, no spaces: "version": 1 and the fields of the kind; a position is [version, index]
+
+Versioned, and strict when it is read: what another program wrote is refused with a reason that is counted, and changes nothing.
+Who sent a marker is no field that counts: it is the origin of the row, which the table it was first written in stands for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from geo.errors import GeoError
+from geo.ids import Position
+from geo.names import check_cluster, check_subscription
+from geo.replication.rule import MarkerKind
+from geo.subscription.snapshot_cache import Snapshot
+from geo.text import show
+
+VERSION = 1
+LAST_VERSION = 15
+"""A greater number is malformed: it is no version that anybody will have written."""
+
+MAX_BYTES = 64 * 1024
+"""Of a payload. The longest that is possible, with `MAX_CLUSTERS` of the longest names, has some 12,000."""
+
+MAX_CLUSTERS = 100
+"""In a snapshot: more than any mesh has, and a bound of what one marker adds to a state."""
+
+MAX_ID = 600
+"""Characters of a snapshot's id: it holds a cluster, a topic and a time."""
+
+ROUNDS = (1, 2)
+
+_NUMBER_LIMIT = 2**53
+"""Versions, places and journal numbers travel as JSON numbers (geo.ids)."""
+
+
+class Refusal(str, Enum):
+    """Why a marker changes nothing."""
+
+    NEWER_ENCODING = "newer encoding"
+    MALFORMED = "malformed"
+    TOO_LARGE = "too large"
+    UNKNOWN_KIND = "unknown kind"
+
+
+class RefusedMarkerError(GeoError):
+    """A marker that cannot be taken. Carries the reason under which it is counted."""
+
+    def __init__(self, reason: Refusal, detail: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason.value}: {detail}")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """`source_cluster` asks all others how far their logs go. `round_number` 2: once more, with the same id."""
+
+    snapshot_id: str
+    source_cluster: str
+    started_us: int
+    round_number: int = 1
+
+    kind = MarkerKind.SNAPSHOT_REQUEST
+
+    @property
+    def replicate_to(self) -> tuple[str, ...] | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotResponse:
+    """`cluster` answers `source_cluster`: what is at or before `position` in its log precedes this answer there."""
+
+    snapshot_id: str
+    source_cluster: str
+    cluster: str
+    position: Position
+    round_number: int = 1
+
+    kind = MarkerKind.SNAPSHOT_RESPONSE
+
+    @property
+    def replicate_to(self) -> tuple[str, ...] | None:
+        """The asker alone. A hub on the way to it must be named too (`geo.replication.rule`): who writes the row adds it."""
+        return (self.source_cluster,)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """A note of a cluster to itself. `begun`: the number in its journal of the tick that began it; `moved`: the newest version that
+    had brought a message then."""
+
+    snapshot: Snapshot
+    begun: int
+    moved: int
+
+    kind = MarkerKind.SNAPSHOT
+
+    @property
+    def replicate_to(self) -> tuple[str, ...] | None:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionUpdate:
+    """The subscription has finished, in the sender's log, all that is at or before `clusters[x]` in x's and was routed to both."""
+
+    subscription: str
+    snapshot_id: str
+    started_us: int
+    clusters: Mapping[str, Position]
+
+    kind = MarkerKind.SUBSCRIPTION_UPDATE
+
+    @property
+    def replicate_to(self) -> tuple[str, ...] | None:
+        return None
+
+
+Marker = SnapshotRequest | SnapshotResponse | SnapshotTaken | SubscriptionUpdate
+
+
+def encode(marker: Marker) -> bytes:
+    """The payload of a marker. Raises RefusedMarkerError if a reader would refuse it."""
+    payload = json.dumps({"version": VERSION, **_fields(marker)}, sort_keys=True, separators=(",", ":")).encode("ascii")
+    decode(marker.kind.value, payload)
+    return payload
+
+
+def _fields(marker: Marker) -> dict[str, Any]:
+    if isinstance(marker, SnapshotRequest):
+        return {
+            "snapshot_id": marker.snapshot_id,
+            "source_cluster": marker.source_cluster,
+            "started_us": marker.started_us,
+            "round": marker.round_number,
+        }
+    if isinstance(marker, SnapshotResponse):
+        return {
+            "snapshot_id": marker.snapshot_id,
+            "source_cluster": marker.source_cluster,
+            "cluster": marker.cluster,
+            "position": marker.position,
+            "round": marker.round_number,
+        }
+    if isinstance(marker, SnapshotTaken):
+        return {**snapshot_fields(marker.snapshot), "begun": marker.begun, "moved": marker.moved}
+    return {
+        "subscription": marker.subscription,
+        "snapshot_id": marker.snapshot_id,
+        "started_us": marker.started_us,
+        "clusters": dict(marker.clusters),
+    }
+
+
+def snapshot_fields(snapshot: Snapshot) -> dict[str, Any]:
+    """As JSON has it."""
+    return {
+        "snapshot_id": snapshot.snapshot_id,
+        "started_us": snapshot.started_us,
+        "local_position": list(snapshot.local_position),
+        "clusters": {name: list(position) for name, position in snapshot.clusters.items()},
+    }
+
+
+def decode(kind: object, payload: object) -> Marker:
+    """The marker that a row of a log holds. Raises RefusedMarkerError, whatever it is given."""
+    found = next((one for one in MarkerKind if one.value == kind), None)
+    if found is None:
+        raise RefusedMarkerError(Refusal.UNKNOWN_KIND, show(kind))
+    if not isinstance(payload, (bytes, bytearray)):
+        raise _malformed(f"its payload is {type(payload).__name__}")
+    if len(payload) > MAX_BYTES:
+        raise RefusedMarkerError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
+    try:
+        fields = json.loads(bytes(payload).decode("ascii"), object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:  # a wrong byte is a ValueError too
+        raise _malformed(f"no JSON: {show(str(error))}") from None
+    if not isinstance(fields, dict):
+        raise _malformed("it is no object")
+    version = fields.pop("version", None)
+    if type(version) is not int or not 0 < version <= LAST_VERSION:
+        raise _malformed(f"version {show(version)}")
+    if version > VERSION:
+        raise RefusedMarkerError(Refusal.NEWER_ENCODING, f"version {version}, this program reads up to {VERSION}")
+    return _READERS[found](_Fields(fields))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _malformed(what: str) -> RefusedMarkerError:
+    return RefusedMarkerError(Refusal.MALFORMED, what)
+
+
+class _Fields:
+    """The fields of a payload, each taken once and checked."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def end(self) -> None:
+        if self._fields:
+            raise _malformed(f"it has a field {show(min(self._fields))}")
+
+    def take(self, name: str) -> Any:
+        if name not in self._fields:
+            raise _malformed(f"it has no {name}")
+        return self._fields.pop(name)
+
+    def number(self, name: str, least: int = 0, limit: int = _NUMBER_LIMIT) -> int:
+        value = self.take(name)
+        if type(value) is not int or not least <= value < limit:
+            raise _malformed(f"{name} {show(value)} is not from {least} to {limit - 1}")
+        return value
+
+    def round_number(self) -> int:
+        return self.number("round", ROUNDS[0], ROUNDS[-1] + 1)
+
+    def snapshot_id(self) -> str:
+        value = self.take("snapshot_id")
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or not value.isascii() or not value.isprintable():
+            raise _malformed(f"snapshot_id {show(value)}")
+        return value
+
+    def name(self, name: str, check: Callable[[str], str] = check_cluster) -> str:
+        return _name(self.take(name), check)
+
+    def position(self, name: str) -> Position:
+        return _position(self.take(name))
+
+    def clusters(self) -> dict[str, Position]:
+        value = self.take("clusters")
+        if not isinstance(value, dict) or not 0 < len(value) <= MAX_CLUSTERS:
+            raise _malformed(f"clusters {show(value)}")
+        return {_name(cluster, check_cluster): _position(value[cluster]) for cluster in sorted(value)}
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.snapshot_id(), self.position("local_position"), self.clusters(), self.number("started_us"))
+
+
+def _name(value: object, check: Callable[[str], str]) -> str:
+    try:
+        return check(value)  # type: ignore[arg-type]  # it says so if it is no text
+    except GeoError as error:
+        raise _malformed(str(error)) from None
+
+
+def _position(value: object) -> Position:
+    if (
+        not isinstance(value, list)
+        or len(value) != 2
+        or any(type(one) is not int or not 0 <= one < _NUMBER_LIMIT for one in value)
+    ):
+        raise _malformed(f"position {show(value)}")
+    return Position(*value)
+
+
+def _request(fields: _Fields) -> Marker:
+    snapshot_id, source = fields.snapshot_id(), fields.name("source_cluster")
+    marker = SnapshotRequest(snapshot_id, source, fields.number("started_us"), fields.round_number())
+    fields.end()
+    return marker
+
+
+def _response(fields: _Fields) -> Marker:
+    snapshot_id, source, cluster = fields.snapshot_id(), fields.name("source_cluster"), fields.name("cluster")
+    marker = SnapshotResponse(snapshot_id, source, cluster, fields.position("position"), fields.round_number())
+    fields.end()
+    return marker
+
+
+def _taken(fields: _Fields) -> Marker:
+    marker = SnapshotTaken(fields.snapshot(), fields.number("begun"), fields.number("moved"))
+    fields.end()
+    return marker
+
+
+def _update(fields: _Fields) -> Marker:
+    subscription, snapshot_id = fields.name("subscription", check_subscription), fields.snapshot_id()
+    marker = SubscriptionUpdate(subscription, snapshot_id, fields.number("started_us"), fields.clusters())
+    fields.end()
+    return marker
+
+
+_READERS: Mapping[MarkerKind, Callable[[_Fields], Marker]] = {
+    MarkerKind.SNAPSHOT_REQUEST: _request,
+    MarkerKind.SNAPSHOT_RESPONSE: _response,
+    MarkerKind.SNAPSHOT: _taken,
+    MarkerKind.SUBSCRIPTION_UPDATE: _update,
+}
+
+
+def read_snapshot(fields: Mapping[str, Any]) -> Snapshot:
+    """The inverse of `snapshot_fields`. Raises RefusedMarkerError."""
+    found = _Fields(dict(fields))
+    snapshot = found.snapshot()
+    found.end()
+    return snapshot

@@ -1,0 +1,540 @@
+"""The controller of a topic, one rule a test. What follows from rules together is shown by tests/model/test_pip33.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from geo.errors import SchemaError, UsageError
+from geo.ids import Position
+from geo.subscription import controller as controller_module
+from geo.subscription.controller import Counted, Settings, TopicController
+from geo.subscription.controller_rows import (
+    Effect,
+    GivenUp,
+    MarkerRow,
+    MoveSubscription,
+    Progress,
+    Subscribed,
+    SyncedTo,
+    Tick,
+    Unsubscribed,
+    Void,
+    WaitsFor,
+    WriteMarker,
+)
+from geo.subscription.markers import (
+    Marker,
+    SnapshotRequest,
+    SnapshotResponse,
+    SnapshotTaken,
+    SubscriptionUpdate,
+    encode,
+)
+from geo.subscription.snapshot_cache import Snapshot
+
+AT = 1_000_000_000
+
+
+def sid(second: int, cluster: str = "a") -> str:
+    return f"{cluster}:t:{second * 1_000_000}"
+
+
+class Topic:
+    """A controller and the log before it: each row comes as the next, each marker in a version of its own."""
+
+    def __init__(self, *remotes: str, settings: Settings | None = None, subscribed: bool = True) -> None:
+        self.remotes = remotes or ("b",)
+        self.controller = TopicController("a", "t", settings)
+        self.seq = self.version = 0
+        if subscribed:
+            assert self.hear(Subscribed, "s") == []
+
+    def hear(self, kind: Any, *fields: Any, **named: Any) -> list[Effect]:
+        """Also whatever it was kept as and read from in between."""
+        self.seq += 1
+        kept = json.loads(json.dumps(self.controller.to_state()))
+        self.controller = TopicController.from_state("a", "t", kept, self.controller.settings)
+        return self.controller.hear(kind(self.seq, *fields, **named))
+
+    def tick(self, now: float, moved: int | None = 1, unable: Mapping[str, str] | None = None) -> list[Effect]:
+        ways: dict[str, tuple[str, ...]] = dict.fromkeys(self.remotes, ())
+        return self.hear(Tick, now, moved, self.remotes, unable or {}, ways)
+
+    def reads(self, marker: Marker, sender: str, version: int | None = None, read_to: int | None = None) -> list[Effect]:
+        self.version = self.version + 1 if version is None else version
+        at = Position(self.version, 0)
+        return self.hear(MarkerRow, marker.kind.value, encode(marker), sender, at, read_to or self.version)
+
+    def reads_own(self, effects: list[Effect]) -> list[Effect]:
+        """The markers are written and read back."""
+        return [then for one in effects if isinstance(one, WriteMarker) for then in self.reads(one.marker, "a")]
+
+    def answers(self, second: int, cluster: str, version: int, round_number: int = 1) -> list[Effect]:
+        return self.reads(SnapshotResponse(sid(second), "a", cluster, Position.end(version), round_number), cluster)
+
+    def completes(self, now: int, moved: int, version: int = 7) -> list[Effect]:
+        """A whole snapshot with b alone."""
+        self.reads_own(self.tick(now, moved))
+        return self.reads_own(self.answers(now, "b", version))
+
+    def pending(self) -> list[str]:
+        return list(self.controller.pending)
+
+    def count(self, why: Counted) -> int:
+        return self.controller.counts[why.value]
+
+
+def request(second: int, round_number: int = 1) -> WriteMarker:
+    return WriteMarker(SnapshotRequest(sid(second), "a", second * 1_000_000, round_number), None)
+
+
+# -- when a snapshot is begun --------------------------------------------------------------------------------------------
+
+
+def test_a_tick_begins_a_snapshot_whose_id_says_cluster_topic_and_time() -> None:
+    assert Topic().tick(5) == [request(5)]
+
+
+def test_without_a_subscription_there_is_none() -> None:
+    topic = Topic(subscribed=False)
+    assert topic.tick(5) == []
+    topic.hear(Subscribed, "s")
+    assert topic.tick(15) == [request(15)]
+    topic = Topic()
+    topic.hear(Unsubscribed, "s")
+    assert topic.tick(5) == []
+
+
+def test_without_anybody_to_ask_or_any_message_there_is_none() -> None:
+    topic = Topic()
+    assert topic.hear(Tick, 5, 1, ()) == []
+    assert topic.tick(15, moved=None) == []
+
+
+def test_not_more_often_than_the_frequency() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    assert topic.tick(14.9, moved=2) == []
+    assert topic.tick(15, moved=2) == [request(15)]
+
+
+def test_none_when_nothing_but_markers_was_written_since_the_last_one_began() -> None:
+    topic = Topic()
+    topic.completes(5, moved=3)
+    assert topic.tick(100, moved=3) == []
+    assert topic.tick(110, moved=4) == [request(110)]
+    assert topic.tick(120, moved=4) == []
+    assert topic.tick(130, moved=5) == [request(130)]
+
+
+def test_none_while_the_first_is_pending() -> None:
+    topic = Topic()
+    topic.tick(5, moved=1)
+    assert topic.tick(15, moved=2) == []
+    assert topic.tick(35, moved=2) == []
+    assert topic.tick(35.1, moved=2) == [
+        GivenUp(sid(5), ("b",)),
+        WriteMarker(SnapshotRequest("a:t:35100000", "a", 35_100_000), None),
+    ]
+    assert topic.count(Counted.TIMED_OUT) == 1
+
+
+def test_once_one_has_completed_several_may_be_pending_and_both_may_end() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    topic.reads_own(topic.tick(15, moved=2))
+    topic.reads_own(topic.tick(25, moved=3))
+    assert topic.pending() == [sid(15), sid(25)]
+    for second in (15, 25):
+        topic.reads_own(topic.answers(second, "b", second))
+    assert topic.pending() == []
+    assert [one.snapshot_id for one in topic.controller.snapshots("s")] == [sid(5), sid(15), sid(25)]
+
+
+def test_one_who_cannot_answer_is_named_once_and_holds_up_all_until_it_can() -> None:
+    topic = Topic("b", "c")
+    assert topic.tick(5, unable={"c": "PAUSED", "z": "not asked"}) == [WaitsFor({"c": "PAUSED"})]
+    assert topic.controller.waits_for == {"c": "PAUSED"}
+    assert topic.tick(15, unable={"c": "PAUSED"}) == []
+    assert topic.tick(25, unable={"c": "FAILED"}) == [WaitsFor({"c": "FAILED"})]
+    assert topic.tick(35) == [WaitsFor({}), request(35)]
+
+
+def test_a_clock_that_was_put_back_stops_nothing() -> None:
+    topic = Topic()
+    topic.completes(1000, moved=1)
+    topic.tick(1010, moved=2)
+    assert topic.tick(500, moved=3) == [GivenUp(sid(1010), ("b",)), request(500)]
+
+
+# -- how it goes on ------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_counts_only_when_its_own_row_is_read_back() -> None:
+    topic = Topic()
+    topic.reads_own(topic.tick(5))
+    topic.hear(Progress, "s", 99)
+    (written,) = topic.answers(5, "b", 7)
+    snapshot = Snapshot(sid(5), Position.end(2), {"b": Position.end(7)}, 5_000_000)
+    assert written == WriteMarker(SnapshotTaken(snapshot, begun=2, moved=1), ())
+    assert topic.controller.snapshots("s") == ()
+    assert topic.pending() == [sid(5)]
+    assert topic.reads_own([written]) != []
+    assert topic.count(Counted.COMPLETED) == 1
+    assert topic.pending() == []
+
+
+def test_one_that_is_read_back_after_it_was_given_up_counts() -> None:
+    topic = Topic()
+    topic.reads_own(topic.tick(5))
+    written = topic.answers(5, "b", 7)
+    assert topic.tick(36) == [GivenUp(sid(5), ()), request(36)]
+    topic.reads_own(written)
+    assert topic.count(Counted.COMPLETED) == 1
+
+
+def test_two_remotes_need_two_rounds_and_answers_of_another_round_change_nothing() -> None:
+    topic = Topic("b", "c")
+    topic.reads_own(topic.tick(5))
+    assert topic.answers(5, "b", 7, round_number=2) == []
+    assert topic.answers(5, "b", 7) == []
+    second = topic.answers(5, "c", 8)
+    assert second == [request(5, 2)]
+    assert topic.answers(5, "b", 9, round_number=2) == [], "our request of this round is not in the log yet"
+    topic.reads_own(second)
+    assert topic.answers(5, "c", 9) == []
+    assert topic.answers(5, "c", 20, round_number=2) == []
+    (written,) = topic.answers(5, "b", 21, round_number=2)
+    assert isinstance(written, WriteMarker)
+    assert isinstance(written.marker, SnapshotTaken)
+    assert written.marker.snapshot.clusters == {"b": Position.end(7), "c": Position.end(8)}
+    assert written.marker.snapshot.local_position == Position.end(topic.version)
+    assert topic.count(Counted.LATE) == 3
+
+
+def test_answers_to_others_pass_through() -> None:
+    topic = Topic()
+    assert topic.reads(SnapshotResponse(sid(5, "c"), "c", "b", Position.end(1)), "b") == []
+    assert topic.count(Counted.LATE) == 0
+
+
+def test_of_two_that_complete_in_one_version_the_later_follows_the_first() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    for second, moved in ((15, 2), (25, 3)):
+        topic.reads_own(topic.tick(second, moved))
+    version = topic.version + 1
+    written = [
+        effect
+        for index, second in enumerate((15, 25))
+        for effect in topic.hear(
+            MarkerRow, "SNAPSHOT_RESPONSE", encode(SnapshotResponse(sid(second), "a", "b", Position.end(second))), "b",
+            Position(version, index), version,
+        )
+    ]  # fmt: skip
+    topic.version = version
+    topic.reads_own(written)
+    assert [one.snapshot_id for one in topic.controller.snapshots("s")] == [sid(5), sid(15), sid(25)]
+    assert topic.hear(Progress, "s", version)[0] == update(25, b=25)
+
+
+# -- others' requests ----------------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_answered_by_how_far_the_log_was_looked_at_also_without_a_subscription() -> None:
+    topic = Topic(subscribed=False)
+    topic.tick(5)
+    answer = SnapshotResponse(sid(9, "b"), "b", "a", Position.end(12), 2)
+    assert topic.reads(SnapshotRequest(sid(9, "b"), "b", 9, 2), "b", version=7, read_to=12) == [WriteMarker(answer, ("b",))]
+
+
+def test_an_answer_names_the_hubs_on_its_way() -> None:
+    topic = Topic(subscribed=False)
+    topic.hear(Tick, 5, 1, ("b", "h"), {}, {"b": ("h",), "h": ()})
+    (effect,) = topic.reads(SnapshotRequest(sid(9, "b"), "b", 9), "b")
+    assert isinstance(effect, WriteMarker)
+    assert effect.replicate_to == ("b", "h")
+
+
+def test_a_request_of_a_cluster_that_no_answer_reaches_is_counted_and_no_more() -> None:
+    topic = Topic()
+    for _ in range(3):
+        assert topic.reads(SnapshotRequest(sid(9, "b"), "b", 9), "b") == [], "before the first tick nobody is known"
+    topic.tick(5)
+    assert topic.reads(SnapshotRequest(sid(9, "x"), "x", 9), "x") == []
+    assert topic.count(Counted.UNREACHABLE) == 4
+
+
+# -- subscriptions -------------------------------------------------------------------------------------------------------
+
+
+def update(second: int, **versions: int) -> WriteMarker:
+    clusters = {name: Position.end(version) for name, version in versions.items()}
+    return WriteMarker(SubscriptionUpdate("s", sid(second), second * 1_000_000, clusters), None)
+
+
+def test_progress_past_a_snapshot_tells_all_clusters_once() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1, version=7)
+    assert topic.hear(Progress, "s", 1) == []
+    assert topic.hear(Progress, "s", 2) == [update(5, b=7), SyncedTo("s", sid(5), 5_000_000, {"b": 8})]
+    assert topic.hear(Progress, "s", 3) == []
+
+
+def test_a_version_must_be_finished_whole() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    (snapshot,) = topic.controller.snapshots("s")
+    assert snapshot.local_position.version == 2
+    assert topic.hear(Progress, "s", 1) == []
+
+
+def test_a_snapshot_that_comes_behind_what_is_finished_is_used_at_once() -> None:
+    topic = Topic()
+    topic.hear(Progress, "s", 50)
+    assert topic.completes(5, moved=1) == [update(5, b=7), SyncedTo("s", sid(5), 5_000_000, {"b": 8})]
+
+
+def test_of_several_the_highest_is_told() -> None:
+    topic = Topic()
+    for number in range(1, 4):
+        topic.completes(number * 10, moved=number, version=number)
+    assert topic.hear(Progress, "s", 50) == [update(30, b=3), SyncedTo("s", sid(30), 30_000_000, {"b": 4})]
+
+
+def test_what_is_finished_never_goes_back() -> None:
+    topic = Topic()
+    topic.hear(Progress, "s", 50)
+    topic.hear(Progress, "s", 3)
+    assert topic.controller.finished("s") == 50
+
+
+def test_progress_of_an_unknown_subscription_is_counted() -> None:
+    topic = Topic()
+    assert topic.hear(Progress, "other", 3) == []
+    assert topic.count(Counted.UNKNOWN_SUBSCRIPTION) == 1
+
+
+def test_who_creates_one_may_say_what_is_finished() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    assert topic.hear(Subscribed, "s", 40) == [update(5, b=7), SyncedTo("s", sid(5), 5_000_000, {"b": 8})]
+
+
+# -- updates of others ---------------------------------------------------------------------------------------------------
+
+
+def inbound(version: int, subscription: str = "s", second: int = 9, cluster: str = "a") -> SubscriptionUpdate:
+    return SubscriptionUpdate(subscription, sid(second, "b"), second * 1_000_000, {cluster: Position.end(version)})
+
+
+def test_an_update_moves_a_subscription_and_never_back() -> None:
+    topic = Topic()
+    assert topic.reads(inbound(20), "b", version=30) == [MoveSubscription("s", 21, sid(9, "b"), 9_000_000, "b", created=False)]
+    assert topic.reads(inbound(20), "b") == []
+    assert topic.reads(inbound(19), "b") == []
+    topic.hear(Progress, "s", 25)
+    assert topic.reads(inbound(25), "b") == []
+    assert topic.reads(inbound(26), "b") == [MoveSubscription("s", 27, sid(9, "b"), 9_000_000, "b", created=False)]
+
+
+def test_a_place_within_a_version_begins_with_that_version() -> None:
+    topic = Topic()
+    marker = SubscriptionUpdate("s", sid(9, "b"), AT, {"a": Position(20, 4)})
+    (effect,) = topic.reads(marker, "b", version=30)
+    assert isinstance(effect, MoveSubscription)
+    assert effect.start == 20
+
+
+def test_an_update_creates_what_is_unknown_and_that_asks_for_no_snapshots_until_somebody_reads_here() -> None:
+    topic = Topic(subscribed=False)
+    assert topic.reads(inbound(20), "b", version=30) == [MoveSubscription("s", 21, sid(9, "b"), 9_000_000, "b", created=True)]
+    assert topic.tick(5) == []
+    topic.hear(Progress, "s", 31)
+    assert topic.tick(15) == [request(15)]
+
+
+def test_one_that_does_not_name_this_cluster_or_is_its_own_changes_nothing() -> None:
+    topic = Topic(subscribed=False)
+    topic.version = 30
+    assert topic.reads(inbound(20, cluster="c"), "b") == []
+    assert topic.reads(inbound(20), "a") == []
+    assert topic.controller.subscriptions == ()
+
+
+def test_what_an_update_has_moved_is_not_told_on() -> None:
+    """b's update goes to all by itself. What is routed here and to c, and not to b, nobody in b has finished."""
+    topic = Topic("b", "c")
+    topic.reads_own(topic.tick(5))
+    for round_number in (1, 2):
+        topic.answers(5, "b", 7, round_number)
+        topic.reads_own(topic.answers(5, "c", 8, round_number))
+    assert len(topic.controller.snapshots("s")) == 1
+    assert len(topic.reads(inbound(20), "b", version=30)) == 1
+
+
+def test_one_beyond_the_end_of_the_log_is_counted() -> None:
+    topic = Topic()
+    assert topic.reads(inbound(31), "b", version=30, read_to=30) == []
+    assert topic.count(Counted.BEYOND) == 1
+
+
+def test_no_more_subscriptions_are_created_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_module, "MAX_SUBSCRIPTIONS", 2)
+    topic = Topic()
+    topic.version = 30
+    assert len(topic.reads(inbound(20, "t"), "b")) == 1
+    assert topic.reads(inbound(20, "u"), "b") == []
+    topic.hear(Subscribed, "u")
+    assert topic.controller.subscriptions == ("s", "t")
+    assert topic.count(Counted.FULL) == 2
+
+
+# -- what others may write -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "why"),
+    [
+        (None, b"{}", "unknown kind"),
+        ("SNAPSHOT", None, "malformed"),
+        ("SNAPSHOT_REQUEST", b'{"version":2}', "newer encoding"),
+        ("SUBSCRIPTION_UPDATE", b"x" * 100_000, "too large"),
+    ],
+)
+def test_what_is_no_marker_is_counted_with_its_reason(kind: str | None, payload: bytes | None, why: str) -> None:
+    topic = Topic()
+    assert topic.hear(MarkerRow, kind, payload, "b", Position(1, 0), 1) == []
+    assert topic.controller.counts[why] == 1
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        SnapshotRequest(sid(5), "a", AT),
+        SnapshotRequest(sid(5, "c"), "c", AT),
+        SnapshotResponse(sid(5), "a", "c", Position.end(1)),
+        SnapshotTaken(Snapshot(sid(5), Position.end(1), {"b": Position.end(1)}), 99, 1),
+    ],
+    ids=lambda one: f"{one.kind.value} {getattr(one, 'source_cluster', '')}",
+)
+def test_a_cluster_speaks_for_itself_only(marker: Marker) -> None:
+    topic = Topic()
+    topic.tick(5)
+    before = topic.controller.to_state()
+    assert topic.reads(marker, "b") == []
+    assert topic.count(Counted.FORGED) == 1
+    after = topic.controller.to_state()
+    assert {name for name in after if after[name] != before[name]} == {"seq", "read", "counts"}
+
+
+def test_a_row_heard_before_or_a_marker_copied_twice_changes_nothing() -> None:
+    topic = Topic()
+    topic.tick(5)
+    ask = SnapshotRequest(sid(9, "b"), "b", 9)
+    assert len(topic.reads(ask, "b", version=7)) == 1
+    assert topic.reads(ask, "b", version=7) == []
+    assert topic.controller.hear(Progress(1, "s", 9)) == []
+    assert topic.count(Counted.REPEATED) == 2
+
+
+# -- voids ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_void_takes_what_is_complete_what_is_pending_and_what_is_being_written() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    topic.reads_own(topic.tick(15, moved=2))
+    being_written = topic.answers(15, "b", 7)
+    topic.reads_own(topic.tick(25, moved=3))
+    topic.hear(Void, "reconcile b->a", True)
+    assert (topic.controller.snapshots("s"), topic.controller.pending) == ((), ())
+    assert topic.reads_own(being_written) == []
+    assert topic.tick(35, moved=4) == [WaitsFor({"a": "reconcile b->a has begun and not ended"})]
+    topic.hear(Void, "reconcile b->a", False)
+    assert topic.reads_own(being_written) == []
+    assert topic.answers(25, "b", 9) == []
+    assert topic.controller.snapshots("s") == ()
+    assert topic.count(Counted.VOID) == 2
+    assert topic.tick(45, moved=4) == [WaitsFor({}), request(45)]
+
+
+def test_an_idle_topic_gets_one_snapshot_after_a_void() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    topic.hear(Void, "backfill b->a", True)
+    topic.hear(Void, "backfill b->a", False)
+    topic.completes(15, moved=1)
+    assert len(topic.controller.snapshots("s")) == 1
+    assert topic.tick(100, moved=1) == []
+
+
+def test_several_voids_last_until_each_has_ended_and_one_begun_anew_ends_once() -> None:
+    topic = Topic()
+    for what in ("b->a", "b->a", "c->a"):
+        topic.hear(Void, what, True)
+    topic.hear(Void, "b->a", False)
+    assert topic.tick(5) == [WaitsFor({"a": "c->a has begun and not ended"})]
+    topic.hear(Void, "c->a", False)
+    assert topic.tick(15) == [WaitsFor({}), request(15)]
+
+
+def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answered_since() -> None:
+    topic = Topic()
+    topic.tick(5)
+    topic.hear(Progress, "s", 50)
+    topic.reads(inbound(20), "b", version=60)
+    topic.hear(Void, "put back", True, replaced=True)
+    topic.hear(Void, "put back", False)
+    assert (topic.controller.finished("s"), topic.controller.start("s")) == (None, None)
+    assert topic.reads(inbound(3, second=20), "b", version=4) == []
+    assert topic.reads(SnapshotRequest(sid(20, "b"), "b", 20_000_000, 2), "b") != []
+    assert topic.reads(inbound(3, second=20), "b") == [], "the first round was answered by the old one"
+    assert topic.reads(SnapshotRequest(sid(30, "b"), "b", 30_000_000), "b") != []
+    assert topic.reads(inbound(3, second=20), "b") == []
+    assert topic.count(Counted.VOID) == 3
+    assert len(topic.reads(inbound(3, second=30), "b")) == 1
+
+
+# -- its state -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_of_another_version_is_refused() -> None:
+    state = Topic().controller.to_state()
+    with pytest.raises(SchemaError, match="Rebuild it from system/markers"):
+        TopicController.from_state("a", "t", {**state, "version": 2})
+
+
+def test_the_state_is_bounded_however_many_snapshots_there_were() -> None:
+    """The numbers of the controller's docstring are those of this with 1,000 subscriptions and 10,000 snapshots."""
+    subscriptions, snapshots = 20, 1_000
+    controller, largest = TopicController("a", "persistent://shop/web/clicks"), 0
+    for number in range(1, subscriptions + 1):
+        controller.hear(Subscribed(number, f"subscription-{number}"))
+    for version in range(1, snapshots + 1):
+        taken = SnapshotTaken(Snapshot(sid(version), Position.end(version - 1), {"b": Position.end(version)}), 99, version)
+        seq = subscriptions + 2 * version
+        controller.hear(MarkerRow(seq, "SNAPSHOT", encode(taken), "a", Position(version, 0), version))
+        controller.hear(Progress(seq + 1, f"subscription-{version % subscriptions + 1}", max(0, version - version % 97)))
+        if version % (snapshots // 10) == 0:
+            largest = max(largest, len(json.dumps(controller.to_state())))
+    assert all(len(controller.snapshots(one)) <= 30 for one in controller.subscriptions)
+    assert largest < 60_000
+
+
+@pytest.mark.parametrize(
+    ("named", "wrong"),
+    [
+        ({"frequency_s": 0}, "frequency_s 0"),
+        ({"timeout_s": 0}, "timeout_s 0"),
+        ({"timeout_s": 1001}, "at most 100 times"),
+        ({"max_snapshots": 2}, "at least 3"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(named: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        Settings(**named)
