@@ -29,7 +29,7 @@ def _no_spark() -> SparkSession:
 
 EU = connect_later(_no_spark, Cluster("eu", root="/eu"))
 
-MADE = [
+MADE: list[tuple[RunnerName, Runner, Runner]] = [
     (
         RunnerName(RunnerKind.ORIGIN, "us-1", TOPIC, "eu"),
         *origin_runners({"us-1"}, TOPIC, "eu"),
