@@ -32,12 +32,12 @@ EU = connect_later(_no_spark, Cluster("eu", root="/eu"))
 MADE: list[tuple[RunnerName, Runner, Runner]] = [
     (
         RunnerName(RunnerKind.ORIGIN, "us-1", TOPIC, "eu"),
-        *origin_runners({"us-1"}, TOPIC, "eu"),
+        origin_runners({"us-1"}, TOPIC, "eu")[0],
         Runner(f"origin us-1 of {TOPIC} into eu", f"origin/us-1/{TOPIC.path}", "origin.us-1"),
     ),
     (
         RunnerName(RunnerKind.FILLING, "us-1", TOPIC, "eu"),
-        *filling_runners({"us-1"}, TOPIC, "eu"),
+        filling_runners({"us-1"}, TOPIC, "eu")[0],
         Runner(f"backfill of us-1 of {TOPIC} into eu", f"backfill/us-1/{TOPIC.path}", "backfill.us-1"),
     ),
     (
