@@ -60,6 +60,12 @@ class CrashPoint(str, Enum):
     FOLD_FOLDED = "fold-folded"
     FOLD_COMPACTED = "fold-compacted"
     FOLD_CURSORS_WRITTEN = "fold-cursors-written"
+    # version sync: news of the logs -> system/markers; beside it a batch heard -> system/version_starts -> markers in the logs -> checkpoint
+    MARKERS_READ = "markers-read"
+    MARKERS_COPIED = "markers-copied"
+    CONTROLLERS_HEARD = "controllers-heard"
+    CONTROLLERS_STARTS = "controllers-starts"
+    CONTROLLERS_WRITTEN = "controllers-written"
     # erase: rewritten rows -> a commit that links can begin at
     ERASE_UPDATED = "erase-updated"
     # backfill: claimed, fenced -> (files copied ->) a step appended

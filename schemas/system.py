@@ -223,8 +223,8 @@ MARKERS = TableSchema(
     kind="markers",
     version=_VERSION,
     least_version=_VERSION,
-    # Whole days are dropped, which a stream over it passes.
-    partitioned_by=("day",),
+    subject=("topic",),
+    order=("seq",),
     properties=_JOURNAL,
     columns=(
         Column("topic", "STRING", "full topic name", nullable=False),
@@ -233,6 +233,5 @@ MARKERS = TableSchema(
         Column("table_id", "STRING", "Delta id of the topic log that was looked at", nullable=False),
         Column("read_to", "BIGINT", "all versions of the topic log up to this one were looked at before", nullable=False),
         Column("written_at", "TIMESTAMP", "when this row was written", nullable=False),
-        Column("day", "DATE", "the same as a date", nullable=False),
     ),
 )

@@ -31,7 +31,8 @@ SINK_POINTS = [point for point in CrashPoint if point.value.startswith("sink-")]
 FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
 """Met in tests/subscription/acks/test_fold_query.py."""
 
-
+SYNC_POINTS = [point for point in CrashPoint if point.value.startswith(("markers-", "controllers-"))]
+"""Met in tests/subscription/test_version_sync.py."""
 APPEND_POINTS = [point for point in CrashPoint if point.value.startswith("append-")]
 """Met in tests/tables/test_native_append.py."""
 
@@ -46,6 +47,7 @@ def test_every_point_is_exercised() -> None:
         *CONSUME_POINTS,
         *SINK_POINTS,
         *FOLD_POINTS,
+        *SYNC_POINTS,
         *REMOVAL_POINTS,
     ]
     assert set(named) == set(CrashPoint)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import InvalidNameError, UsageError
-from geo.ids import ENTRY_ID_LIMIT, LEDGER_ID_LIMIT, MessageId
+from geo.ids import END_INDEX, ENTRY_ID_LIMIT, LEDGER_ID_LIMIT, MessageId, Position
 
 IDS = st.builds(
     MessageId,
@@ -88,3 +88,17 @@ def test_an_origin_that_is_no_cluster_is_refused() -> None:
 def test_text_that_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         MessageId.parse(text)
+
+
+def test_positions_sort_in_the_order_of_a_log_and_the_end_of_a_version_is_behind_all_its_rows() -> None:
+    in_order = [
+        Position.before(3),
+        Position(3, 0),
+        Position(3, END_INDEX - 1),
+        Position.end(3),
+        Position.before(4),
+        Position(4, 0),
+    ]
+    assert sorted(in_order, reverse=True)[::-1] == in_order
+    assert [place.next_version for place in in_order] == [3, 3, 3, 4, 4, 4]
+    assert [str(place) for place in (Position(3, 0), Position.end(3))] == ["3:0", "3 (all)"]

@@ -1,82 +1,40 @@
 """The scenarios of tests/scenarios: prose, commands as a user types them, and what they print. Each file is one world, empty at
 its beginning.
 
-The form is that of cram: a command is indented and follows `$`, with `>` on the lines it goes on with; below it stands what it
-prints, as a terminal shows it, and an exit code other than 0 in brackets. `…` stands for anything within a line.
+Below a command stands what it prints, as a terminal shows it, and an exit code other than 0 in brackets; the form is that of
+`scenario_text.py`. Beside verbs and what a shell has there is `found`, for what topics' controllers find out:
 
-With GEO_REWRITE_SCENARIOS=1 what is printed is written into the file instead of compared; read the difference before it is committed.
+    found CLUSTER start SUBSCRIPTION TARGET VERSION [SENDER]    a version subscription may go on in TARGET at VERSION
+    found CLUSTER waits [FOR WHY]                               no snapshots are taken, because of the cluster FOR
 """
 
 from __future__ import annotations
 
 import io
 import os
-import re
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from geo.cli.main import main
+from tests.scenario_text import REWRITES, differs, rewritten, steps
+from tests.version_starts import found
 from tests.world import World
 
-_REWRITES = os.environ.get("GEO_REWRITE_SCENARIOS") == "1"
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
-@dataclass(slots=True)
-class Step:
-    """A command, the line of the file it stands in, and what it is to print."""
-
-    line: int
-    command: str
-    expected: list[str] = field(default_factory=list)
-
-
-def steps(text: str) -> list[Step]:
-    """The commands of a scenario, in their order."""
-    found: list[Step] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("  $ "):
-            found.append(Step(number, line[4:]))
-        elif line.startswith("  > "):
-            found[-1].command = found[-1].command.removesuffix("\\") + "\n" + line[4:]
-        elif line.startswith("  "):
-            found[-1].expected.append(line[2:])
-    return found
-
-
-def differs(expected: list[str], printed: list[str]) -> bool:
-    """Whether what was printed is not what is expected, where `…` is anything."""
-    pattern = "\n".join(".*".join(map(re.escape, line.split("…"))) for line in expected)
-    return re.fullmatch(pattern, "\n".join(printed)) is None
-
-
-_CHANGES = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[\d.:+Z]*|\b\d\d:\d\d:\d\d\b|\b\d{9,}\b|[0-9a-f]{8}-[0-9a-f-]{27}")
-"""What is another one each time: times, ids of ledgers and tables."""
-
-
-def rewritten(text: str, printed: Mapping[int, list[str]]) -> str:
-    """The scenario with what its commands printed, by their lines. A line that is as expected stays as it is written."""
-    lines = text.splitlines()
-    for step in reversed(steps(text)):
-        now = []
-        for line in printed[step.line]:
-            as_written = next((one for one in step.expected if not differs([one], [line])), None)
-            now.append(f"  {_CHANGES.sub('…', line) if as_written is None else as_written}")
-        first = step.line + step.command.count("\n")
-        lines[first : first + len(step.expected)] = now
-    return "\n".join(lines) + "\n"
-
-
-def _run(command: str) -> tuple[int, str]:
+def _run(command: str, world: World) -> tuple[int, str]:
     """Exit code, and what was printed to stdout and stderr, in its order. A verb runs in this process."""
+    if command.startswith("found "):
+        found(world, *shlex.split(command)[1:])
+        return 0, ""
     if not command.startswith("geo "):
         done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.returncode, done.stdout
@@ -101,10 +59,10 @@ def test_the_scenario_goes_as_written(path: Path, world: World, monkeypatch: pyt
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     all_printed = {}
     for step in steps(path.read_text()):
-        code, text = _run(step.command)
+        code, text = _run(step.command, world)
         printed = all_printed[step.line] = text.splitlines() + ([f"[{code}]"] if code else [])
-        assert _REWRITES or not differs(step.expected, printed), f"{path.name}:{step.line}: {step.command}\n" + "\n".join(printed)
-    if _REWRITES:
+        assert REWRITES or not differs(step.expected, printed), f"{path.name}:{step.line}: {step.command}\n" + "\n".join(printed)
+    if REWRITES:
         path.write_text(rewritten(path.read_text(), all_printed))
 
 

@@ -31,7 +31,7 @@ VERBS = {
     "topics": ("topics", "list topics (also without VERB), create, set policies, delete"),
     "clusters": ("clusters", "remove a cluster: what hangs on it in all others"),
     "consume": ("subscriptions", "deliver a topic's messages to a subscription and print them"),
-    "subscriptions": ("subscriptions", "list subscriptions (also without VERB), create, look at, reset, delete, fold"),
+    "subscriptions": ("subscriptions", "list subscriptions (also without VERB), create, look at, ack, reset, delete, fold"),
     "failover": ("subscriptions", "move a subscription's consumer to another cluster; works when the first is gone"),
     "doctor": ("ops", "check versions, session, table properties, locks and retention; name the fix of each finding"),
 }

@@ -8,10 +8,12 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
+from geo.cli import version_subscriptions as versions
 from geo.cli.arguments import (
     TOPIC_FORM,
     Verbs,
@@ -45,6 +47,9 @@ from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
 from geo.subscription.consumer.user_function import Listener
 from geo.subscription.status import Subscribed, matching, subscriptions_in
+from geo.subscription.version_status import goes_by_versions, matching_versions, start_elsewhere, version_standings
+from geo.subscription.version_subscriptions import delete as delete_version
+from geo.subscription.version_subscriptions import version_subscription, version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, printable
 
@@ -110,8 +115,12 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     add_glob(p)
     add_engine(p)
     p = of.add("create", "create a subscription without consuming", create)
-    _add_named(p, cluster="where the record is written; links bring it to the others")
+    _add_named(p, cluster="where the record is written; links bring it to the others. With --mode version: where its consumer is")
+    versions.add_mode(p)
     _add_start(p, "where it begins")
+    p = of.add("ack", "say up to which version of the log the consumer of a version subscription has processed all", ack)
+    _add_named(p, cluster="where its consumer is")
+    p.add_argument("--version", required=True, type=versions.version, metavar="V", help="of the topic's log in that cluster")
     p = of.add("status", "how far a subscription is in every cluster, and why one is behind", status)
     _add_named(p)
     add_engine(p)
@@ -258,28 +267,41 @@ def list_all(args: argparse.Namespace, output: Output) -> int:
     config, glob = load(args.config), check_topic_glob(args.topic)
 
     def subscriptions(tables: ClusterTables) -> list[dict[str, Any]]:
-        return [asdict(one) for one in subscriptions_in(tables, glob)]
+        of_messages = [{**asdict(one), "mode": "messages"} for one in subscriptions_in(tables, glob)]
+        return of_messages + [versions.listed(tables, one) for one in version_subscriptions(tables, glob)]
 
     found, unreadable = LookedAt("geo subscriptions", config, args.engine).read_each(subscriptions)
     found.sort(key=lambda one: (one["topic"], one["subscription"], one["cluster"]))
     output.data([*found, *unreadable])
     output.table(
         ("TOPIC", "SUBSCRIPTION", "CLUSTER", "STATE", "EPOCH", "ACKNOWLEDGED"),
-        [
-            (o["topic"], o["subscription"], o["cluster"], "deleted" if o["deleted"] else "consumed" if o["runs"] else "idle",
-             o["epoch"], f"{o['acknowledged']:,}")
-            for o in found
-        ],
-    )  # fmt: skip
+        [(one["topic"], one["subscription"], one["cluster"], *_columns(one)) for one in found],
+    )
     return say_unreadable(output, unreadable)
+
+
+def _columns(one: Mapping[str, Any]) -> tuple[object, ...]:
+    """State, epoch and what is acknowledged, of one that is listed."""
+    if one["mode"] == "version":
+        return versions.columns(one)
+    state = "deleted" if one["deleted"] else "consumed" if one["runs"] else "idle"
+    return state, one["epoch"], f"{one['acknowledged']:,}"
 
 
 def create(args: argparse.Namespace, output: Output) -> int:
     config, topic = _named(args)
+    if args.mode == "version":
+        return versions.create(args, output, config, topic)
+    if args.checkpoint is not None:
+        raise UsageError("--checkpoint says how far a consumer of versions is: it goes with --mode version.")
     state = changes.create(start_spark("geo subscriptions"), config, args.cluster, topic, args.subscription, args.start)
     output.data({"topic": str(topic), "subscription": args.subscription, "cluster": args.cluster, "epoch": state.epoch.counter})
     output.text(f"subscription {args.subscription} of {topic} begins at {args.start}; links bring it to the other clusters")
     return 0
+
+
+def ack(args: argparse.Namespace, output: Output) -> int:
+    return versions.ack(args, output, *_named(args))
 
 
 def reset(args: argparse.Namespace, output: Output) -> int:
@@ -300,7 +322,7 @@ def reset(args: argparse.Namespace, output: Output) -> int:
 
 
 def delete(args: argparse.Namespace, output: Output) -> int:
-    config, wanted = _wanted(args)
+    config, wanted = _wanted(args, of_versions=True)
     if not args.yes:
         named = ", ".join(f"{name} of {topic}" for topic, name in wanted)
         raise UnsafeError(
@@ -309,6 +331,13 @@ def delete(args: argparse.Namespace, output: Output) -> int:
     spark = start_spark("geo subscriptions")
 
     def deleted(topic: Topic, name: str) -> dict[str, Any]:
+        tables = open_for_writing(connect(spark, config.cluster(args.cluster)), config)
+        if version_subscription(tables, topic, name) is not None:
+            delete_version(tables, topic, name)
+            output.text(
+                f"version subscription {name} of {topic} is deleted in {args.cluster}; what it told the others stays there"
+            )
+            return {"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True}
         changes.delete(spark, config, args.cluster, topic, name)
         output.text(f"subscription {name} of {topic} is deleted; links tell the other clusters")
         return {"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True}
@@ -337,14 +366,19 @@ def _is_many(args: argparse.Namespace) -> bool:
     return is_glob(args.topic) or is_glob(args.subscription)
 
 
-def _wanted(args: argparse.Namespace) -> tuple[Config, list[Subscribed]]:
-    """The configuration, and the subscription that is named, or those that the cluster knows and that match both globs."""
+def _wanted(args: argparse.Namespace, *, of_versions: bool = False) -> tuple[Config, list[Subscribed]]:
+    """The configuration, and the subscription that is named, or those that the cluster knows and that match both globs; with
+    `of_versions` version subscriptions too."""
     if not _is_many(args):
         config, topic = _named(args)
         return config, [(topic, args.subscription)]
     config = load(args.config)
     tables = connect(start_spark("geo subscriptions"), config.cluster(args.cluster))
-    wanted = matching(subscriptions_in(tables, check_topic_glob(args.topic)), args.subscription)
+    topics = check_topic_glob(args.topic)
+    wanted = matching(subscriptions_in(tables, topics), args.subscription)
+    if of_versions:
+        named = {(one.topic, one.subscription) for one in version_subscriptions(tables, topics)}
+        wanted = sorted({*wanted, *(one for one in named if fnmatchcase(one[1], args.subscription))})
     if not wanted:
         raise UsageError(f"{args.cluster} knows no subscription {args.subscription} of {args.topic}.")
     return config, wanted
@@ -353,6 +387,8 @@ def _wanted(args: argparse.Namespace) -> tuple[Config, list[Subscribed]]:
 def status(args: argparse.Namespace, output: Output) -> int:
     config, topic = _named(args)
     clusters = LookedAt("geo subscriptions", config, args.engine).clusters
+    if of_versions := version_standings(clusters, config, topic, args.subscription):
+        return versions.say_standings(of_versions, output)
     found = statuses.standings(clusters, config, topic, args.subscription)
     output.data([asdict(one) for one in found])
     for one in found:
@@ -379,6 +415,11 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         config, topic = _named(args)
         config.cluster(args.source), config.cluster(args.target)
         named = (topic, args.subscription, args.source, args.target)
+        clusters = LookedAt("geo failover", config, "auto").clusters
+        if goes_by_versions(clusters, *named, source_gone=args.source_gone):
+            found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
+            output.data(versions.as_json(found))
+            return versions.say_start(found, output)
         done = moving.failover(start_spark("geo failover"), config, *named, **options)
         output.data(asdict(done))
         _say_moved(done, output)
@@ -386,15 +427,22 @@ def failover(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     config.cluster(args.source), config.cluster(args.target)
     matching = (args.topic, args.subscription, args.source, args.target)
-    all_done, refused = moving.failover_all(start_spark("geo failover"), config, *matching, **options)
+    clusters = LookedAt("geo failover", config, "auto").clusters
+    of_versions = [
+        start_elsewhere(clusters, config, *one, args.source, args.target, source_gone=args.source_gone)
+        for one in matching_versions(clusters, *matching, source_gone=args.source_gone)
+    ]
+    all_done, refused = moving.failover_all(
+        start_spark("geo failover"), config, *matching, none_is_fine=bool(of_versions), **options
+    )
     told = [{"topic": str(topic), "subscription": name, "refused": str(why)} for (topic, name), why in refused.items()]
-    output.data([*map(asdict, all_done), *told])
+    output.data([*map(asdict, all_done), *told, *map(versions.as_json, of_versions)])
     for done in all_done:
         output.text(f"{done.subscription} of {done.topic}:")
         _say_moved(done, output)
     for (topic, name), why in refused.items():
         output.text(f"{name} of {topic} is not moved: {why}")
-    return max((why.exit_code for why in refused.values()), default=0)
+    return max([why.exit_code for why in refused.values()] + [versions.say_start(one, output) for one in of_versions], default=0)
 
 
 def _say_moved(done: moving.Failover, output: Output) -> None:

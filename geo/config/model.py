@@ -53,6 +53,9 @@ REPLICA_LAG_MAX_S = 30
 NUM_FETCHERS, MOST_FETCHERS = 4, 64
 """Batches of a link at once: as many as keep some cores busy (Kafka's num.replica.fetchers, which is 1 by default)."""
 
+LEAST_CACHED, MOST_PENDING = 3, 100
+"""Snapshots that a subscription keeps, the first and the last always among them; and those that can be under way at once."""
+
 # Unity Catalog and Hive take more when quoted; these never need more than quoting.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
 _CONF_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
@@ -202,6 +205,24 @@ class TopicPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Snapshots:
+    """Of topics with version subscriptions: how often one is taken at most, after how long it is given up, and how many a subscription
+    keeps that it has still to pass. UsageError if impossible."""
+
+    frequency_s: int = 10
+    timeout_s: int = 30
+    max_cached: int = 30
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.frequency_s <= MAX_DURATION_S:
+            raise UsageError(f"snapshots: frequency {self.frequency_s} s; allowed: 1 to {MAX_DURATION_S}")
+        if not 1 <= self.timeout_s <= MOST_PENDING * self.frequency_s:
+            raise UsageError(f"snapshots: timeout {self.timeout_s} s; allowed: 1 to {MOST_PENDING} times the frequency")
+        if self.max_cached < LEAST_CACHED:
+            raise UsageError(f"snapshots: max_cached {self.max_cached}; allowed: {LEAST_CACHED} or more")
+
+
+@dataclass(frozen=True, slots=True)
 class Publication:
     """What a broker publishes into a topic of its cluster: either JSON lines below the path `jsonl`, or the topic `kafka_topic` of
     the Kafka brokers `kafka`, from `kafka_start` where nothing was read yet. UsageError if not."""
@@ -242,6 +263,7 @@ class Config:
     kafka: Mapping[str, Mapping[str, str | Secret]] = field(default_factory=dict, repr=False)
     """Settings of kafka-python by bootstrap servers."""
     publications: tuple[Publication, ...] = ()
+    snapshots: Snapshots = Snapshots()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clusters", MappingProxyType(dict(self.clusters)))

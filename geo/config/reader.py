@@ -29,6 +29,10 @@
         replication_clusters: [eu, us]     only links between these carry the topic; default all. One alone: no replication
         dispatch_rate:                     as of a link, which it replaces; the first match that has one counts; default the link's
           messages_per_second: 100
+    snapshots:                             of topics with version subscriptions
+      frequency: 10 seconds                at most so often one is taken; default 10 seconds. Each is two commits of the log, four with a third region
+      timeout: 30 seconds                  after so long one is given up; default 30 seconds
+      max_cached: 30                       so many each subscription keeps that it has still to pass; default 30, at least 3
     kafka:                                 default none: PLAINTEXT; how Kafka is reached, by its bootstrap servers
       broker-1:9092,broker-2:9092:
         security_protocol: SASL_SSL        settings of kafka-python, those of KAFKA_SETTINGS; secrets only as references
@@ -63,6 +67,7 @@ from geo.config.model import (
     DispatchRate,
     Link,
     Publication,
+    Snapshots,
     TopicPolicy,
     check_carry,
     check_conf,
@@ -107,7 +112,9 @@ def parse(text: str, *, path: str | Path) -> Config:
     """As `load`, of a text that is already read; `path` is for messages and as the start of relative paths."""
     reader = Reader(str(path))
     document = reader.document(text)
-    fields = reader.fields(document, "the configuration", ("version", "clusters"), ("links", "topics", "kafka", "publish"))
+    fields = reader.fields(
+        document, "the configuration", ("version", "clusters"), ("links", "topics", "snapshots", "kafka", "publish")
+    )
     if "version" in fields and reader.word(fields["version"], "version", _check_version) is None:
         reader.finish()  # by another version every key may mean something else: nothing below is worth reading
 
@@ -134,6 +141,7 @@ def parse(text: str, *, path: str | Path) -> Config:
             links.append(link)
             lines[id(link)] = line_of(node)
     policies = [_read_policy(reader, node, entries) for node in reader.items(fields.get("topics"), "topics")]
+    snapshots = _read_snapshots(reader, fields.get("snapshots"))
     kafka = {
         servers: _read_kafka(reader, servers, node) for servers, (_, node) in reader.entries(fields.get("kafka"), "kafka").items()
     }
@@ -152,7 +160,7 @@ def parse(text: str, *, path: str | Path) -> Config:
         reader.refuse(lines[id(where)], message)
     reader.finish()
     found = tuple(policy for policy in policies if policy is not None)
-    return Config(str(path), clusters, tuple(links), found, kafka, tuple(publications))
+    return Config(str(path), clusters, tuple(links), found, kafka, tuple(publications), snapshots)
 
 
 def _read_cluster(reader: Reader, name: str, line: int, node: Node, resolve: Callable[[str], str]) -> Cluster | None:
@@ -241,6 +249,24 @@ def _read_dispatch_rate(reader: Reader, node: Node | None) -> DispatchRate | Non
     fields = reader.fields(node, "dispatch_rate", (), kinds)
     messages, size = (reader.word(fields.get(kind), kind, _number) for kind in kinds)
     return reader.attempt(line_of(node), lambda: DispatchRate(messages, size))
+
+
+def _read_snapshots(reader: Reader, node: Node | None) -> Snapshots:
+    if node is None:
+        return Snapshots()
+    fields = reader.fields(node, "snapshots", (), ("frequency", "timeout", "max_cached"))
+    default = Snapshots()
+    frequency_s, timeout_s = (reader.word(fields.get(name), name, duration_s) for name in ("frequency", "timeout"))
+    max_cached = reader.word(fields.get("max_cached"), "max_cached", _number)
+
+    def made() -> Snapshots:
+        return Snapshots(
+            default.frequency_s if frequency_s is None else frequency_s,
+            default.timeout_s if timeout_s is None else timeout_s,
+            default.max_cached if max_cached is None else max_cached,
+        )
+
+    return reader.attempt(line_of(node), made) or default
 
 
 def _read_publication(reader: Reader, node: Node, clusters: Collection[str], resolve: Callable[[str], str]) -> Publication | None:

@@ -302,8 +302,9 @@ class _Filling:
                 ownership.append(self._log, written, record, refuse)
             rows = sum(one.rows for one in part)
             self._step(progress, rows, rows, sum(one.size for one in part), by_file=rows)
-        row_bytes = BothLogs(self._source_log, self._log, self._rule, str(self)).row_bytes() if found else 1.0
-        for step in steps(without(found, files), max(1, min(STEP_ROWS, int(self._most_bytes / row_bytes)))):
+        left = list(without(found, files))
+        row_bytes = BothLogs(self._source_log, self._log, self._rule, str(self)).row_bytes() if left else 1.0
+        for step in steps(left, max(1, min(STEP_ROWS, int(self._most_bytes / row_bytes)))):
             if not self._may_go_on():
                 return
             rows_of_step = in_target_shape(missing(there, here, step), self._columns)

@@ -1,7 +1,7 @@
 """The broker of a cluster: all that writes its logs, in one Spark application (design section 8; Kafka's ReplicaManager).
 
 It is the supervisor with works of every kind: the publications of the configuration, the inbound links, the folding of
-acknowledgements. What runs is decided here; how, by each kind's own room.
+acknowledgements, where version subscriptions may go on. What runs is decided here; how, by each kind's own room.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Group
 from geo.subscription.acks.fold_query import NamespaceFold, Namespaces
+from geo.subscription.version_sync import ControllersWork, Versions
 from geo.tables.cluster import connect
 from geo.tables.heartbeat import keep_house_anew
 from geo.tables.ownership import Ownership, broker_runner, claim, release
@@ -60,13 +61,14 @@ class Kind(str, Enum):
     PUBLISHER = "publisher"
     LINK = "link topic"
     FOLD = "fold"
+    VERSIONS = "version sync"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
     """What became of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the
     same for programs: of a link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it
-    has published or replicated, of a fold how many cursors it has written."""
+    has published or replicated, of a fold how many cursors it has written, of the version sync how many markers."""
 
     kind: Kind
     name: str
@@ -174,6 +176,7 @@ class Broker:
         ]
         wanted += [((Kind.LINK, link.name, world), partial(self._link, config, link)) for link in config.inbound(self._cluster)]
         wanted.append(((Kind.FOLD, world), partial(self._folds, config)))
+        wanted.append(((Kind.VERSIONS, world, config.snapshots), partial(self._versions, config)))
         return [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
 
     def _forget_those_gone(self) -> None:
@@ -203,6 +206,9 @@ class Broker:
     def _folds(self, config: Config) -> Namespaces:
         trigger = self._trigger if self._trigger == AVAILABLE_NOW else FOLD_TRIGGER
         return Namespaces(self._tables, config, trigger, take_over=self._take_over)
+
+    def _versions(self, config: Config) -> Versions:
+        return Versions(self._tables, config, self._trigger, take_over=self._take_over)
 
     def _regroup(self) -> Sequence[Group[Any]] | None:
         """The groups of a changed configuration; None while it is as it was."""
@@ -294,4 +300,7 @@ def report_of(group: Group[Any], work: Any, life: Life) -> BrokerReport:
                 work.done.cursors,
                 {"topic": str(work.acks), "cursors": work.done.cursors},
             )
+        case Versions(), _:
+            markers = work.markers if isinstance(work, ControllersWork) else 0
+            return BrokerReport(Kind.VERSIONS, str(group if work is None else work), state, reason, markers, {"markers": markers})
     return BrokerReport(Kind.FOLD, str(group), state, reason, 0, {"topic": None, "cursors": 0})

@@ -5,19 +5,23 @@ What a batch is and where its rows come from is decided in geo.log.publish; whic
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from itertools import count
 from operator import xor
 from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from geo.config.model import Config
@@ -34,6 +38,7 @@ from geo.log.numbering.tallies import Common, Rejected, Tally
 from geo.log.numbering.ways import Numbered, is_other_rows, is_repeated, numbering, workspace_of
 from geo.log.source_identity import Identity
 from geo.log.sources.source import SourceBatch
+from geo.log.topic_log import user_columns
 from geo.log.topics import create_topic, partitions, refuse_deleted, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
@@ -207,11 +212,32 @@ class Publisher:
         self._writer.append(counted, {"": f'["{(source.count if source else 0) + len(rows)}"]'}, partial(self._entries, rows))
         self.total += Published(rows=len(rows), commits=1)
 
+    def publish_markers(self, rows: Sequence[Mapping[str, object]], up_to: int) -> None:
+        """Publish protocol messages, given by marker, payload and replicate_to, in one commit. It says that all is published that
+        follows from what had a number up to `up_to`: `published_up_to` tells it after any end. Raises as `publish_rows`."""
+        counts = Counter(LedgerKey.of("", cast("Sequence[str] | None", row["replicate_to"])) for row in rows)
+        counted = [Counted(key, count) for key, count in counts.items()]
+        self._writer.append(counted, {"": json.dumps([str(up_to)])}, partial(self._entries, rows))
+        self.total += Published(rows=len(rows), commits=1)
+
+    @property
+    def published_up_to(self) -> int:
+        """As the last `publish_markers` said; 0 before the first."""
+        end = self.sources.get("")
+        return 0 if end is None else int(end.parts[0])
+
     def _entries(self, rows: Sequence[Mapping[str, object]], batch: Batch) -> pa.Table:
-        span = batch.spans[0]
-        same = {"ledger_id": span.ledger_id, **self._common.of(batch)}
-        numbered = [{**row, **same, "entry_id": span.first + at} for at, row in enumerate(rows)]
-        return rows_table(TOPIC_LOG.types, numbered)
+        same = self._common.of(batch)
+        spans = {span.key: span for span in batch.spans}
+        entries = {key: count(span.first) for key, span in spans.items()}
+        numbered = []
+        for row in rows:
+            key = LedgerKey.of("", cast("Sequence[str] | None", row.get("replicate_to")))
+            numbered.append({**row, **same, "ledger_id": spans[key].ledger_id, "entry_id": next(entries[key])})
+        found = rows_table(TOPIC_LOG.types, numbered)
+        for own in user_columns(self.columns):
+            found = found.append_column(own.name, pa.nulls(len(found), to_arrow_type(own.dataType)))
+        return found
 
     def _numbering(self, rows: DataFrame | SourceBatch, identity: Identity, held: ExitStack) -> Numbered:
         spark = self.tables.spark

@@ -21,6 +21,7 @@ from geo.subscription.acks.fold import Fold
 from geo.subscription.acks.peer_acks import known_by_peers, peers_of
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
+from geo.subscription.version_subscriptions import version_subscription
 from geo.tables.cluster import ClusterTables, connect
 
 
@@ -38,8 +39,10 @@ class Changed:
 
 def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str, start: StartPosition) -> AckState:
     """Create a subscription that begins at `start`, as `cluster` holds the topic. Raises UsageError if it is there, or at a
-    peer whose link will bring it and that answers in time."""
+    peer whose link will bring it and that answers in time, or if the name is that of a version subscription here."""
     tables = _tables(spark, config, cluster, subscription)
+    if (of_versions := version_subscription(tables, topic, subscription)) is not None:
+        raise UsageError(f"{of_versions} is there already in {cluster}: its consumer knows versions only. Choose another name.")
     key = key_of(topic, subscription)
     peers = Fold()
     peers.add(known_by_peers(peers_of(tables, config, topic.acks), key))

@@ -81,8 +81,9 @@ class Counted(str, Enum):
 
     STARTED = "snapshots begun"
     COMPLETED = "snapshots completed"
-    TIMED_OUT = "snapshots timed out"
+    GIVEN_UP = "snapshots given up"
     REPEATED = "heard before"
+    OTHER_TABLE = "of a table that is gone"
     FORGED = "not of the cluster it names"
     UNREACHABLE = "asked by a cluster that no answer reaches"
     LATE = "answers nothing that is waited for"
@@ -131,7 +132,18 @@ class _Subscription:
     start: int | None = None
     """Where one may begin here, by what a consumer elsewhere has finished."""
     used_here: bool = False
-    """Somebody created it here or reads here. One that only updates of others made needs no snapshots of this cluster."""
+    """Somebody created it here or reads here."""
+
+    @property
+    def next_here(self) -> int:
+        """The first version that no consumer here has finished."""
+        return 0 if self.finished is None else self.finished + 1
+
+    @property
+    def leads(self) -> bool:
+        """Snapshots of this cluster are of use to it. They are not where nobody reads, and not as long as a consumer elsewhere is further
+        on, whose cluster takes its own: so of a consumer that moved, the cluster it left takes none."""
+        return self.used_here and self.next_here >= (self.start or 0)
 
 
 class TopicController:
@@ -141,6 +153,8 @@ class TopicController:
         self.cluster, self.topic, self.settings = cluster, topic, settings or Settings()
         self.counts: Counter[str] = Counter()
         self._seq = 0
+        self._table: str | None = None
+        """Which one it is since it was replaced; None: it never was."""
         self._read: Position | None = None
         """Where the newest marker of the log stands."""
         self._tick: Tick | None = None
@@ -155,7 +169,7 @@ class TopicController:
         self._subscriptions: dict[str, _Subscription] = {}
         self._open_voids: set[str] = set()
         self._voided = 0
-        """The number of the row by which the last void ended, or began."""
+        """A snapshot begun before the row of this number does not count: a void began or ended there, or others were to be asked."""
         self._answered_since: dict[str, int] | None = None
         """Of each cluster, when the first snapshot was begun that it was answered here since the log was replaced; None: it never was."""
         self._waits_for: dict[str, str] = {}
@@ -186,6 +200,15 @@ class TopicController:
     def snapshots(self, subscription: str) -> tuple[Snapshot, ...]:
         return tuple(self._subscriptions[subscription].cache.snapshots)
 
+    @property
+    def rests(self) -> bool:
+        """Whether another tick does nothing, however late, as long as it says the same but for the time: who drives it need not write one.
+        Every other row may end the rest."""
+        tick = self._tick
+        if tick is None or self._pending or self._whom_it_waits_for(tick) != self._waits_for:
+            return False
+        return tick.moved is None or not self._is_wanted(tick, tick.moved)
+
     # -- what it hears -----------------------------------------------------------------------------------------------
 
     def hear(self, row: Row) -> list[Effect]:
@@ -193,6 +216,8 @@ class TopicController:
         if row.seq <= self._seq:
             return self._nothing(Counted.REPEATED)
         self._seq = row.seq
+        if self._is_of_another_table(row):
+            return self._nothing(Counted.OTHER_TABLE)
         if isinstance(row, MarkerRow):
             return self._on_marker(row)
         if isinstance(row, Tick):
@@ -207,6 +232,11 @@ class TopicController:
         self._on_void(row)
         return []
 
+    def _is_of_another_table(self, row: Row) -> bool:
+        if isinstance(row, (Unsubscribed, Void)) or row.table is None or self._table is None:
+            return False
+        return row.table != self._table
+
     def _nothing(self, why: Counted) -> list[Effect]:
         self.counts[why.value] += 1
         return []
@@ -214,26 +244,38 @@ class TopicController:
     # -- ticks: begin, give up, say who is missing -------------------------------------------------------------------
 
     def _on_tick(self, tick: Tick) -> list[Effect]:
+        if self._tick is not None and set(self._tick.asked) != set(tick.asked):
+            self._voided = tick.seq
         self._tick = tick
-        effects = self._give_up(tick.now)
-        waits_for = {}
-        if self._is_used_here:
-            waits_for = {name: tick.unable[name] for name in tick.asked if name in tick.unable}
-            if self._open_voids:
-                waits_for[self.cluster] = f"{min(self._open_voids)} has begun and not ended"
+        effects = self._give_up(tick)
+        for name, one in self._subscriptions.items():
+            if one.finished is not None:
+                effects += self._finish(name, one, one.finished)
+        waits_for = self._whom_it_waits_for(tick)
         if waits_for != self._waits_for:
             self._waits_for = waits_for
             effects.append(WaitsFor(dict(waits_for)))
-        if tick.moved is not None and self._is_due(tick, tick.moved):
+        is_soon = self._started is not None and self._started <= tick.now < self._started + self.settings.frequency_s
+        if tick.moved is not None and self._is_wanted(tick, tick.moved) and not is_soon:
             effects += self._begin(tick, tick.moved)
         return effects
 
-    def _give_up(self, now: float) -> list[Effect]:
-        """A clock that was put back cannot say how long it has been: that is given up too."""
+    def _whom_it_waits_for(self, tick: Tick) -> dict[str, str]:
+        if not self._is_of_use:
+            return {}
+        found = {name: tick.unable[name] for name in tick.asked if name in tick.unable}
+        if self._open_voids:
+            found[self.cluster] = f"{min(self._open_voids)} has begun and not ended"
+        return found
+
+    def _give_up(self, tick: Tick) -> list[Effect]:
+        """What takes too long, and what was begun when others were to be asked. A clock that was put back cannot say how long it has
+        been: that is given up too."""
         kept, effects = [], list[Effect]()
         for one in self._pending:
-            if one.builder.is_timed_out(now) or now < one.builder.started:
-                self.counts[Counted.TIMED_OUT.value] += 1
+            late = one.builder.is_timed_out(tick.now) or tick.now < one.builder.started
+            if late or one.begun < self._voided:
+                self.counts[Counted.GIVEN_UP.value] += 1
                 effects.append(GivenUp(one.builder.snapshot_id, tuple(sorted(one.builder.missing))))
             else:
                 kept.append(one)
@@ -241,17 +283,16 @@ class TopicController:
         return effects
 
     @property
-    def _is_used_here(self) -> bool:
-        return any(one.used_here for one in self._subscriptions.values())
+    def _is_of_use(self) -> bool:
+        return any(one.leads for one in self._subscriptions.values())
 
-    def _is_due(self, tick: Tick, moved: int) -> bool:
-        if not self._is_used_here or not tick.asked or self._waits_for:
+    def _is_wanted(self, tick: Tick, moved: int) -> bool:
+        """Whether a snapshot is to be begun, were it not for the frequency."""
+        if not self._is_of_use or not tick.asked or self._waits_for:
             return False
         if self._pending and not self._ever_completed:
             return False
-        if moved == self._covered or any(moved == one.moved for one in self._pending):
-            return False  # nothing but markers since
-        return self._started is None or not self._started <= tick.now < self._started + self.settings.frequency_s
+        return moved != self._covered and all(moved != one.moved for one in self._pending)  # else nothing but markers came since
 
     def _begin(self, tick: Tick, moved: int) -> list[Effect]:
         snapshot_id = f"{self.cluster}:{self.topic}:{in_us(tick.now)}"
@@ -355,7 +396,7 @@ class TopicController:
         one, created = self._subscription(update.subscription)
         if one is None:
             return []
-        known = max(one.start or 0, 0 if one.finished is None else one.finished + 1)
+        known = max(one.start or 0, one.next_here)
         start = position.next_version
         if start <= known and not created:
             return []
@@ -393,6 +434,11 @@ class TopicController:
         return self._finish(row.subscription, one, row.version)
 
     def _finish(self, name: str, one: _Subscription, version: int) -> list[Effect]:
+        """Whoever has finished every message has finished the markers behind them: no consumer has to come by for those, and a topic that
+        rests is in step (Pulsar's #19551)."""
+        tick = self._tick
+        if tick is not None and tick.looked is not None and (tick.moved is None or tick.moved <= version):
+            version = max(version, tick.looked)
         if one.finished is not None and version <= one.finished:
             return []
         one.finished = version
@@ -406,7 +452,7 @@ class TopicController:
         """
         if one.finished is None:
             return []
-        snapshot = one.cache.advance(Position.before(one.finished + 1))
+        snapshot = one.cache.advance(Position.before(one.next_here))
         if snapshot is None:
             return []
         update = SubscriptionUpdate(name, snapshot.snapshot_id, snapshot.started_us, snapshot.clusters)
@@ -424,10 +470,11 @@ class TopicController:
         self._pending, self._covered = [], None
         for one in self._subscriptions.values():
             one.cache = self._new_cache()
-            if row.replaced:
+            if row.table is not None:
                 one.finished = one.start = None
-        if row.replaced:
-            self._read, self._last_place, self._answered_since = None, None, {}
+        if row.table is not None:
+            self._table = row.table
+            self._tick, self._read, self._last_place, self._answered_since = None, None, None, {}
 
     # -- its state ---------------------------------------------------------------------------------------------------
 
@@ -439,6 +486,7 @@ class TopicController:
         return {
             "version": STATE_VERSION,
             "seq": self._seq,
+            "table": self._table,
             "read": self._read and list(self._read),
             "tick": tick
             and {
@@ -448,6 +496,8 @@ class TopicController:
                 "asked": list(tick.asked),
                 "unable": dict(tick.unable),
                 "ways": {name: list(hubs) for name, hubs in tick.ways.items()},
+                "looked": tick.looked,
+                "table": tick.table,
             },
             "started": self._started,
             "pending": [
@@ -486,8 +536,8 @@ class TopicController:
         tick = state["tick"]
         if tick is not None:
             ways = {name: tuple(hubs) for name, hubs in tick["ways"].items()}
-            found._tick = Tick(tick["seq"], tick["now"], tick["moved"], tuple(tick["asked"]), dict(tick["unable"]), ways)
-        found._seq, found._read = state["seq"], _place(state["read"])
+            found._tick = Tick(**{**tick, "asked": tuple(tick["asked"]), "unable": dict(tick["unable"]), "ways": ways})
+        found._seq, found._table, found._read = state["seq"], state["table"], _place(state["read"])
         found._started, found._covered, found._ever_completed = state["started"], state["covered"], state["ever_completed"]
         found._last_place = _place(state["last_place"])
         timeout_s = found.settings.timeout_s

@@ -1,6 +1,8 @@
 """What a TopicController hears, and what it wants done: values. Pure.
 
-Rows are those of one topic in `system/markers`, in their order; `seq` ascends. Effects are executed by who drives the controller.
+Rows are those of one topic in `system/markers`, in their order; `seq` ascends. `table` in a row is the id of the table whose versions it
+speaks of, if that is known: what was said of a table that is there no more does not count. Effects are executed by who drives the
+controller.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ class MarkerRow:
     sender: str | None
     position: Position
     read_to: int
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Tick:
 
     `now` in seconds since 1970. `moved`: the newest version of the log here that brought a message, None without any. `asked`: whom a
     snapshot must ask (`geo.subscription.asked`). `unable`: who cannot answer now, and why. `ways`: of each cluster that an answer can
-    reach, the hubs on the way to it.
+    reach, the hubs on the way to it. `looked`: the newest version when `moved` was looked for: nothing between the two is a message.
     """
 
     seq: int
@@ -40,6 +43,8 @@ class Tick:
     asked: tuple[str, ...] = ()
     unable: Mapping[str, str] = field(default_factory=dict)
     ways: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    looked: int | None = None
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Progress:
     seq: int
     subscription: str
     version: int
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class Subscribed:
     seq: int
     subscription: str
     version: int | None = None
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +77,13 @@ class Unsubscribed:
 class Void:
     """Rows come into the log here, or come back, otherwise than in the order in which links bring them: a reconcile, reset, backfill or
     rebuild, or a link that brings what such a one wrote into its source. `begins` before its first row, else after its last; `what`
-    names it: who begins anew after a crash has the same name, and who ends ends it once. `replaced`: versions here mean another table's
+    names it: who begins anew after a crash has the same name, and who ends ends it once. `table`: versions here are those of another table
     from now on."""
 
     seq: int
     what: str
     begins: bool
-    replaced: bool = False
+    table: str | None = None
 
 
 Row = MarkerRow | Tick | Progress | Subscribed | Unsubscribed | Void
@@ -122,7 +129,8 @@ class WaitsFor:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A snapshot was not completed in time. `missing`: whose answer was not there; nobody: its own marker was not read back."""
+    """A snapshot was not completed in time, or others are to be asked now. `missing`: whose answer was not there; nobody: its own marker
+    was not read back."""
 
     snapshot_id: str
     missing: tuple[str, ...]

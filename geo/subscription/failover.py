@@ -107,11 +107,17 @@ def failover_all(
     dry_run: bool = False,
     wait_s: float = WAIT_S,
     source_gone: bool = False,
+    none_is_fine: bool = False,
 ) -> tuple[list[Failover], dict[Subscribed, GeoError]]:
     """As `failover`, of all subscriptions that match both globs and that one of the clusters knows, in one commit a namespace. Returns
-    what was moved, and why others were not."""
+    what was moved, and why others were not. Raises UsageError if there are none, unless that is fine."""
     move = _Move(spark, config, source, target, wait_s, dry_run=dry_run, source_gone=source_gone)
-    return move.of(move.matching(check_topic_glob(topics), subscriptions))
+    found = move.matching(check_topic_glob(topics), subscriptions)
+    if found:
+        return move.of(found)
+    if not none_is_fine:
+        raise UsageError(f"neither {source} nor {target} knows a subscription {subscriptions} of {topics}.")
+    return [], {}
 
 
 class _Move:
@@ -130,16 +136,14 @@ class _Move:
         """Why the source is not read."""
 
     def matching(self, topics: str, subscriptions: str) -> list[Subscribed]:
-        """The subscriptions that one of the clusters knows. Raises UsageError if there are none."""
+        """The subscriptions that one of the clusters knows."""
         listed = subscriptions_in(self._here, topics)
         if self._unreadable is None:
             try:
                 listed += self._ask(lambda there: subscriptions_in(there, topics))
             except FAULTS as error:
                 self._unreadable = first_line(error)
-        if not (found := matching(listed, subscriptions)):
-            raise UsageError(f"neither {self._source} nor {self._target} knows a subscription {subscriptions} of {topics}.")
-        return found
+        return matching(listed, subscriptions)
 
     def of(self, wanted: Sequence[Subscribed]) -> tuple[list[Failover], dict[Subscribed, GeoError]]:
         """Move these. Returns what was moved, and why others were not."""
@@ -214,7 +218,7 @@ class _Move:
         return Failover(
             str(topic), subscription, self._source, self._target, self._unreadable, "unknown" if consumer is None else consumer.value,
             (there.acked - here.acked).size, state.acked.size, left.size,
-            again.size, _shown(again), again.size if sure else left.size, last, not self._dry_run,
+            again.size, again.shown(), again.size if sure else left.size, last, not self._dry_run,
         )  # fmt: skip
 
 
@@ -258,8 +262,3 @@ def _last_records(tables: ClusterTables, source: str, wanted: Sequence[Subscribe
         for row in theirs.groupBy("key").agg(F.max("publish_time").alias("last")).collect():
             found[keys[row["key"]]] = utc(row["last"])
     return found
-
-
-def _shown(messages: MessageSet) -> str:
-    shown = str(messages).split(" ")
-    return " ".join(shown[:100]) + (f" and {len(shown) - 100} ranges more" if len(shown) > 100 else "")

@@ -86,7 +86,10 @@ class SmallFiles:
     def lines(self, path: str) -> list[str]:
         """The lines of the file; none if there is no such file."""
         if (local := local_path(path)) is not None:
-            return local.read_text(encoding="utf-8").splitlines() if local.exists() else []
+            try:
+                return local.read_text(encoding="utf-8").splitlines()
+            except FileNotFoundError:
+                return []
         try:
             return [row[0] for row in self._driver.spark.read.text(path).collect()]
         except AnalysisException:
@@ -120,6 +123,17 @@ class SmallFiles:
             return []
         # <folder>/<name>/part-00000-….txt
         return sorted({row[0].rsplit("/", 2)[1] for row in found})
+
+    def plain_names(self, folder: str) -> list[str] | None:
+        """The names of the files that another program wrote into a folder, without its hidden ones; None if there is no such
+        folder. Elsewhere than on a local disk a file without a line is left out."""
+        if (local := local_path(folder)) is not None:
+            return sorted(path.name for path in local.iterdir() if path.name[0] not in "._") if local.is_dir() else None
+        try:
+            found = self._driver.spark.read.text(folder).select("_metadata.file_name").distinct().collect()
+        except AnalysisException:
+            return None
+        return sorted(row[0] for row in found)
 
 
 def _write(path: Path, mode: str, lines: Sequence[str]) -> None:

@@ -5,13 +5,14 @@ Nothing is overwritten, so writers never wait for each other. Off their path som
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import reduce
 from operator import and_
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
@@ -83,6 +84,12 @@ class Journal:
         """Append rows, given by column name, in one commit."""
         self._append(rows)
 
+    def append_as(self, append: Callable[[Table, pa.Table], None], rows: Sequence[Mapping[str, Any]]) -> None:
+        """As `append`, by a function that appends rows to a table, as `Ownership.append` does."""
+        if not self.exists():
+            self._table.create(self._schema)
+        append(self._table, rows_table(self._schema.types, rows))
+
     def append_once(self, rows: Sequence[Mapping[str, Any]], transaction: tuple[str, int], token: str) -> int | None:
         """Append rows unless this Delta transaction (application id, number), or a higher number of it, was used before.
 
@@ -142,6 +149,22 @@ class Journal:
         if not dry_run and (superseded or self.files() > 1):
             self._table.replace(kept.coalesce(1))
         return superseded
+
+    def keep(self, where: str) -> None:
+        """Keep the rows that fulfil this (SQL), in one file and one commit. What is appended meanwhile stays, and streams do not see
+        it."""
+        if (rows := self.rows()) is not None:
+            self._table.replace(rows.where(where).coalesce(1))
+
+    def stream(self, settings: Mapping[str, str]) -> DataFrame:
+        """The rows as they are appended, in a session of its own with these settings; the table is made if it is missing."""
+        if not self.exists():
+            self._table.create(self._schema)
+        return self._table.read_stream({}, settings=settings)
+
+    def table_id(self) -> str:
+        """Delta's id of a table that exists."""
+        return self._table.table_id()
 
     def cut(self) -> int:
         """Let old commits go, which nobody looks at; returns how many. Other storages than a local disk are left to Delta's

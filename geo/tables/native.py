@@ -79,8 +79,9 @@ class DataFile:
         return int(sum(statistics.null_count for statistics in found))
 
     def first(self, column: str) -> Any:
-        """The value of its first row."""
-        return next(pq.ParquetFile(self.path).iter_batches(1, columns=[column])).column(0)[0].as_py()
+        """The value of its first row; None if the file has no such column."""
+        row = next(pq.ParquetFile(self.path).iter_batches(1, columns=[column]))
+        return row.column(0)[0].as_py() if row.num_columns else None
 
 
 def count_where_null(folder: Path, column: str) -> int | None:

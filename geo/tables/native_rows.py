@@ -6,7 +6,7 @@ A Spark job takes 0.2 s for it, this one a few milliseconds; so for a few commit
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,37 @@ def added_rows(folder: Path, state: DeltaState, first: int, last: int) -> pa.Tab
         return pa.concat_tables(parts) if parts else state.schema.empty_table()
     except _UNREADABLE:
         return None
+
+
+def added_where(folder: Path, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
+    """Those of the rows that a version added which have a value in a column, with these columns, and whether it added others. What a
+    file says of itself is asked first, so that one without such rows is not read, however large it is. None wherever Spark is to say
+    it."""
+    found, others = [], False
+    try:
+        for add in _added(folder, version):
+            path = folder.parent / unquote(add["path"])
+            end = pq.read_metadata(path)
+            at = [end.schema.column(number).path for number in range(len(end.schema))].index(column)
+            for group in range(end.num_row_groups):
+                part = end.row_group(group)
+                statistics = part.column(at).statistics
+                if statistics is not None and statistics.has_null_count and statistics.null_count == part.num_rows:
+                    others |= part.num_rows > 0
+                    continue
+                there = pq.ParquetFile(path).read_row_group(group, columns=list(columns))
+                there = there.select(columns).cast(pa.schema([_as_read(field) for field in there.select(columns).schema]))
+                some = there.filter(there[column].is_valid())
+                others |= len(some) < len(there)
+                found.append(some)
+    except _UNREADABLE:
+        return None
+    return (pa.concat_tables(found) if found else pa.table({name: pa.nulls(0) for name in columns})), others
+
+
+def _as_read(field: pa.Field) -> pa.Field:
+    """Writers keep short texts as dictionaries."""
+    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
 
 
 def _added(folder: Path, version: int) -> Iterator[dict[str, Any]]:

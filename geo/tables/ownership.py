@@ -172,6 +172,12 @@ def broker_runner(tables: ClusterTables) -> Runner:
     return Runner(f"broker of {tables.cluster.name}", "broker", "broker")
 
 
+def version_sync_runner(tables: ClusterTables, part: str) -> Runner:
+    """One of the two parts of telling where version subscriptions may go on: the `tail`, which writes `system/markers`, and the
+    `controllers`, which read it."""
+    return Runner(f"version {part} of {tables.cluster.name}", f"versions/{part}", f"versions.{part}")
+
+
 class Ownership:
     """Runners that this process owns by one claim. Made by `claim`."""
 

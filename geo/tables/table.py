@@ -37,7 +37,7 @@ from geo.tables.driver import Driver, Reads
 from geo.tables.files import local_path, remove_folder
 from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
-from geo.tables.native_rows import added_rows
+from geo.tables.native_rows import added_rows, added_where
 from geo.text import first_line
 from geo.times import utc
 from schemas import TableSchema
@@ -329,6 +329,12 @@ class Table:
         them."""
         folder, state = self.log_folder, self.own_state()
         return None if folder is None or state is None else added_rows(folder, state, first, last)
+
+    def added_where(self, column: str, version: int, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
+        """Those of the rows that a version added which have a value in a column, and whether it added others, read without Spark; None
+        if Spark is to read them."""
+        folder = self.log_folder
+        return None if folder is None or self.own_state() is None else added_where(folder, version, column, columns)
 
     def read_stream(self, options: Mapping[str, str], *, settings: Mapping[str, str] | None = None) -> DataFrame:
         """The rows as they are appended, in a session of their own if there are `settings` of it. A batch takes whole commits, however

@@ -28,6 +28,8 @@ from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.regions import effects
 from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench, never_acknowledged
+from tests.benchmarks.versions import ages
+from tests.benchmarks.versions import many as many_versions
 from tests.benchmarks.waiting import waiting
 
 _WHICH = (
@@ -43,6 +45,7 @@ _WHICH = (
     "backfill",
     "outage",
     "waiting",
+    "versions",
     "publish",
     "kafka",
     "acks",
@@ -262,6 +265,15 @@ def main() -> None:
                 continue
             if which == "many":
                 many(SubscriptionBench(spark, Path(folder) / which), 100 // part, 20 // part, 60.0 / part)
+                continue
+            if which == "versions":
+                place = Path(folder) / which
+                place.mkdir()
+                for number, clusters in enumerate((("us", "eu"), ("us", "eu", "ap"))):
+                    for line in ages(spark, place / str(number), clusters, 120.0 / part):
+                        print(line, flush=True)
+                for line in many_versions(spark, place / "many", 100 // part, 60.0 / part):
+                    print(line, flush=True)
                 continue
             if which == "subscription":
                 subscription(SubscriptionBench(spark, Path(folder) / which), 10_000 // part, 1_000 // part)

@@ -20,8 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from geo.fleet.replicator import Replicator
+from geo.log.ledgers import Batch
 from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.now import now_us
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
@@ -66,9 +68,11 @@ class Bench:
         return message_rows(self.spark, first, count)
 
     def fill(self, name: str, rows: int, commits: int) -> None:
-        log = str(self.log(name))
+        """By Spark, and each commit says that a producer of ours wrote it; rows of which nobody says that are looked at once more."""
+        log, record = str(self.log(name)), Batch("bench", now_us(), (), {}).encode()
         for number in range(commits):
-            self.rows(number * rows // commits, rows // commits).write.format("delta").mode("append").save(log)
+            part = self.rows(number * rows // commits, rows // commits)
+            part.write.format("delta").mode("append").option("userMetadata", record).save(log)
 
     def small_commit(self, log: Path) -> None:
         """Ten rows, written as publishers do."""

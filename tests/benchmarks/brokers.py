@@ -150,9 +150,9 @@ RUNS = ": RUNNING"
 """In the line by which a broker says that a link runs."""
 
 
-def broker_of(bench: Bench) -> list[str]:
-    """The broker of eu, as a command."""
-    return [sys.executable, "-m", "geo", "broker", "--config", str(bench.world.path), "--cluster", "eu"]
+def broker_of(bench: Bench, cluster: str = "eu") -> list[str]:
+    """The broker of a cluster, as a command."""
+    return [sys.executable, "-m", "geo", "broker", "--config", str(bench.world.path), "--cluster", cluster]
 
 
 def plain_streams(bench: Bench, names: Sequence[str]) -> list[str]:

@@ -69,6 +69,8 @@ _CONSUME = ["consume", "--config", "geo.yaml", "--cluster", "eu", "--topic", "pe
             [*_CONSUME[:5], "--topic", "persistent://a/b/*", *_CONSUME[7:], "--limit", "3"],
             "--limit and --standby work for one topic",
         ),
+        (["subscriptions", "create", *_CONSUME[1:], "--checkpoint", "x"], "it goes with --mode version"),
+        (["subscriptions", "create", *_CONSUME[1:], "--mode", "version", "--start", "latest"], "--start is of messages"),
     ],
 )
 def test_a_wrong_argument_ends_with_2_before_spark_starts(
@@ -87,6 +89,8 @@ def test_a_wrong_argument_ends_with_2_before_spark_starts(
     [
         ([*_CONSUME, "--key-range", "2/2"], "I/N, of N shares the one numbered I, from 0"),
         ([*_CONSUME, "--standby", "--take-over"], "not allowed with argument"),
+        (["subscriptions", "ack", *_CONSUME[1:], "--version", "-1"], "a version of a table, from 0"),
+        (["subscriptions", "ack", *_CONSUME[1:], "--version", "9" * 30], "a version of a table, from 0"),
         (
             ["failover", *_CONSUME[1:3], *_CONSUME[5:], "--from", "eu", "--to", "us", "--source-gone", "--wait", "3"],
             "not allowed with",

@@ -21,11 +21,12 @@ from geo.log.publish import publish
 from geo.log.topic_log import count_messages, is_message, newest
 from geo.log.topics import create_topic, registered_topics
 from geo.names import Topic
-from geo.subscription import changes
+from geo.subscription import changes, version_subscriptions
 from geo.subscription.consumer import Subscription
 from geo.tables import native
 from geo.tables.cluster import connect_later
 from geo.tables.driver import Reads
+from tests.version_starts import found_start
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -65,6 +66,9 @@ def looked_at(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     changes.create(spark, world.config, "us", TOPIC, "later", datetime.now(timezone.utc))
     world.replicate("eu")
     world.replicate("us")
+    version_subscriptions.create(world.tables("us"), TOPIC, "reports")
+    version_subscriptions.finish(world.tables("us"), TOPIC, "reports", 2)
+    found_start(world, "us", "reports", "eu", 2)
     return world
 
 
@@ -168,6 +172,7 @@ OF_BILLING = ("--topic", str(TOPIC), "--subscription", "billing")
         ("subscriptions",),
         ("subscriptions", "status", *OF_BILLING),
         ("subscriptions", "status", "--topic", str(TOPIC), "--subscription", "later"),
+        ("subscriptions", "status", "--topic", str(TOPIC), "--subscription", "reports"),
         ("verify", "--quick"),
     ],
 )

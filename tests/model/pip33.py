@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from geo.ids import Position
 from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
@@ -40,6 +40,9 @@ TOPIC = "persistent://shop/web/clicks"
 
 Id = tuple[str, int]
 """Origin and number."""
+
+MARKERS = 1_000_000
+"""Their numbers are above this."""
 
 Steps = Iterator[None]
 """Work in steps: whoever plays may leave it at any of them for good."""
@@ -101,7 +104,7 @@ class Cluster:
         """By count of rows: how far the controller has heard, and up to where its effects are in the tables."""
         self.outbox: list[Effect] = []
         self.replacements = 0
-        self.numbers = 0
+        self.messages_written = self.markers_written = 0
         self.synced: dict[str, SyncedTo] = {}
         self.moved: dict[str, MoveSubscription] = {}
         self.readers: dict[str, int] = {}
@@ -109,6 +112,10 @@ class Cluster:
 
     def new_controller(self) -> TopicController:
         return TopicController(self.name, TOPIC, self.settings)
+
+    @property
+    def table(self) -> str:
+        return f"table {self.replacements}"
 
     @property
     def newest(self) -> int:
@@ -123,9 +130,15 @@ class Cluster:
         for commit in self.log[: None if last is None else last + 1]:
             yield from (row for row in commit.rows if row.marker is None)
 
-    def next_id(self) -> Id:
-        self.numbers += 1
-        return (self.name, self.numbers)
+    def next_message(self) -> Id:
+        self.messages_written += 1
+        return (self.name, self.messages_written)
+
+    def next_marker(self, replicate_to: tuple[str, ...] | None) -> Id:
+        """Markers have ledgers of their own, one for each way they go: what a cluster says to itself stands first in a commit."""
+        self.markers_written += 1
+        ledger = MARKERS * (3 if replicate_to is None else 2 if replicate_to else 1)
+        return (self.name, ledger + self.markers_written)
 
 
 class World:
@@ -188,7 +201,7 @@ class World:
     def publish(self, name: str, count: int = 1, to: Iterable[str] | None = None) -> None:
         cluster = self.clusters[name]
         aims = None if to is None else tuple(sorted({*to, *(hub for one in to for hub in self.hubs(name, one))}))
-        self.append(cluster, [LogRow(cluster.next_id(), aims) for _ in range(count)])
+        self.append(cluster, [LogRow(cluster.next_message(), aims) for _ in range(count)])
 
     def deliver(self, name: str, most: int = 1_000_000, *, attempts: int = 1) -> None:
         """One turn of a link. Of several attempts the first commits: the cursor is in the commit that brings the rows."""
@@ -254,11 +267,15 @@ class World:
     def put_back(self, name: str, version: int) -> None:
         """A log is what it was, in another table; what peers have of it comes back first, then what links bring."""
         cluster = self.clusters[name]
-        self.void(cluster, "put back", begins=True, replaced=True)
+        before, read = cluster.table, {one: first - 1 for one, first in cluster.readers.items() if first}
+        cluster.replacements += 1
+        self.void(cluster, "put back", begins=True, table=cluster.table)
         del cluster.log[version + 1 :]
         cluster.places = {one: place for one, place in cluster.places.items() if place.version <= version}
-        cluster.copied, cluster.replacements = min(cluster.copied, version), cluster.replacements + 1
+        cluster.copied = min(cluster.copied, version)
         cluster.readers = dict.fromkeys(cluster.readers, 0)
+        for subscription, last in read.items():  # told late, of what is gone
+            self.record(cluster, Progress(self._seq(cluster), subscription, last, before))
         own = {row.id: row for peer in self.clusters.values() for row in peer.messages() if row.id[0] == name}
         self.append(cluster, [row for one, row in own.items() if one not in cluster.places], out_of_order=True)
         for link in self.links.values():
@@ -287,9 +304,9 @@ class World:
     def _seq(self, cluster: Cluster) -> int:
         return len(cluster.journal) + 1
 
-    def void(self, cluster: Cluster, what: str, *, begins: bool, replaced: bool = False) -> None:
+    def void(self, cluster: Cluster, what: str, *, begins: bool, table: str | None = None) -> None:
         self.events.append(f"{cluster.name}: {what} {'begins' if begins else 'has ended'}")
-        self.record(cluster, Void(self._seq(cluster), what, begins, replaced))
+        self.record(cluster, Void(self._seq(cluster), what, begins, table))
 
     def tick(self, name: str) -> None:
         cluster = self.clusters[name]
@@ -301,7 +318,10 @@ class World:
                 if not link.up:
                     unable.setdefault(one, f"{link.name} is down")
         ways = {one: self.hubs(name, one) for one in reaches[name]}
-        self.record(cluster, Tick(self._seq(cluster), self.now, cluster.newest_message, whom.clusters, unable, ways))
+        tick = Tick(
+            self._seq(cluster), self.now, cluster.newest_message, whom.clusters, unable, ways, cluster.newest, cluster.table
+        )
+        self.record(cluster, tick)
 
     def tail(self, name: str) -> None:
         cluster = self.clusters[name]
@@ -310,7 +330,9 @@ class World:
             for index, row in enumerate(cluster.log[version].rows):
                 if row.marker is not None:
                     place = Position(version, index)
-                    self.record(cluster, MarkerRow(self._seq(cluster), row.marker, row.payload, row.id[0], place, newest))
+                    self.record(
+                        cluster, MarkerRow(self._seq(cluster), row.marker, row.payload, row.id[0], place, newest, cluster.table)
+                    )
         cluster.copied = newest
 
     # -- the driver --------------------------------------------------------------------------------------------------
@@ -332,7 +354,8 @@ class World:
         rows = []
         for effect in cluster.outbox:
             if isinstance(effect, WriteMarker):
-                rows.append(LogRow(cluster.next_id(), effect.replicate_to, effect.marker.kind.value, encode(effect.marker)))
+                aims = effect.replicate_to
+                rows.append(LogRow(cluster.next_marker(aims), aims, effect.marker.kind.value, encode(effect.marker)))
             elif isinstance(effect, SyncedTo):
                 cluster.synced[effect.subscription] = effect
             elif isinstance(effect, MoveSubscription):
@@ -343,7 +366,7 @@ class World:
                 )
             elif isinstance(effect, GivenUp):
                 whom = f", without an answer of {', '.join(effect.missing)}" if effect.missing else ""
-                self.events.append(f"{name}: gives {_name(effect.snapshot_id)} up{whom}")
+                self.events.append(f"{name}: gives {name_of(effect.snapshot_id)} up{whom}")
             else:
                 why = ", ".join(f"{one} ({what})" for one, what in sorted(effect.clusters.items()))
                 self.events.append(f"{name}: waits for {why}" if why else f"{name}: waits for nobody")
@@ -401,7 +424,7 @@ class World:
         again = rows & self.processed[subscription]
         self.processed[subscription] |= rows
         cluster.readers[subscription] = last + 1
-        self.record(cluster, Progress(self._seq(cluster), subscription, last))
+        self.record(cluster, Progress(self._seq(cluster), subscription, last, cluster.table))
         return again
 
     # -- what must hold ----------------------------------------------------------------------------------------------
@@ -466,6 +489,7 @@ class World:
             truth = cluster.truth
             settings = cluster.settings
             assert len(truth.pending) <= settings.timeout_s / settings.frequency_s + 1
+            self._a_tick_does_nothing_while_it_rests(cluster)
             seen: dict[str, Snapshot] = {}
             for subscription in truth.subscriptions:
                 snapshots = truth.snapshots(subscription)
@@ -475,24 +499,33 @@ class World:
                 for other, position in snapshot.clusters.items():
                     self._lacking(cluster, snapshot.snapshot_id, other, position, snapshot.local_position)
 
+    def _a_tick_does_nothing_while_it_rests(self, cluster: Cluster) -> None:
+        if cluster.truth.rests:
+            kept = cluster.truth.to_state()
+            other = TopicController.from_state(cluster.name, TOPIC, kept, cluster.settings)
+            ticks = [row for row in cluster.journal if isinstance(row, Tick)]
+            assert other.hear(replace(ticks[-1], seq=self._seq(cluster), now=self.now + 1_000)) == []
+            after = other.to_state()
+            assert {name for name in after if after[name] != kept[name]} == {"seq", "tick"}
+
 
 def told(marker: Marker) -> str:
     """A marker in short: a snapshot is told by its cluster and the second it was begun."""
     if isinstance(marker, SnapshotTaken):
         snapshot = marker.snapshot
-        return f"{_name(snapshot.snapshot_id)}: here {snapshot.local_position}, {_places(snapshot.clusters)}"
-    name = _name(marker.snapshot_id)
+        return f"{name_of(snapshot.snapshot_id)}: here {snapshot.local_position}, {places(snapshot.clusters)}"
+    name = name_of(marker.snapshot_id)
     if isinstance(marker, SnapshotRequest):
         return f"{name} round {marker.round_number}"
     if isinstance(marker, SnapshotResponse):
         return f"{name} round {marker.round_number}, {marker.cluster} is at {marker.position}"
-    return f"{marker.subscription}, {name}: {_places(marker.clusters)}"
+    return f"{marker.subscription}, {name}: {places(marker.clusters)}"
 
 
-def _name(snapshot_id: str) -> str:
+def name_of(snapshot_id: str) -> str:
     cluster, _, rest = snapshot_id.partition(":")
     return f"{cluster}@{int(rest.rpartition(':')[2]) // 1_000_000}"
 
 
-def _places(clusters: Mapping[str, Position]) -> str:
+def places(clusters: Mapping[str, Position]) -> str:
     return ", ".join(f"{one} {place}" for one, place in sorted(clusters.items()))

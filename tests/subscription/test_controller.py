@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from geo.errors import SchemaError, UsageError
 from geo.ids import Position
@@ -140,7 +142,7 @@ def test_none_while_the_first_is_pending() -> None:
         GivenUp(sid(5), ("b",)),
         WriteMarker(SnapshotRequest("a:t:35100000", "a", 35_100_000), None),
     ]
-    assert topic.count(Counted.TIMED_OUT) == 1
+    assert topic.count(Counted.GIVEN_UP) == 1
 
 
 def test_once_one_has_completed_several_may_be_pending_and_both_may_end() -> None:
@@ -164,11 +166,42 @@ def test_one_who_cannot_answer_is_named_once_and_holds_up_all_until_it_can() -> 
     assert topic.tick(35) == [WaitsFor({}), request(35)]
 
 
+def test_one_begun_when_others_were_to_be_asked_is_given_up_also_if_it_is_being_written() -> None:
+    """Messages of the new one may be in what an asked cluster answers."""
+    topic = Topic()
+    topic.reads_own(topic.tick(5))
+    written = topic.answers(5, "b", 7)
+    assert topic.hear(Tick, 10, 1, ("c", "b")) == [GivenUp(sid(5), ())]
+    assert topic.reads_own(written) == []
+    assert topic.count(Counted.COMPLETED) == 0
+    assert topic.hear(Tick, 15, 1, ("c", "b")) == [request(15)]
+    assert topic.hear(Tick, 16, 1, ("b", "c")) == []
+
+
 def test_a_clock_that_was_put_back_stops_nothing() -> None:
     topic = Topic()
     topic.completes(1000, moved=1)
     topic.tick(1010, moved=2)
     assert topic.tick(500, moved=3) == [GivenUp(sid(1010), ("b",)), request(500)]
+
+
+def test_it_rests_when_no_tick_can_do_anything() -> None:
+    topic = Topic()
+
+    def rests() -> bool:
+        return topic.controller.rests
+
+    assert not rests()
+    topic.reads_own(topic.tick(5, moved=1))
+    assert not rests()
+    topic.reads_own(topic.answers(5, "b", 7))
+    assert rests()
+    topic.tick(7, moved=2)
+    assert not rests(), "one is wanted, and it is too soon"
+    topic.tick(15, moved=2, unable={"b": "PAUSED"})
+    assert rests()
+    topic.hear(Void, "b->a", True)
+    assert not rests()
 
 
 # -- how it goes on ------------------------------------------------------------------------------------------------------
@@ -313,6 +346,17 @@ def test_what_is_finished_never_goes_back() -> None:
     assert topic.controller.finished("s") == 50
 
 
+def test_who_has_finished_every_message_has_finished_the_markers_behind_them() -> None:
+    """A consumer that runs once a night does not come by for the markers of the day."""
+    topic = Topic()
+    topic.hear(Progress, "s", 1)
+    topic.completes(5, moved=1)
+    assert topic.hear(Tick, 10, 2, ("b",), looked=9) == []
+    assert topic.hear(Tick, 11, 1, ("b",), looked=1) == [], "that was before the snapshot"
+    assert topic.hear(Tick, 12, 1, ("b",), looked=9) == [update(5, b=7), SyncedTo("s", sid(5), 5_000_000, {"b": 8})]
+    assert topic.controller.finished("s") == 9
+
+
 def test_progress_of_an_unknown_subscription_is_counted() -> None:
     topic = Topic()
     assert topic.hear(Progress, "other", 3) == []
@@ -356,6 +400,17 @@ def test_an_update_creates_what_is_unknown_and_that_asks_for_no_snapshots_until_
     assert topic.tick(5) == []
     topic.hear(Progress, "s", 31)
     assert topic.tick(15) == [request(15)]
+
+
+def test_as_long_as_a_consumer_elsewhere_is_further_on_there_are_no_snapshots_here() -> None:
+    topic = Topic()
+    topic.hear(Progress, "s", 10)
+    topic.reads(inbound(20), "b", version=30)
+    assert topic.tick(5, unable={"b": "PAUSED"}) == []
+    topic.hear(Progress, "s", 19)
+    assert topic.tick(15) == []
+    topic.hear(Progress, "s", 20)
+    assert topic.tick(25) == [request(25)]
 
 
 def test_one_that_does_not_name_this_cluster_or_is_its_own_changes_nothing() -> None:
@@ -442,6 +497,57 @@ def test_a_row_heard_before_or_a_marker_copied_twice_changes_nothing() -> None:
     assert topic.count(Counted.REPEATED) == 2
 
 
+_NAMES = st.sampled_from("abc")
+_PLACES = st.builds(Position, st.integers(0, 9), st.integers(0, 2))
+_IDS = st.builds(sid, st.integers(0, 40), _NAMES)
+_CLUSTERS = st.dictionaries(_NAMES, _PLACES, min_size=1)
+_MARKERS = st.one_of(
+    st.builds(SnapshotRequest, _IDS, _NAMES, st.integers(0, 40), st.integers(1, 2)),
+    st.builds(SnapshotResponse, _IDS, _NAMES, _NAMES, _PLACES, st.integers(1, 2)),
+    st.builds(SnapshotTaken, st.builds(Snapshot, _IDS, _PLACES, _CLUSTERS), st.integers(0, 9), st.integers(0, 9)),
+    st.builds(SubscriptionUpdate, st.sampled_from("stu"), _IDS, st.integers(0, 40), _CLUSTERS),
+)
+_ROWS = st.one_of(
+    st.tuples(
+        st.just(MarkerRow), _MARKERS.map(lambda one: one.kind.value), _MARKERS.map(encode), _NAMES, _PLACES, st.integers(0, 9)
+    ),
+    st.builds(
+        lambda marker, sender, place, read_to: (MarkerRow, marker.kind.value, encode(marker), sender, place, read_to),
+        _MARKERS, _NAMES, _PLACES, st.integers(0, 9),
+    ),
+    st.builds(
+        lambda now, moved, asked: (Tick, float(now), moved, tuple(asked), {}, dict.fromkeys(asked, ())),
+        st.integers(0, 40), st.none() | st.integers(0, 9), st.lists(st.sampled_from("bc"), unique=True),
+    ),
+    st.tuples(st.just(Progress), st.sampled_from("st"), st.integers(0, 9)),
+    st.tuples(st.just(Subscribed), st.sampled_from("st"), st.none() | st.integers(0, 9)),
+    st.tuples(st.just(Unsubscribed), st.sampled_from("st")),
+    st.tuples(st.just(Void), st.sampled_from(["x", "y"]), st.booleans(), st.none() | st.just("t")),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_ROWS, max_size=40))
+def test_no_rows_in_any_order_do_more_than_they_may(rows: list[tuple[Any, ...]]) -> None:
+    """Also none that no driver and no cluster would write. A state kept in between changes nothing, and nobody is moved back."""
+    one, starts = TopicController("a", "t"), dict[str, int]()
+    for seq, (kind, *fields) in enumerate(rows, 1):
+        other = TopicController.from_state("a", "t", json.loads(json.dumps(one.to_state())))
+        row = kind(seq, *fields)
+        effects = one.hear(row)
+        assert effects == other.hear(row)
+        assert one.to_state() == other.to_state()
+        assert len(one.pending) <= 4
+        if isinstance(row, Unsubscribed):
+            starts.pop(row.subscription, None)
+        if isinstance(row, Void) and row.table is not None:
+            starts.clear()
+        for effect in effects:
+            if isinstance(effect, MoveSubscription):
+                assert effect.start > starts.get(effect.subscription, -1)
+                starts[effect.subscription] = effect.start
+
+
 # -- voids ---------------------------------------------------------------------------------------------------------------
 
 
@@ -488,16 +594,34 @@ def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answer
     topic.tick(5)
     topic.hear(Progress, "s", 50)
     topic.reads(inbound(20), "b", version=60)
-    topic.hear(Void, "put back", True, replaced=True)
+    topic.hear(Void, "put back", True, table="new")
     topic.hear(Void, "put back", False)
     assert (topic.controller.finished("s"), topic.controller.start("s")) == (None, None)
-    assert topic.reads(inbound(3, second=20), "b", version=4) == []
+    assert topic.reads(SnapshotRequest(sid(19, "b"), "b", 19_000_000), "b", version=3) == [], "nobody is known before a tick"
+    topic.tick(18)
+    assert topic.reads(inbound(3, second=20), "b") == []
     assert topic.reads(SnapshotRequest(sid(20, "b"), "b", 20_000_000, 2), "b") != []
     assert topic.reads(inbound(3, second=20), "b") == [], "the first round was answered by the old one"
     assert topic.reads(SnapshotRequest(sid(30, "b"), "b", 30_000_000), "b") != []
     assert topic.reads(inbound(3, second=20), "b") == []
     assert topic.count(Counted.VOID) == 3
     assert len(topic.reads(inbound(3, second=30), "b")) == 1
+
+
+def test_what_is_said_of_a_table_that_is_gone_does_not_count() -> None:
+    """A consumer may tell late what it has finished there; in the new one nobody has read those versions."""
+    topic = Topic()
+    topic.hear(Progress, "s", 50, "old")
+    topic.hear(Void, "put back", True, table="new")
+    topic.hear(Void, "put back", False)
+    topic.hear(Progress, "s", 60, "old")
+    topic.hear(Subscribed, "s", 60, "old")
+    topic.hear(MarkerRow, "SNAPSHOT", b"", "a", Position(60, 0), 60, "old")
+    topic.hear(Tick, 5, 60, ("b",), looked=70, table="old")
+    assert topic.controller.finished("s") is None
+    assert topic.count(Counted.OTHER_TABLE) == 4
+    topic.hear(Progress, "s", 3, "new")
+    assert topic.controller.finished("s") == 3
 
 
 # -- its state -----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from geo.tables.ownership import (
     origin_runners,
     producer_runner,
     subscription_prefix,
+    version_sync_runner,
 )
 
 TOPIC = Topic.parse("persistent://shop/web/order_events.v1:a=b-partition-3")
@@ -86,6 +87,7 @@ def test_of_several_origins_each_has_a_runner_in_one_order() -> None:
     "text",
     [
         broker_runner(EU).name,
+        version_sync_runner(EU, "tail").name,
         f"origin us of {TOPIC} in eu",
         f"producer p of {TOPIC} into eu",
         f"origin us of {TOPIC} into eu ",

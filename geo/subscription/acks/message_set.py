@@ -82,6 +82,11 @@ class MessageSet:
             for first, last in found
         )
 
+    def shown(self, most: int = 100) -> str:
+        """As `str`, with so many ranges at most."""
+        every = str(self).split(" ")
+        return " ".join(every[:most]) + (f" and {len(every) - most} ranges more" if len(every) > most else "")
+
     @property
     def size(self) -> int:
         """How many messages."""

@@ -1,0 +1,155 @@
+"""What `geo subscriptions …` and `geo failover` do with version subscriptions: consumers that only know versions of a topic's log."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from geo.cli.output import Output
+from geo.cli.running import start_spark
+from geo.config import Config
+from geo.errors import UsageError
+from geo.log.housekeeping import open_for_writing
+from geo.names import Topic
+from geo.subscription import version_subscriptions as changes
+from geo.subscription.version_status import StartElsewhere, VersionStanding
+from geo.subscription.version_subscriptions import VersionSubscription
+from geo.tables.cluster import ClusterTables, connect
+from geo.text import counted
+
+
+def add_mode(p: argparse.ArgumentParser) -> None:
+    """`--mode` and `--checkpoint` of `geo subscriptions create`."""
+    p.add_argument(
+        "--mode",
+        choices=("messages", "version"),
+        default="messages",
+        help="what its consumer acknowledges: messages, or versions of the topic's log as a Delta stream, a dbt model or a SQL job does "
+        "(default: %(default)s)",
+    )
+    p.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="with --mode version: the checkpoint folder of its streaming query, which says how far it is (default: geo subscriptions ack)",
+    )
+
+
+def version(text: str) -> int:
+    """The type of a version of a table."""
+    if not (text.isascii() and text.isdigit()) or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError("a version of a table, from 0")
+    return int(text)
+
+
+def create(args: argparse.Namespace, output: Output, config: Config, topic: Topic) -> int:
+    if args.start != "earliest":
+        raise UsageError("--start is of messages. Where a consumer of versions begins says who starts it, with startingVersion.")
+    tables = _writable(args, config)
+    made = changes.create(tables, topic, args.subscription, args.checkpoint)
+    output.data(listed(tables, made))
+    way = f"geo subscriptions ack --cluster {args.cluster} --topic {topic} --subscription {args.subscription} --version V"
+    how = f"by the checkpoint {made.checkpoint}" if made.checkpoint else f"by what is said with: {way}"
+    output.text(f"{made} in {args.cluster} goes {how}")
+    return 0
+
+
+def ack(args: argparse.Namespace, output: Output, config: Config, topic: Topic) -> int:
+    tables = _writable(args, config)
+    now = changes.finish(tables, topic, args.subscription, args.version)
+    output.data(listed(tables, now))
+    output.text(f"{now} in {args.cluster} has finished version {now.finished}")
+    return 0
+
+
+def _writable(args: argparse.Namespace, config: Config) -> ClusterTables:
+    return open_for_writing(connect(start_spark("geo subscriptions"), config.cluster(args.cluster)), config)
+
+
+def listed(tables: ClusterTables, one: VersionSubscription) -> dict[str, Any]:
+    """As JSON."""
+    named = {"topic": str(one.topic), "subscription": one.subscription, "cluster": tables.cluster.name, "mode": "version"}
+    return {**named, "finished": one.finished, "checkpoint": one.checkpoint, "table_id": one.table_id}
+
+
+def columns(one: Mapping[str, Any]) -> tuple[object, ...]:
+    """State, epoch and what is acknowledged, of one that is listed."""
+    said = "nothing" if one["finished"] is None else f"version {one['finished']}"
+    return "versions", None, said if one["checkpoint"] is None else "by checkpoint"
+
+
+def say_standings(found: list[VersionStanding], output: Output) -> int:
+    """Returns the exit code."""
+    output.data([{"mode": "version", **asdict(one)} for one in found])
+    for one in found:
+        output.text(f"{one.cluster}: {_how_far(one)}")
+        _say_waits(one.cluster, one.waits_for, output)
+        if one.start_here is not None:
+            output.text(f"  here: a consumer may begin at version {one.start_here}, as {one.told_by} told{_old(one.age_s)}")
+        for start in one.elsewhere:
+            output.text(f"  in {start.target}: {_begins(start)}")
+            _say_counts(start, output, "    ")
+    return 1 if any(one.unreadable is not None for one in found) else 0
+
+
+def _how_far(one: VersionStanding) -> str:
+    if one.unreadable is not None:
+        return f"cannot be read: {one.unreadable}"
+    if not one.known:
+        return "no consumer of versions"
+    if one.unfinished_why is not None:
+        return one.unfinished_why
+    done = "no version yet" if one.finished is None else f"version {one.finished} of {one.newest}"
+    return f"a consumer of versions, finished {done}" + (", by its checkpoint" if one.checkpoint else "")
+
+
+def as_json(found: StartElsewhere) -> dict[str, Any]:
+    return {"mode": "version", **asdict(found)}
+
+
+def say_start(found: StartElsewhere, output: Output) -> int:
+    """Say where a consumer that moves goes on. Returns the exit code: 1, that is not known."""
+    if found.source_unreadable is not None:
+        output.text(f"{found.source}: {found.source_unreadable}")
+    output.text(f"{found.subscription} of {found.topic} in {found.target}: {_begins(found)}")
+    _say_waits(found.source, found.waits_for, output)
+    _say_counts(found, output, "")
+    if found.start is None:
+        output.text("a consumer that begins without startingVersion gets all that is there, and skips nothing")
+        return 1
+    output.text(
+        f"start its consumer in {found.target} with startingVersion {found.start}, then: geo subscriptions create --mode version "
+        f"--cluster {found.target} --topic {found.topic} --subscription {found.subscription}"
+    )
+    return 0
+
+
+def _begins(start: StartElsewhere) -> str:
+    if start.start is None:
+        return f"no start is known: {start.why_not}"
+    told = "" if start.told_by == start.source else f", as {start.told_by} told"
+    return f"begin at version {start.start}{told}{_old(start.age_s)}"
+
+
+def _old(age_s: float | None) -> str:
+    return "" if age_s is None else f", {age_s:,.1f} s old"
+
+
+def _say_waits(cluster: str, waits_for: Mapping[str, str] | None, output: Output) -> None:
+    for name, why in sorted((waits_for or {}).items()):
+        output.text(f"  {cluster} takes no snapshots because of {name}: {why}")
+
+
+def _say_counts(start: StartElsewhere, output: Output, indent: str) -> None:
+    if start.start is None:
+        return
+    if start.uncounted is not None:
+        output.text(f"{indent}not counted in full: {start.uncounted}")
+    if start.at_most_repeated is None or start.unseen is None:
+        return
+    output.text(f"{indent}{counted(start.at_most_repeated, 'message')} at most come again")
+    for why, count in start.unseen.items():
+        output.text(f"{indent}{counted(count, 'message')} before it not finished in {start.source}: {why}")
+    if start.unseen:
+        output.text(f"{indent}  {start.unseen_ids}")

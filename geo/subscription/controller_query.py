@@ -1,0 +1,214 @@
+"""The stateful stream that joins the markers of all topics of a cluster: `transformWithState` over `system/markers`, keyed by topic.
+
+It runs the pure controller (geo.subscription.controller) and does what that says. What a row leads to is done once, whatever dies: a
+topic's markers of a batch are one commit of its log, and in it stands up to which row of `system/markers` they are. So a batch that is
+replayed, and one of a state that was lost and is built anew from the table, writes nothing twice. The readable rows
+(`system/version_starts`) have the same numbers, and are written before.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from geo.config.model import Config
+from geo.crash import CrashPoint, reach
+from geo.errors import SchemaError
+from geo.log.publisher import Publisher
+from geo.names import Topic
+from geo.streams.query import BatchQuery
+from geo.subscription.controller import Settings, TopicController
+from geo.subscription.controller_rows import Effect, GivenUp, MoveSubscription, SyncedTo, WaitsFor, WriteMarker
+from geo.subscription.marker_journal import decode
+from geo.subscription.markers import encode
+from geo.tables.cluster import ClusterTables
+from geo.tables.ownership import Ownership
+from geo.times import from_us
+from schemas import MARKERS, VERSION_STARTS
+
+log = logging.getLogger(__name__)
+
+PRODUCER = "geo-markers"
+"""Who writes the markers of a topic in its cluster."""
+
+MOST_PARTITIONS = 4
+"""Of the states, one a topic of some kilobytes: every partition is a task and a commit of a state store in each batch. Frozen into a
+checkpoint at its creation."""
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_OUTPUT = "topic STRING, seq BIGINT, effects STRING"
+_COLUMNS = StructType([StructField("payload", BinaryType())])
+
+
+class Processor(StatefulProcessor):
+    """The controller of one topic (key: topic). Emits what rows lead to, by their numbers."""
+
+    def __init__(self, cluster: str, settings: Settings) -> None:
+        self._cluster, self._settings = cluster, settings
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._kept = handle.getValueState("controller", "state STRING")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # Spark's names
+        (topic,) = key
+        kept = self._kept.get()
+        controller = TopicController(self._cluster, topic, self._settings)
+        if kept is not None:
+            try:
+                controller = TopicController.from_state(self._cluster, topic, json.loads(kept[0]), self._settings)
+            except SchemaError as error:
+                log.warning("%s: begun anew: %s", topic, error)
+        for seq, fact in sorted((row["seq"], row["fact"]) for row in rows):
+            effects = controller.hear(decode(seq, fact))
+            if effects:
+                yield Row(topic=topic, seq=seq, effects=json.dumps([_told(one) for one in effects]))
+        if controller.rests:
+            yield Row(topic=topic, seq=seq, effects=json.dumps([{"rests": True}]))
+        self._kept.update((json.dumps(controller.to_state(), separators=(",", ":")),))
+
+    def close(self) -> None:
+        pass
+
+
+def _told(effect: Effect) -> dict[str, Any]:
+    """An effect on its way from a task to the driver."""
+    match effect:
+        case WriteMarker(marker, replicate_to):
+            payload = base64.b64encode(encode(marker)).decode("ascii")
+            return {"marker": marker.kind.value, "payload": payload, "to": None if replicate_to is None else list(replicate_to)}
+        case SyncedTo(subscription, snapshot_id, started_us, starts):
+            return {
+                "subscription": subscription,
+                "snapshot": snapshot_id,
+                "taken": started_us,
+                "starts": dict(starts),
+                "sender": None,
+            }
+        case MoveSubscription(subscription, start, snapshot_id, started_us, sender, _):
+            return {
+                "subscription": subscription,
+                "snapshot": snapshot_id,
+                "taken": started_us,
+                "starts": {"": start},
+                "sender": sender,
+            }
+        case WaitsFor(clusters):
+            return {"waits_for": dict(clusters)}
+        case GivenUp(snapshot_id, missing):
+            return {"given_up": snapshot_id, "missing": list(missing)}
+    raise AssertionError(effect)
+
+
+class ControllerQuery:
+    """The query of one cluster and what it has open. Its construction starts it."""
+
+    def __init__(
+        self,
+        tables: ClusterTables,
+        config: Config,
+        ownership: Ownership,
+        trigger: Mapping[str, Any],
+        rests: MutableMapping[str, int],
+    ) -> None:
+        """`rests`: is told of each topic up to which row its controller has heard, whenever that has nothing more to do."""
+        given = config.snapshots
+        settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
+        self._tables, self._config, self._ownership = tables, config, ownership
+        self._publishers: dict[str, Publisher] = {}
+        self._rests = rests
+        self.markers = 0
+        """How many were written."""
+        partitions = min(MOST_PARTITIONS, int(tables.spark.conf.get("spark.sql.shuffle.partitions") or MOST_PARTITIONS))
+        settings_of_spark = {
+            "spark.sql.shuffle.partitions": str(partitions),
+            "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        }
+        rows = tables.journal(MARKERS).stream(settings_of_spark)
+        effects = rows.groupBy("topic").transformWithState(
+            statefulProcessor=Processor(tables.cluster.name, settings),
+            outputStructType=_OUTPUT,
+            outputMode="append",
+            timeMode="none",
+        )
+        place = tables.checkpoint("markers", tables.journal(MARKERS).table_id())
+        self.running = BatchQuery(
+            effects, f"geo markers {tables.cluster.name}", self._on_batch, checkpoint=place, trigger=trigger
+        )
+
+    def close(self, *, clean: bool) -> None:
+        for publisher in self._publishers.values():
+            publisher.close(clean=clean)
+
+    def abandon(self) -> None:
+        for publisher in self._publishers.values():
+            publisher.abandon()
+
+    def refuse_if_replaced(self) -> None:
+        self._ownership.refuse_if_replaced()
+
+    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+        by_topic: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        for row in rows.collect():
+            by_topic.setdefault(row["topic"], []).extend((row["seq"], one) for one in json.loads(row["effects"]))
+        reach(CrashPoint.CONTROLLERS_HEARD)
+        if not by_topic:
+            return
+        self._ownership.refuse_if_lost()
+        starts = [one for topic, effects in by_topic.items() for one in self._starts(topic, effects)]
+        if starts:
+            self._tables.journal(VERSION_STARTS).append(starts)
+        reach(CrashPoint.CONTROLLERS_STARTS)
+        for topic, effects in by_topic.items():
+            self._write(topic, sorted(effects, key=lambda one: one[0]))
+            self._note(topic, effects)
+        reach(CrashPoint.CONTROLLERS_WRITTEN)
+
+    def _note(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        for seq, one in effects:
+            if "rests" in one:
+                self._rests[topic] = seq
+            if "given_up" in one:
+                missing = ", ".join(one["missing"]) or "nobody, but the log has not its own marker"
+                log.warning("%s: snapshot %s was given up; it lacks the answer of %s", topic, one["given_up"], missing)
+
+    def _starts(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+        """Rows of `system/version_starts`, of one subject the newest alone."""
+        here, now = self._tables.cluster.name, datetime.now(timezone.utc)
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for seq, one in sorted(effects, key=lambda each: each[0]):
+            if "waits_for" in one:
+                found["", here] = {"waits_for": one["waits_for"] or None, "sequence": seq}
+            for cluster, start in one.get("starts", {}).items():
+                taken_at, snapshot_id, sender = from_us(one["taken"]), one["snapshot"], one["sender"]
+                found[one["subscription"], cluster or here] = {
+                    "start": start, "snapshot_id": snapshot_id, "taken_at": taken_at, "sender": sender, "sequence": seq
+                }  # fmt: skip
+        for (subscription, cluster), fields in found.items():
+            yield {"topic": topic, "subscription": subscription, "cluster": cluster, "updated_at": now, **fields}
+
+    def _write(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """The markers of a topic, in one commit, but for those that are there."""
+        if not any("marker" in one for _, one in effects):
+            return
+        publisher = self._publishers.get(topic)
+        if publisher is None:
+            publisher = Publisher(self._tables, self._config, Topic.parse(topic), PRODUCER, again=False)
+            self._publishers[topic] = publisher.open(_COLUMNS)
+        rows = [
+            {"marker": one["marker"], "payload": base64.b64decode(one["payload"]), "replicate_to": one["to"]}
+            for seq, one in effects
+            if "marker" in one and seq > publisher.published_up_to
+        ]
+        if rows:
+            publisher.publish_markers(rows, effects[-1][0])
+            publisher.record_ends_if_due()
+            self.markers += len(rows)

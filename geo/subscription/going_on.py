@@ -1,0 +1,67 @@
+"""What a consumer gets twice, and what it never gets, if it has finished one cluster's log up to a version and goes on in another
+one's from a version. Pure.
+
+PIP-33 gives such a version: all that was routed to both clusters and is before it there was finished here. So nothing of that is
+skipped. What only went there, or had expired on its way, is neither in what was finished nor in what comes: it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from geo.ids import LedgerId
+from geo.subscription.acks.message_set import MessageSet
+
+
+class Why(str, Enum):
+    """Why a message that is before the start was not finished."""
+
+    NOT_ADDRESSED = "addressed to others alone"
+    NO_WAY = "of a cluster whose messages no link brings there"
+    LATER = "came there after what was finished"
+    ABSENT = "routed there and not in what was finished: expired on the way or since, or from before its link began"
+
+
+@dataclass(frozen=True, slots=True)
+class LogAt:
+    """The messages of a log at a version, and the `replicate_to` of its ledgers that have one."""
+
+    messages: MessageSet
+    aims: Mapping[LedgerId, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class GoingOn:
+    """`repeated`: messages at or after the start that were finished, or may have been. `unseen`: those before it that were not, by
+    why."""
+
+    repeated: MessageSet
+    unseen: Mapping[Why, MessageSet]
+
+
+def going_on(
+    source: str, reached_by: Collection[str], finished: MessageSet | None, held: MessageSet, before: LogAt, after: MessageSet
+) -> GoingOn:
+    """`reached_by`: the clusters whose messages come to `source`, itself among them. `finished`: what its consumer has finished; None:
+    that cannot be read. `held`: all that the source holds now. `before` and `after`: what the target has before the start, and since.
+
+    Where `finished` is not known all that follows may come again, and of what is before only that is known which the rule sends
+    nowhere near the source.
+    """
+    unseen: dict[Why, list[MessageSet]] = {}
+    left = before.messages if finished is None else before.messages - finished
+    for ledger, ranges in left.ledgers.items():
+        one = MessageSet({ledger: ranges})
+        aims = before.aims.get(ledger)
+        if ledger.origin not in reached_by:
+            unseen.setdefault(Why.NO_WAY, []).append(one)
+        elif ledger.origin != source and aims is not None and source not in aims:
+            unseen.setdefault(Why.NOT_ADDRESSED, []).append(one)
+        elif finished is not None:
+            unseen.setdefault(Why.LATER, []).append(one & held)
+            if ledger.origin != source:  # its own messages were there before they were elsewhere
+                unseen.setdefault(Why.ABSENT, []).append(one - held)
+    united = {why: MessageSet.union(unseen.get(why, ())) for why in Why}
+    return GoingOn(after if finished is None else after & finished, {why: found for why, found in united.items() if found})

@@ -1,0 +1,126 @@
+"""`system/markers`: what the controllers of a cluster's topics hear, row by row; written by the one tail of the cluster, read as a stream.
+
+Numbers (`seq`) ascend over the whole table. They are microseconds since 1970, or one more than the last where a clock stands still or
+goes back: so they ascend also where old rows are gone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from geo.ids import Position
+from geo.now import now_us
+from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.tables.cluster import ClusterTables
+from geo.tables.ownership import Ownership
+from schemas import MARKERS
+
+_KINDS: Mapping[str, type] = {
+    "MARKER": MarkerRow,
+    "TICK": Tick,
+    "PROGRESS": Progress,
+    "SUBSCRIBED": Subscribed,
+    "UNSUBSCRIBED": Unsubscribed,
+    "VOID": Void,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A row for a topic's controller, and what of its log had been looked at before it was written."""
+
+    topic: str
+    row: Row
+    table_id: str
+    read_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """Up to where a topic's log was looked at when its newest row was written."""
+
+    table_id: str
+    read_to: int
+
+
+def encode(row: Row) -> str:
+    """A row as the table has it; its number stands beside it."""
+    kind = next(name for name, one in _KINDS.items() if type(row) is one)
+    fields = asdict(row)
+    del fields["seq"]
+    if isinstance(row, MarkerRow):
+        fields["payload"] = None if row.payload is None else base64.b64encode(row.payload).decode("ascii")
+    return json.dumps({"row": kind, **fields}, separators=(",", ":"))
+
+
+def decode(seq: int, fact: str) -> Row:
+    """The inverse of `encode`."""
+    fields: dict[str, Any] = json.loads(fact)
+    kind = _KINDS[fields.pop("row")]
+    if kind is MarkerRow:
+        fields["position"] = Position(*fields["position"])
+        if fields["payload"] is not None:
+            fields["payload"] = base64.b64decode(fields["payload"])
+    elif kind is Tick:
+        fields["asked"] = tuple(fields["asked"])
+        fields["ways"] = {name: tuple(hubs) for name, hubs in fields["ways"].items()}
+    row: Row = kind(seq=seq, **fields)
+    return row
+
+
+KEPT_S = 2 * 3600
+"""So old rows are dropped. A state that was lost is built from what is left: it lacks older snapshots then, and finds new ones."""
+
+TRIM_S = 600.0
+"""How often that is done."""
+
+
+class MarkerJournal:
+    """The table of one cluster, for its tail. It comes into being with the first rows."""
+
+    def __init__(self, tables: ClusterTables) -> None:
+        self._journal = tables.journal(MARKERS)
+        newest = self._journal.newest()
+        self.looked_at = {row["topic"]: LookedAt(row["table_id"], row["read_to"]) for row in newest}
+        """By topic, by its newest row."""
+        self._last = max((row["seq"] for row in newest), default=0)
+        self._trimmed_at = time.monotonic()
+
+    def next_seq(self) -> int:
+        """The number of the next row."""
+        self._last = max(self._last + 1, now_us())
+        return self._last
+
+    def append(self, ownership: Ownership, rows: Iterable[Heard]) -> None:
+        """In one commit, if it is still owned."""
+        written_at, rows = datetime.now(timezone.utc), list(rows)
+        self._journal.append_as(
+            ownership.append,
+            [
+                {
+                    "topic": one.topic,
+                    "seq": one.row.seq,
+                    "fact": encode(one.row),
+                    "table_id": one.table_id,
+                    "read_to": one.read_to,
+                    "written_at": written_at,
+                }
+                for one in rows
+            ],
+        )
+        self.looked_at.update({one.topic: LookedAt(one.table_id, one.read_to) for one in rows})
+
+    def trim_if_due(self) -> None:
+        """Drop old rows, but for each topic's newest. Nobody waits for it, and a stream over the table does not see it."""
+        if time.monotonic() - self._trimmed_at >= TRIM_S:
+            self._trimmed_at = time.monotonic()
+            kept = ", ".join(str(row["seq"]) for row in self._journal.newest())
+            if kept:
+                self._journal.keep(f"seq > {self._last - KEPT_S * 1_000_000} OR seq IN ({kept})")
+                self._journal.cut()

@@ -1,0 +1,365 @@
+"""The one tail of a cluster that tells the controllers of its topics what happens: it copies marker rows out of the logs, says when
+somebody has finished a version, and lets time pass.
+
+All of a round is one commit of `system/markers`, and what of each log was looked at stands in it; so a tail that is killed goes on
+exactly there. A log of which commits are gone, or that is another table, is followed from its newest version on, and its snapshots are
+void.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from geo.asking import ask_all
+from geo.config.model import Config
+from geo.crash import CrashPoint, reach
+from geo.errors import RetryableError
+from geo.faults import FAULTS
+from geo.ids import Position
+from geo.log.ledgers import BACKFILL_KEY, LINK_KEY, REBUILD_KEY
+from geo.log.topics import replication_clusters
+from geo.names import Topic
+from geo.now import now_us
+from geo.replication.link_state import LinkRecord, LinkState, backfilled
+from geo.replication.link_table import read_links
+from geo.streams.life import State
+from geo.subscription.asked import Asked, asked
+from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.marker_journal import Heard, MarkerJournal
+from geo.subscription.markers import MAX_BYTES
+from geo.subscription.stream_progress import finished_by
+from geo.subscription.version_subscriptions import VersionSubscription, version_subscriptions
+from geo.tables.cluster import ClusterTables
+from geo.tables.commits import Commit, Kind
+from geo.tables.history import CommitName
+from geo.tables.ownership import Ownership
+from geo.tables.table import Table
+from geo.tables.tail import Tail, Turn
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
+
+PEERS_LOOK_S = 10.0
+"""How often other clusters are asked which topics have version subscriptions there, and how their links are."""
+
+PEER_ANSWER_S = 2.0
+"""Meanwhile nothing else is done."""
+
+TURNS = 4
+"""Of a topic in a round, of `tail.TURN_COMMITS` commits each: a busy one does not hold up the others."""
+
+LINKS_LOOK = 1_000
+"""So many commits are looked at for the links' cursors when a log begins to be followed."""
+
+OUT_OF_ORDER = (LINK_KEY, BACKFILL_KEY, REBUILD_KEY)
+"""Keys of the records of commits that may be out of order."""
+
+_ID = ("origin", "ledger_id", "entry_id")
+_READ = (*_ID, "marker", "payload")
+
+
+def out_of_order(commit: Commit) -> str | None:
+    """Whose commit it is, if it brought rows otherwise than in the order in which a link brings them. What a snapshot says does not
+    count then for what it brought."""
+    record = LinkRecord.decode(commit.user_metadata)
+    if record is not None and record.reconciling:
+        return f"comparison of {record.link}"
+    if backfilled(commit.user_metadata) is not None:
+        return "backfill"
+    return "rebuild" if commit.has_record(REBUILD_KEY) else None
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What another cluster said last."""
+
+    topics: frozenset[Topic] = frozenset()
+    links: Mapping[tuple[str, str], LinkState] = field(default_factory=dict)
+    unreadable: str | None = "it was not asked yet"
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A topic whose log is followed."""
+
+    topic: Topic
+    log: Table
+    tail: Tail
+    moved: int
+    """The newest version that brought a message, as far as is known."""
+    told: Tick | None = None
+    """The newest tick."""
+    last_seq: int = 0
+    """The number of the newest row."""
+    subscriptions: dict[str, VersionSubscription] = field(default_factory=dict)
+    """As they were told last."""
+    finished: dict[str, int] = field(default_factory=dict)
+    cursors: dict[str, CommitName] = field(default_factory=dict)
+    """Up to which commit of its source each link has brought everything."""
+
+    @property
+    def read_to(self) -> int:
+        return self.tail.at.version
+
+
+class MarkerTail:
+    """Called round by round; owned by whoever runs it."""
+
+    def __init__(
+        self,
+        tables: ClusterTables,
+        peers: Mapping[str, ClusterTables],
+        config: Config,
+        ownership: Ownership,
+        rests: Mapping[str, int],
+    ) -> None:
+        """`rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do."""
+        self._tables, self._peer_tables, self._config, self._ownership, self._rests = tables, peers, config, ownership, rests
+        self._journal = MarkerJournal(tables)
+        self._peers = {name: _Peer() for name in peers}
+        self._asked_at = -PEERS_LOOK_S
+        self._followed: dict[Topic, _Followed] = {}
+        self._not_followed: dict[Topic, str] = {}
+
+    def round(self) -> bool:
+        """Look at every topic once. Whether there was anything to tell."""
+        wanted = self._wanted()
+        heard: list[Heard] = []
+        for topic, subscriptions in wanted.items():
+            try:
+                one = self._followed.get(topic) or self._begun(topic)
+                rows = list(self._news(one, subscriptions))
+                heard += [Heard(str(topic), row, one.tail.at.table_id, one.read_to) for row in rows]
+                one.last_seq = rows[-1].seq if rows else one.last_seq
+            except FAULTS as error:
+                self._followed.pop(topic, None)  # the next round begins it anew
+                if (why := first_line(error)) != self._not_followed.get(topic):
+                    self._not_followed[topic] = why
+                    log.warning("%s in %s: its markers are not followed now: %s", topic, self._tables.cluster.name, why)
+                continue
+            self._not_followed.pop(topic, None)
+        for topic in self._followed.keys() - wanted.keys():
+            heard += self._left(self._followed.pop(topic))
+        if heard:
+            reach(CrashPoint.MARKERS_READ)
+            self._journal.append(self._ownership, heard)
+            reach(CrashPoint.MARKERS_COPIED)
+            self._journal.trim_if_due()
+        return bool(heard)
+
+    # -- which topics ------------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> dict[Topic, dict[str, VersionSubscription]]:
+        """Topics with a version subscription here or elsewhere, and those here."""
+        now = time.monotonic()
+        if now - self._asked_at >= PEERS_LOOK_S:
+            self._asked_at = now
+            answers = ask_all({name: lambda at=at: _peer(at) for name, at in self._peer_tables.items()}, PEER_ANSWER_S)  # type: ignore[misc]
+            for name, answer in answers.items():
+                try:
+                    self._peers[name] = answer.result()
+                except FAULTS as error:
+                    self._peers[name].unreadable = first_line(error)
+        found: dict[Topic, dict[str, VersionSubscription]] = {}
+        for one in version_subscriptions(self._tables):
+            found.setdefault(one.topic, {})[one.subscription] = one
+        for peer in self._peers.values():
+            for topic in peer.topics:
+                found.setdefault(topic, {})
+        return found
+
+    def _begun(self, topic: Topic) -> _Followed:
+        """From where the last tail came to. Raises RetryableError if there is no log here."""
+        table = self._tables.log(topic)
+        seen = table.look()
+        if seen is None:
+            raise RetryableError(f"{topic} has no log here")
+        at = self._journal.looked_at.get(str(topic))
+        begin = Tail.at_newest(table).at
+        if at is not None and at.table_id == seen.table_id and at.read_to <= seen.version:
+            there = table.commit_at(at.read_to)
+            if there is not None:
+                begin = CommitName.of(seen.table_id, there)
+        # What came before is not known: one snapshot more is taken than would be needed.
+        one = self._followed[topic] = _Followed(topic, table, Tail(table, begin), moved=begin.version)
+        for commit in table.commits(max(0, begin.version - LINKS_LOOK), begin.version, only=(LINK_KEY,)):
+            record = LinkRecord.decode(commit.user_metadata)
+            if record is not None and not record.reconciling:
+                one.cursors[record.link] = record.cursor
+        return one
+
+    def _left(self, one: _Followed) -> Iterator[Heard]:
+        for name in one.subscriptions:
+            yield Heard(str(one.topic), Unsubscribed(self._journal.next_seq(), name), one.tail.at.table_id, one.read_to)
+
+    # -- what its controller hears -----------------------------------------------------------------------------------
+
+    def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
+        rows = list(self._of_log(one))
+        # By the ways that a tick tells an answer goes: it comes before what was copied.
+        if (tick := self._tick(one, used=bool(subscriptions))) is not None:
+            one.told = tick
+            yield tick
+        yield from (make(self._journal.next_seq()) for make in rows)
+        yield from self._of_subscriptions(one, subscriptions)
+
+    def _of_log(self, one: _Followed) -> Iterator[Callable[[int], Row]]:
+        """Marker rows of new commits, and voids, in the order of the log. Takes them from its tail."""
+        for _ in range(TURNS):
+            try:
+                turn = one.tail.next()
+            except RetryableError as error:
+                before = one.tail.at
+                one.tail = Tail.at_newest(one.log)
+                one.moved = one.read_to
+                log.warning("%s in %s: its snapshots are void: %s", one.topic, self._tables.cluster.name, error)
+                is_other = before.table_id != one.tail.at.table_id or before.version > one.read_to
+                yield from _void(str(error), one.tail.at.table_id if is_other else None)
+                return
+            if turn is None:
+                return
+            for commit in turn.commits:
+                yield from self._of_commit(one, commit, turn.last.version)
+            one.tail.take(turn)
+
+    def _of_commit(self, one: _Followed, commit: Commit, read_to: int) -> Iterator[Callable[[int], Row]]:
+        if commit.kind is not Kind.APPEND:
+            return
+        if (what := out_of_order(commit) or self._brought(one, commit)) is not None:
+            yield from _void(what)
+        markers, others = self._markers(one, commit)
+        if others:
+            one.moved = commit.version
+        for index, row in enumerate(markers.sort_by([(name, "ascending") for name in _ID]).to_pylist()):
+            payload = (
+                None if row["payload"] is None else bytes(row["payload"])[: MAX_BYTES + 1]
+            )  # longer ones are refused as they are
+            position = Position(commit.version, index)
+            yield _marker(row["marker"], payload, row["origin"], position, read_to, one.tail.at.table_id)
+
+    def _brought(self, one: _Followed, commit: Commit) -> str | None:
+        """Whose commit a link has brought with this one that was out of order in its source: it is so here too."""
+        record = LinkRecord.decode(commit.user_metadata)
+        if record is None:
+            return None
+        before = one.cursors.get(record.link)
+        one.cursors[record.link] = record.cursor
+        source = self._peer_tables.get(record.link.partition("->")[0])
+        if before is None or source is None or before.table_id != record.cursor.table_id:
+            return f"{record.link}: what it had brought before is not known"
+        try:
+            passed = list(source.log(one.topic).commits(before.version + 1, record.cursor.version, only=OUT_OF_ORDER))
+            if len(passed) < record.cursor.version - before.version:
+                return f"{record.link}: some of what it brought is gone from its source"
+            return next((f"{record.link} brought a {what}" for each in passed if (what := out_of_order(each)) is not None), None)
+        except FAULTS as error:
+            return f"{record.link}: what it brought cannot be looked at: {first_line(error)}"
+
+    def _markers(self, one: _Followed, commit: Commit) -> tuple[pa.Table, bool]:
+        """The marker rows that a commit added, and whether it added others."""
+        found = one.log.added_where("marker", commit.version, _READ)
+        if found is not None:
+            return found
+        rows = one.tail.rows(Turn([commit]))
+        markers = rows.where(F.col("marker").isNotNull()).select(*_READ).toArrow()
+        return markers, commit.rows != len(markers)
+
+    def _of_subscriptions(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
+        for name, before in list(one.subscriptions.items()):
+            now = subscriptions.get(name)
+            if now is None or (now.table_id, now.checkpoint) != (before.table_id, before.checkpoint) or _went_back(before, now):
+                yield Unsubscribed(self._journal.next_seq(), name)  # and perhaps created anew
+                del one.subscriptions[name]
+                one.finished.pop(name, None)
+        for name, now in subscriptions.items():
+            if name not in one.subscriptions:
+                yield Subscribed(self._journal.next_seq(), name, table=now.table_id)
+            one.subscriptions[name] = now
+            finished = self._finished(now) if now.table_id == one.tail.at.table_id else None
+            # One that is further than was looked at here is told once that is.
+            if finished is not None and one.finished.get(name, -1) < finished <= one.read_to:
+                one.finished[name] = finished
+                yield Progress(self._journal.next_seq(), name, finished, now.table_id)
+
+    def _finished(self, one: VersionSubscription) -> int | None:
+        if one.checkpoint is None:
+            return one.finished
+        try:
+            return finished_by(self._tables.files, one.checkpoint, one.table_id)
+        except FAULTS as error:
+            log.warning("%s of %s: how far it is cannot be read: %s", one.subscription, one.topic, first_line(error))
+            return None
+
+    # -- ticks -------------------------------------------------------------------------------------------------------
+
+    def _tick(self, one: _Followed, *, used: bool) -> Tick | None:
+        """The next one; None where its time has not come, or it would say what the last one did to a controller that has nothing to
+        do. Where nobody here uses versions, others are answered: that needs the ways alone."""
+        told, now = one.told, now_us() / 1e6
+        if told is not None and used and 0 <= now - told.now < self._config.snapshots.frequency_s:
+            return None
+        ask, ways = self._asked(one.topic)
+        unable = self._unable(one.topic, ask, ways) if used else {}
+        if told is not None and (told.asked, told.ways) == (ask.clusters, ways):
+            same = (told.moved, told.unable) == (one.moved, unable)
+            if not used or (same and self._rests.get(str(one.topic), -1) >= one.last_seq):
+                return None
+        return Tick(self._journal.next_seq(), now, one.moved, ask.clusters, unable, ways)
+
+    def _asked(self, topic: Topic) -> tuple[Asked, dict[str, tuple[str, ...]]]:
+        """Whom a snapshot of the topic asks, and the ways by which messages leave this cluster."""
+        here, names = self._tables.cluster.name, sorted(self._config.clusters)
+        local = {here: replication_clusters(self._tables, topic)}
+
+        def way(source: str, target: str) -> tuple[str, ...] | None:
+            return self._config.hubs(source, target, topic, local)
+
+        reaches = {one: [other for other in names if other != one and way(one, other) is not None] for one in names}
+        ways = {other: hubs for other in names if other != here and (hubs := way(here, other)) is not None}
+        return asked(here, reaches), ways
+
+    def _unable(self, topic: Topic, ask: Asked, ways: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+        """Who cannot answer now, and why: by the links on the way to it, and back."""
+        here = self._tables.cluster.name
+        links: dict[str, Mapping[tuple[str, str], LinkState]] = {name: peer.links for name, peer in self._peers.items()}
+        links[here] = read_links(self._tables)
+        found = {name: f"no link brings a request to {name}, and its messages come here" for name in ask.no_way}
+        for name in ask.clusters:
+            if name in found:
+                continue
+            there = [here, *ways[name], name]
+            back = [name, *(self._config.hubs(name, here, topic) or ()), here]
+            for source, target in [*pairwise(there), *pairwise(back)]:
+                if target != here and (why := self._peers[target].unreadable) is not None:
+                    found[name] = f"{target} cannot be read: {why}"
+                elif (row := links[target].get((source, str(topic)))) is None:
+                    found[name] = f"link {source}->{target} has not run for the topic yet"
+                elif row.state not in (State.RUNNING, State.STOPPED):
+                    found[name] = f"link {source}->{target} is {row.state.value}: {row.reason or 'nobody says why'}"
+        return found
+
+
+def _went_back(before: VersionSubscription, now: VersionSubscription) -> bool:
+    return before.finished is not None and (now.finished is None or now.finished < before.finished)
+
+
+def _void(what: str, table: str | None = None) -> list[Callable[[int], Row]]:
+    """Rows came otherwise than in order: begun and ended."""
+    return [lambda seq: Void(seq, what, begins=True, table=table), lambda seq: Void(seq, what, begins=False)]
+
+
+def _marker(
+    kind: str | None, payload: bytes | None, sender: str | None, position: Position, read_to: int, table: str
+) -> Callable[[int], Row]:
+    return lambda seq: MarkerRow(seq, kind, payload, sender, position, read_to, table)
+
+
+def _peer(tables: ClusterTables) -> _Peer:
+    return _Peer(frozenset(one.topic for one in version_subscriptions(tables)), read_links(tables), None)

@@ -1,0 +1,63 @@
+"""`system/version_starts` of a cluster, read: where consumers of versions may go on elsewhere or here, as its topics' controllers
+found out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from geo.names import Topic, topic_glob_matches
+from geo.tables.cluster import ClusterTables
+from geo.times import utc
+from schemas import VERSION_STARTS
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStart:
+    """`cluster`: where a consumer of the subscription may start, with version `start` of the topic's log there. `told_by`: the cluster
+    in which the subscription had finished what is before."""
+
+    subscription: str
+    cluster: str
+    start: int
+    snapshot_id: str | None
+    taken_at: datetime | None
+    told_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStarts:
+    """What a cluster knows of the versions of one topic. `waits_for`: the clusters because of which it takes no snapshots, and why."""
+
+    starts: Mapping[tuple[str, str], VersionStart]
+    """By subscription and cluster."""
+    waits_for: Mapping[str, str]
+
+
+def told_here(tables: ClusterTables, topics: str) -> set[tuple[Topic, str]]:
+    """The subscriptions, of topics that match a glob, of which the cluster of `tables` knows where their consumers may begin here."""
+    rows = tables.journal(VERSION_STARTS).newest(cluster=tables.cluster.name)
+    named = {(Topic.parse(row["topic"]), row["subscription"]) for row in rows if row["subscription"] and row["start"] is not None}
+    return {(topic, name) for topic, name in named if topic_glob_matches(topics, topic)}
+
+
+def read_starts(tables: ClusterTables, topic: Topic) -> VersionStarts:
+    """What the cluster of `tables` knows of the topic now."""
+    me = tables.cluster.name
+    rows = tables.journal(VERSION_STARTS).newest(topic=str(topic))
+    of_topic = max((row for row in rows if not row["subscription"]), key=lambda row: row["sequence"], default=None)
+    starts = [
+        VersionStart(
+            row["subscription"],
+            row["cluster"],
+            row["start"],
+            row["snapshot_id"],
+            None if row["taken_at"] is None else utc(row["taken_at"]),
+            row["sender"] or me,
+        )
+        for row in rows
+        if row["subscription"] and row["start"] is not None
+    ]
+    waits_for = {} if of_topic is None else dict(of_topic["waits_for"] or {})
+    return VersionStarts({(one.subscription, one.cluster): one for one in starts}, waits_for)

@@ -1,0 +1,335 @@
+"""How far version subscriptions are, and where their consumers may go on in other clusters: for who looks, and who moves one. Reads
+only, and no link is needed: what a cluster's controller found out stands in its own tables, and in those of the other clusters once its
+update has come there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from fnmatch import fnmatchcase
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geo.asking import ask_all
+from geo.config.model import Config
+from geo.errors import UsageError
+from geo.faults import FAULTS
+from geo.ids import LedgerId
+from geo.log.ledger_parts import ledger_parts
+from geo.log.topic_log import ID, is_message
+from geo.log.topics import replication_clusters
+from geo.names import Topic, check_subscription
+from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.message_set_frames import message_set
+from geo.subscription.acks.record import key_of
+from geo.subscription.going_on import LogAt, going_on
+from geo.subscription.status import Subscribed
+from geo.subscription.version_starts import VersionStart, VersionStarts, read_starts, told_here
+from geo.subscription.version_subscriptions import VersionSubscription, progress, version_subscription, version_subscriptions
+from geo.tables.cluster import ClusterTables
+from geo.tables.native import scan
+from geo.tables.table import Table
+from geo.text import first_line
+
+ANSWER_S = 30.0
+"""How long a failover waits for the cluster that is left. One that does not answer counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartElsewhere:
+    """Where the consumer of a version subscription in `source` may go on in `target`: `start` is the first version to read there
+    (`startingVersion`). None: nothing is known, and `why_not` says why.
+
+    Messages are those in the target's log. `at_most_repeated`: at or after the start, and finished in the source, by what is known
+    of its progress. `unseen`: before it and not finished in the source, by why (`going_on.Why`); `unseen_ids` as
+    `origin:ledger:first-last`, at most 100 ranges.
+    """
+
+    topic: str
+    subscription: str
+    source: str
+    target: str
+    start: int | None
+    why_not: str | None
+    told_by: str | None
+    """Where the subscription had finished what is before the start: the source, or without it another cluster."""
+    snapshot_id: str | None
+    taken_at: datetime | None
+    age_s: float | None
+    finished: int | None
+    """The version of the source's log up to which its consumer has finished all; None: not known."""
+    source_unreadable: str | None
+    waits_for: Mapping[str, str]
+    """Because of these clusters the source takes no snapshots, so the start grows old."""
+    at_most_repeated: int | None = None
+    unseen: Mapping[str, int] | None = None
+    unseen_ids: str = ""
+    uncounted: str | None = None
+    """Why the counts are not there, or are of what the rule tells alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStanding:
+    """A version subscription in one cluster, `known` there or only told by others."""
+
+    cluster: str
+    known: bool = False
+    finished: int | None = None
+    unfinished_why: str | None = None
+    """Why it is not known how far it is."""
+    checkpoint: str | None = None
+    newest: int | None = None
+    """The newest version of the log."""
+    waits_for: Mapping[str, str] | None = None
+    start_here: int | None = None
+    """Where a consumer may begin in this cluster, as another one told."""
+    told_by: str | None = None
+    age_s: float | None = None
+    elsewhere: tuple[StartElsewhere, ...] = ()
+    unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is known where the consumer is."""
+
+    subscription: VersionSubscription | None
+    starts: VersionStarts
+    newest: int | None
+    finished: int | None
+    problem: str | None
+    """Why it is not known how far it is, or what that held."""
+    done: MessageSet | None
+    """What is finished."""
+    held: MessageSet
+    """All that the log has now; nothing if it is not known what is finished."""
+    replication_clusters: tuple[str, ...] | None
+
+
+def is_version_subscription(tables: ClusterTables, topic: Topic, subscription: str) -> bool:
+    """Whether the cluster has such a version subscription, or was told where its consumer may begin here."""
+    if version_subscription(tables, topic, subscription) is not None:
+        return True
+    return (subscription, tables.cluster.name) in read_starts(tables, topic).starts
+
+
+def goes_by_versions(
+    clusters: Mapping[str, ClusterTables], topic: Topic, subscription: str, source: str, target: str, *, source_gone: bool
+) -> bool:
+    """Whether a subscription that is to move is one of versions. The source is asked, for ANSWER_S at most, only if the target does
+    not know."""
+    if is_version_subscription(clusters[target], topic, subscription):
+        return True
+    if source_gone or key_of(topic, subscription) in read_known(clusters[target], topic, subscription).states:
+        return False
+    try:
+        asked = ask_all({source: lambda: version_subscription(clusters[source], topic, subscription)}, ANSWER_S)
+        return asked[source].result() is not None
+    except FAULTS:
+        return False  # who moves messages meets it too, and says it
+
+
+def matching_versions(
+    clusters: Mapping[str, ClusterTables], topics: str, subscriptions: str, source: str, target: str, *, source_gone: bool
+) -> list[Subscribed]:
+    """The version subscriptions that match both globs and that one of the clusters knows, the source as far as it answers within
+    ANSWER_S."""
+    named = told_here(clusters[target], topics)
+    if not source_gone:
+        with suppress(*FAULTS):  # each of them says it
+            asked = ask_all({source: lambda: version_subscriptions(clusters[source], topics)}, ANSWER_S)
+            named |= {(one.topic, one.subscription) for one in asked[source].result()}
+    return sorted(one for one in named if fnmatchcase(one[1], subscriptions))
+
+
+def version_standings(
+    clusters: Mapping[str, ClusterTables], config: Config, topic: Topic, subscription: str
+) -> list[VersionStanding]:
+    """The subscription in each cluster; none if no cluster that can be read knows it."""
+    found = [_standing(clusters, config, name, topic, check_subscription(subscription)) for name in clusters]
+    return found if any(one.known or one.start_here is not None for one in found) else []
+
+
+def _standing(
+    clusters: Mapping[str, ClusterTables], config: Config, cluster: str, topic: Topic, subscription: str
+) -> VersionStanding:
+    tables = clusters[cluster]
+    try:
+        tables.refuse_no_folder()
+        if not is_version_subscription(tables, topic, subscription):
+            return VersionStanding(cluster)
+        here = _look(tables, topic, subscription)
+    except FAULTS as error:
+        return VersionStanding(cluster, unreadable=first_line(error))
+    one, own = here.subscription, here.starts.starts.get((subscription, cluster))
+    others = [] if one is None else [name for name in clusters if name != cluster]
+    return VersionStanding(
+        cluster,
+        known=one is not None,
+        finished=here.finished,
+        unfinished_why=here.problem,
+        checkpoint=None if one is None else one.checkpoint,
+        newest=here.newest,
+        waits_for=here.starts.waits_for,
+        start_here=None if own is None else own.start,
+        told_by=None if own is None else own.told_by,
+        age_s=None if own is None else _age_s(own),
+        elsewhere=tuple(_start(here, clusters[name], config, topic, subscription, cluster) for name in others),
+    )
+
+
+def start_elsewhere(
+    clusters: Mapping[str, ClusterTables],
+    config: Config,
+    topic: Topic,
+    subscription: str,
+    source: str,
+    target: str,
+    *,
+    source_gone: bool,
+) -> StartElsewhere:
+    """Where the subscription's consumer in `source` may go on in `target`. With `source_gone`, and if it does not answer within
+    ANSWER_S, by what had come to the target. Raises UsageError if neither knows it."""
+    if source == target:
+        raise UsageError(f"--from and --to are both {source}.")
+    here: _Source | str = "not looked at: it is said to be gone"
+    if not source_gone:
+        try:
+            asked = ask_all({source: lambda: _look(clusters[source], topic, subscription)}, ANSWER_S)
+            here = asked[source].result()
+        except FAULTS as error:
+            here = first_line(error)
+    is_unknown = isinstance(here, str) or here.subscription is None
+    if is_unknown and not is_version_subscription(clusters[target], topic, subscription):
+        raise UsageError(f"neither {source} nor {target} knows a version subscription {subscription} of {topic}.")
+    return _start(here, clusters[target], config, topic, subscription, source)
+
+
+def _look(tables: ClusterTables, topic: Topic, subscription: str) -> _Source:
+    tables.refuse_no_folder()
+    one, log = version_subscription(tables, topic, subscription), tables.log(topic)
+    starts = read_starts(tables, topic)
+    seen = log.look()
+    if seen is None:
+        return _Source(one, starts, None, None, f"{topic} has no log in {tables.cluster.name}", None, MessageSet(), None)
+    finished, problem, done = None, None, None
+    if one is not None:
+        try:
+            finished = progress(tables, one)
+            done = MessageSet() if finished is None else _messages(log, finished).messages
+        except FAULTS as error:
+            problem = first_line(error)
+    held = MessageSet() if done is None else _messages(log, seen.version).messages
+    return _Source(one, starts, seen.version, finished, problem, done, held, replication_clusters(tables, topic))
+
+
+def _start(
+    here: _Source | str, there: ClusterTables, config: Config, topic: Topic, subscription: str, source: str
+) -> StartElsewhere:
+    """Where the consumer in `source` may go on in the cluster of `there`. `here`: what is known in the source, or why nothing is."""
+    target = there.cluster.name
+    unreadable = None
+    best: VersionStart | None = None
+    try:
+        there.refuse_no_folder()
+        own = read_starts(there, topic).starts.get((subscription, target))
+        best = own if isinstance(here, str) else None
+    except FAULTS as error:
+        unreadable = f"{target} cannot be read: {first_line(error)}"
+    if isinstance(here, _Source) and here.subscription is not None and (here.finished is not None or here.problem is not None):
+        best = here.starts.starts.get((subscription, target))  # what it told others is no newer
+    known = here if isinstance(here, _Source) else None
+    found = StartElsewhere(
+        topic=str(topic),
+        subscription=subscription,
+        source=source,
+        target=target,
+        start=None if best is None else best.start,
+        why_not=None if best is not None else unreadable or _why_not(here, source),
+        told_by=None if best is None else best.told_by,
+        snapshot_id=None if best is None else best.snapshot_id,
+        taken_at=None if best is None else best.taken_at,
+        age_s=None if best is None else _age_s(best),
+        finished=None if known is None else known.finished,
+        source_unreadable=here if isinstance(here, str) else None,
+        waits_for={} if known is None else known.starts.waits_for,
+        uncounted=unreadable or (None if known is None else known.problem),
+    )
+    if best is None or unreadable is not None:
+        return found
+    try:
+        return _counted(found, best.start, known, there, config, topic)
+    except FAULTS as error:
+        return replace(found, uncounted=first_line(error))
+
+
+def _why_not(here: _Source | str, source: str) -> str:
+    """Why nobody told where to go on."""
+    if isinstance(here, str):
+        return f"nothing had come of what {source} found out"
+    if here.subscription is None:
+        return f"{source} knows no such version subscription"
+    if here.problem is not None:
+        return here.problem
+    if here.finished is None:
+        return f"its consumer has finished no version in {source} yet"
+    if here.starts.waits_for:
+        return f"{source} takes no snapshots"
+    return f"no snapshot is at or before version {here.finished} of {source} yet"
+
+
+def _age_s(one: VersionStart) -> float | None:
+    return None if one.taken_at is None else (datetime.now(timezone.utc) - one.taken_at).total_seconds()
+
+
+def _counted(
+    found: StartElsewhere, start: int, here: _Source | None, there: ClusterTables, config: Config, topic: Topic
+) -> StartElsewhere:
+    """`found` with what comes again and what is not seen, if its start is a place in the log that is there."""
+    log, target = there.log(topic), there.cluster.name
+    newest = log.latest_version()
+    if start > newest:  # its answer to the snapshot stands in it, after all that is before the start
+        why = f"the log of {target} ends at version {newest}: it is another one than that of which {found.told_by} told version {start}"
+        return replace(found, start=None, why_not=why)
+    if not log.has_commit(start):
+        why = f"{target} does not have the commit of version {start} any more (log cleanup), so no stream can begin there"
+        return replace(found, start=None, why_not=why)
+    before, now = _messages(log, start - 1), _messages(log, newest)
+    local = {target: replication_clusters(there, topic)} | ({} if here is None else {found.source: here.replication_clusters})
+    reached_by = {name for name in config.clusters if config.hubs(name, found.source, topic, local) is not None}
+    done, held = (None, MessageSet()) if here is None else (here.done, here.held)
+    result = going_on(found.source, reached_by, done, held, before, now.messages - before.messages)
+    return replace(
+        found,
+        at_most_repeated=result.repeated.size,
+        unseen={why.value: messages.size for why, messages in result.unseen.items()},
+        unseen_ids=MessageSet.union(result.unseen.values()).shown(),
+    )
+
+
+def _messages(log: Table, version: int) -> LogAt:
+    """The messages of a log at a version; -1: none. Of ledgers without a hole (L5) the first and the last entry tell, others are read."""
+    if version < 0:
+        return LogAt(MessageSet(), {})
+    parts = ledger_parts(log, version)
+    aims = {ledger: part.replicate_to for ledger, part in parts.items() if part.replicate_to is not None}
+    whole = {ledger: ((part.first, part.last),) for ledger, part in parts.items() if part.count == part.last - part.first + 1}
+    broken = parts.keys() - whole.keys()
+    return LogAt(MessageSet({**whole, **(_read(log, version, broken).ledgers if broken else {})}), aims)
+
+
+def _read(log: Table, version: int, ledgers: Collection[LedgerId]) -> MessageSet:
+    """The messages of some ledgers, one by one."""
+    numbers = sorted({ledger.ledger_id for ledger in ledgers})
+    where = pc.field("ledger_id").isin(pa.array(numbers, pa.int64()))
+    parts = scan(log, version, [*ID, "marker"], lambda rows: message_set(rows.filter(rows["marker"].is_null())), where=where)
+    if parts is None:
+        rows = log.read(version).where(is_message()).where(f"ledger_id IN ({', '.join(map(str, numbers))})")
+        parts = [message_set(rows.select(*ID).toArrow())]
+    found = MessageSet.union(parts).ledgers
+    return MessageSet({ledger: ranges for ledger, ranges in found.items() if ledger in ledgers})

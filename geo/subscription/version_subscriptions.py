@@ -1,0 +1,208 @@
+"""Version subscriptions of a cluster: consumers that only know versions of its topic logs, such as a Delta stream, a dbt model or a
+SQL job. `system/version_subscriptions`, read and written.
+
+How far one has come is said by people (`finish`), or by the checkpoint folder of its streaming query. Each is of one cluster; where it may
+go on elsewhere is found out by the topic's controller (`geo.subscription.controller`) and stands in `system/version_starts`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from pyspark.sql import Row
+
+from geo.errors import UnsafeError, UsageError
+from geo.log.topic_log import open_log
+from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
+from geo.subscription.acks.acks_topic import read_known
+from geo.subscription.acks.record import key_of
+from geo.subscription.stream_progress import finished_by
+from geo.tables.cluster import ClusterTables
+from geo.tables.files import local_path
+from geo.tables.journal import Journal
+from schemas import VERSION_SUBSCRIPTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSubscription:
+    """`finished`: every version up to this one is processed, as people said; None: nothing is, or `checkpoint` says it. Versions are
+    those of the topic log whose Delta id is `table_id`."""
+
+    topic: Topic
+    subscription: str
+    table_id: str
+    finished: int | None
+    checkpoint: str | None
+
+    def __str__(self) -> str:
+        return f"version subscription {self.subscription} of {self.topic}"
+
+    @classmethod
+    def of(cls, row: Row) -> VersionSubscription:
+        return cls(Topic.parse(row["topic"]), row["subscription"], row["table_id"], row["finished"], row["checkpoint"])
+
+
+def version_subscriptions(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[VersionSubscription]:
+    """Those of a cluster whose topics match a glob, by name; not those that were deleted."""
+    rows = tables.journal(VERSION_SUBSCRIPTIONS).newest()
+    found = [VersionSubscription.of(row) for row in rows if not row["deleted"]]
+    matching = [one for one in found if topic_glob_matches(topics, one.topic)]
+    return sorted(matching, key=lambda one: (one.topic, one.subscription))
+
+
+def version_subscription(tables: ClusterTables, topic: Topic, subscription: str) -> VersionSubscription | None:
+    """The one of that name; None if there is none, or it was deleted."""
+    return _living(_newest(tables.journal(VERSION_SUBSCRIPTIONS), topic, check_subscription(subscription)))
+
+
+def progress(tables: ClusterTables, one: VersionSubscription) -> int | None:
+    """The version up to which its consumer has finished all, now; None: nothing yet.
+
+    Raises UnsafeError if that is of another log than the one that is here, beside what `finished_by` raises.
+    """
+    log, _ = open_log(tables, one.topic)
+    _refuse_other_log(tables, one, log.table_id())
+    finished = one.finished if one.checkpoint is None else finished_by(tables.files, one.checkpoint, one.table_id)
+    newest = log.latest_version()
+    if finished is not None and finished > newest:
+        raise UnsafeError(
+            f"{one} in {tables.cluster.name} has finished version {finished}, and its log ends at version {newest}: an older copy was put "
+            f"back. What comes now under the same numbers it has not seen. {_ANEW}"
+        )
+    return finished
+
+
+def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: str | None = None) -> VersionSubscription:
+    """Create it here, with `checkpoint` followed by its query's checkpoint folder. Again it changes nothing.
+
+    Raises UsageError if the name is that of an ordinary subscription here, if it is there with another checkpoint, and for a folder that
+    is no checkpoint of a query over this log; SchemaError if the topic has no log here.
+    """
+    log, _ = open_log(tables, topic)
+    new = VersionSubscription(topic, check_subscription(subscription), log.table_id(), None, _absolute(checkpoint))
+    state = read_known(tables, topic, subscription).states.get(key_of(topic, subscription))
+    if state is not None and not state.deleted:
+        raise UsageError(
+            f"{subscription} is a subscription of {topic} whose messages are acknowledged one by one, and moves without versions. "
+            "Give the consumer that knows only versions another name."
+        )
+    if new.checkpoint is not None:
+        finished_by(tables.files, new.checkpoint, new.table_id)
+
+    def begun(there: VersionSubscription | None) -> VersionSubscription:
+        if there is None:
+            return new
+        _refuse_other_log(tables, there, new.table_id)
+        if there.checkpoint != new.checkpoint:
+            how = f"by the checkpoint {there.checkpoint}" if there.checkpoint else "by what is said with `geo subscriptions ack`"
+            raise UsageError(f"{there} in {tables.cluster.name} is there already, and goes {how}. {_ANEW}")
+        return there
+
+    return _change(tables, topic, subscription, begun)
+
+
+def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int) -> VersionSubscription:
+    """Record that its consumer has processed every version up to this one.
+
+    Raises UsageError for one that is not known here, one that goes by a checkpoint, and a version that is not in the log; UnsafeError if
+    the log is another one by now, or the version is before what was finished.
+    """
+    log, _ = open_log(tables, topic)
+    table_id, newest = log.table_id(), log.latest_version()
+
+    def further(found: VersionSubscription | None) -> VersionSubscription:
+        there = _known(tables, topic, subscription, found)
+        _refuse_other_log(tables, there, table_id)
+        if there.checkpoint is not None:
+            raise UsageError(
+                f"{there} goes by the checkpoint {there.checkpoint}, which says how far it is. Nothing was recorded."
+            )
+        if version > newest or not log.has_commit(version):
+            where = f"ends at version {newest}" if version > newest else "does not have its commit any more (log cleanup)"
+            raise UsageError(
+                f"version {version} is not in the log of {topic} in {tables.cluster.name}, which {where}. Nothing was recorded."
+            )
+        if there.finished is not None and version < there.finished:
+            raise UnsafeError(
+                f"{there} in {tables.cluster.name} has finished version {there.finished}, and progress never goes back to {version}: other "
+                f"clusters go by it. To process again what it had, start the consumer where it is to begin. {_ANEW}"
+            )
+        return replace(there, finished=version)
+
+    return _change(tables, topic, subscription, further)
+
+
+def delete(tables: ClusterTables, topic: Topic, subscription: str) -> None:
+    """Delete it in this cluster. Raises UsageError if it is not known here."""
+    _change(tables, topic, subscription, lambda there: _known(tables, topic, subscription, there), deleted=True)
+
+
+_ANEW = "Or delete it and create it anew (`geo subscriptions delete`, `create --mode version`)."
+
+
+def _absolute(checkpoint: str | None) -> str | None:
+    """As every process finds it."""
+    local = None if checkpoint is None else local_path(checkpoint)
+    return checkpoint if local is None else os.path.abspath(local)
+
+
+def _known(tables: ClusterTables, topic: Topic, subscription: str, there: VersionSubscription | None) -> VersionSubscription:
+    if there is None:
+        raise UsageError(
+            f"{tables.cluster.name} knows no version subscription {subscription} of {topic}. To make it: geo subscriptions create --mode version "
+            f"--cluster {tables.cluster.name} --topic {topic} --subscription {subscription}"
+        )
+    return there
+
+
+def _refuse_other_log(tables: ClusterTables, one: VersionSubscription, table_id: str) -> None:
+    if one.table_id != table_id:
+        raise UnsafeError(
+            f"{one} in {tables.cluster.name} counts versions of the table with the id {one.table_id}, and the log there has the id {table_id} "
+            f"now: it was made anew, and its versions mean something else. {_ANEW}"
+        )
+
+
+def _newest(journal: Journal, topic: Topic, subscription: str) -> Row | None:
+    return next(iter(journal.newest(topic=str(topic), subscription=subscription)), None)
+
+
+def _living(row: Row | None) -> VersionSubscription | None:
+    return None if row is None or row["deleted"] else VersionSubscription.of(row)
+
+
+def _change(
+    tables: ClusterTables,
+    topic: Topic,
+    subscription: str,
+    change: Callable[[VersionSubscription | None], VersionSubscription],
+    *,
+    deleted: bool = False,
+) -> VersionSubscription:
+    """What `change` makes of it, recorded if that is something else."""
+    journal = tables.journal(VERSION_SUBSCRIPTIONS)
+    with journal.alone() as alone:  # where there is no lock two at the same moment get one number
+        subscriptions = journal if alone is None else alone
+        last = _newest(subscriptions, topic, subscription)
+        there = _living(last)
+        new = change(there)
+        if new != there or deleted:
+            subscriptions.append([_row(new, deleted, str(tables.me), 1 if last is None else last["sequence"] + 1)])
+    return new
+
+
+def _row(one: VersionSubscription, deleted: bool, by: str, sequence: int) -> dict[str, object]:
+    return {
+        "topic": str(one.topic),
+        "subscription": one.subscription,
+        "deleted": deleted,
+        "table_id": one.table_id,
+        "finished": one.finished,
+        "checkpoint": one.checkpoint,
+        "by": by,
+        "sequence": sequence,
+        "updated_at": datetime.now(timezone.utc),
+    }

@@ -1,0 +1,223 @@
+"""Where consumers of versions may go on in other clusters (PIP-33), kept up to date for one cluster: the tail of its logs and the stateful
+stream behind it, as two pieces of work of the supervisor, and so of the broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pyspark.sql import SparkSession
+
+from geo.config.model import Config
+from geo.log.housekeeping import open_for_writing
+from geo.session import require_delta
+from geo.streams.again import FAILED_AGAIN_S, FailedAgain
+from geo.streams.life import Life, State
+from geo.streams.loop import BatchLoop
+from geo.streams.query import BatchQuery
+from geo.streams.query_work import QueryWork, leave
+from geo.streams.supervisor import Supervisor
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.work import Failed, Found
+from geo.subscription.controller_query import ControllerQuery
+from geo.subscription.marker_tail import MarkerTail
+from geo.tables.cluster import ClusterTables, connect
+from geo.tables.ownership import Ownership, claim, release, version_sync_runner
+from schemas import MARKERS
+
+log = logging.getLogger(__name__)
+
+ROUND_S = 1.0
+"""Between two looks at the logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTail:
+    """The loop of a tail, and what it owns."""
+
+    ownership: Ownership
+    running: BatchLoop
+
+    def close(self, *, clean: bool) -> None:
+        if clean:
+            release([self.ownership])
+        self.ownership.abandon()
+
+    def abandon(self) -> None:
+        self.ownership.abandon()
+
+    def refuse_if_replaced(self) -> None:
+        self.ownership.refuse_if_replaced()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenControllers:
+    """The query of the controllers, and what it owns."""
+
+    ownership: Ownership
+    query: ControllerQuery
+
+    @property
+    def running(self) -> BatchQuery:
+        return self.query.running
+
+    def close(self, *, clean: bool) -> None:
+        self.query.close(clean=clean)
+        if clean:
+            release([self.ownership])
+        self.ownership.abandon()
+
+    def abandon(self) -> None:
+        self.query.abandon()
+        self.ownership.abandon()
+
+    def refuse_if_replaced(self) -> None:
+        self.ownership.refuse_if_replaced()
+
+
+class TailWork(QueryWork[OpenTail]):
+    """The tail of one cluster."""
+
+    def __init__(
+        self,
+        tables: ClusterTables,
+        peers: Mapping[str, ClusterTables],
+        config: Config,
+        rests: Mapping[str, int],
+        *,
+        once: bool,
+        take_over: bool,
+    ) -> None:
+        super().__init__(self._open, once=once, take_over=take_over)
+        self._tables, self._peers, self._config, self._rests, self._once = tables, peers, config, rests, once
+        self.rows = 0
+        """Rounds in which there was something to tell."""
+
+    def __str__(self) -> str:
+        return f"version tail of {self._tables.cluster.name}"
+
+    @property
+    def how_far(self) -> int | None:
+        return self.rows or None
+
+    def _open(self, take_over: bool) -> OpenTail:
+        (ownership,) = claim(self._tables, [[version_sync_runner(self._tables, "tail")]], take_over=take_over)
+        tail = MarkerTail(self._tables, self._peers, self._config, ownership, self._rests)
+
+        def step() -> bool:
+            told = tail.round()
+            self.rows += told
+            return told
+
+        return OpenTail(ownership, BatchLoop(str(self), step, lambda: None, every_s=None if self._once else ROUND_S))
+
+
+class ControllersWork(QueryWork[OpenControllers]):
+    """The controllers of all topics of one cluster."""
+
+    def __init__(
+        self, tables: ClusterTables, config: Config, rests: MutableMapping[str, int], trigger: str, *, take_over: bool
+    ) -> None:
+        super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)
+        self._tables, self._config, self._rests, self._trigger = tables, config, rests, parse_trigger(trigger)
+        self._before = 0
+
+    def __str__(self) -> str:
+        return f"version controllers of {self._tables.cluster.name}"
+
+    @property
+    def markers(self) -> int:
+        """How many were written."""
+        opened = self.opened
+        return self._before + (0 if opened is None else opened.query.markers)
+
+    @property
+    def how_far(self) -> int | None:
+        return self.markers or None
+
+    def take_off(self) -> OpenControllers | None:
+        self._before = self.markers
+        return super().take_off()
+
+    def _open(self, take_over: bool) -> OpenControllers:
+        (ownership,) = claim(self._tables, [[version_sync_runner(self._tables, "controllers")]], take_over=take_over)
+        try:
+            return OpenControllers(ownership, ControllerQuery(self._tables, self._config, ownership, self._trigger, self._rests))
+        except BaseException:
+            ownership.abandon()
+            raise
+
+
+SyncWork: TypeAlias = "TailWork | ControllersWork"
+
+
+class Versions:
+    """The two works of one cluster, as a group."""
+
+    def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool = False) -> None:
+        here, rests = tables.cluster.name, dict[str, int]()
+        peers = {name: connect(tables.spark, one) for name, one in config.clusters.items() if name != here}
+        once = trigger == AVAILABLE_NOW
+        self._tables = tables
+        self._works: dict[Hashable, SyncWork] = {
+            "tail": TailWork(tables, peers, config, rests, once=once, take_over=take_over),
+            "controllers": ControllersWork(tables, config, rests, trigger, take_over=take_over),
+        }
+        self._again = FailedAgain(FAILED_AGAIN_S)
+
+    def __str__(self) -> str:
+        return f"version subscriptions in {self._tables.cluster.name}"
+
+    def discover(self, known: Mapping[Hashable, tuple[SyncWork, State]]) -> Found[SyncWork]:
+        # Without a version subscription anywhere there is nothing to tell, and no query runs.
+        told = self._tables.journal(MARKERS).exists()
+        fresh = [(key, work) for key, work in self._works.items() if key not in known and (told or key == "tail")]
+        return Found(fresh, resolved=self._again.due(known))
+
+    def claim(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
+        return []  # each owns itself when it is begun
+
+    def record_states(self, works: Sequence[tuple[SyncWork, State]]) -> Failed[SyncWork]:
+        return []
+
+    def release(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
+        return leave(works)
+
+
+class VersionSync:
+    """Tells where version subscriptions of a cluster may go on elsewhere, and answers other clusters; `run` until done or stopped."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Config,
+        cluster: str,
+        *,
+        trigger: str = AVAILABLE_NOW,
+        take_over: bool = False,
+        on_change: Callable[[object, SyncWork | None, Life], None] | None = None,
+    ) -> None:
+        require_delta(spark)
+        parse_trigger(trigger)
+        tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
+        group = Versions(tables, config, trigger, take_over=take_over)
+        self._supervisor = Supervisor[SyncWork]([group], once=trigger == AVAILABLE_NOW, on_change=on_change or _log_fault)
+
+    def stop(self) -> None:
+        """Let what runs end, then stop; callable from a signal handler."""
+        self._supervisor.stop()
+
+    def run(self) -> dict[str, str]:
+        """Run until stopped, or with the available-now trigger over what is there. Returns what could not go on, and why."""
+        return {
+            str(group if work is None else work): f"{life.state.value}: {life.reason}"
+            for group, work, life in self._supervisor.run()
+            if life.reason is not None
+        }
+
+
+def _log_fault(group: object, work: SyncWork | None, life: Life) -> None:
+    if life.reason is not None:
+        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)

@@ -1,0 +1,114 @@
+"""Version subscriptions: how old the version is that is handed out, what many topics with one cost, and what markers add to a busy topic."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from geo.names import Topic
+from geo.subscription.version_starts import read_starts
+from geo.subscription.version_subscriptions import create, finish
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.brokers import RUNS, broker_of, running, used
+
+NAME = "reports"
+COMMIT_S, SAMPLE_S = 2.0, 0.25
+_SETTLES_S = 30.0
+
+
+def ages(spark: SparkSession, folder: Path, clusters: tuple[str, ...], seconds: float) -> Iterator[str]:
+    """One topic, a commit of ten rows each two seconds in us, whose consumer there finishes each at once; snapshots each second."""
+    bench = _bench(spark, folder, clusters, "1 seconds")
+    topic, us = bench.topic("busy"), bench.world.tables("us")
+    log = bench.log("busy")
+    bench.small_commit(log)
+    create(us, topic, NAME)
+    others = [name for name in clusters if name != "us"]
+    with ExitStack() as processes:
+        for cluster in clusters:
+            processes.enter_context(running(broker_of(bench, cluster), RUNS, len(clusters) - 1))
+        found = _followed(bench, topic, log, others, _SETTLES_S + seconds)
+        before = us.log(topic).latest_version()
+        found = _followed(bench, topic, log, others, seconds)
+        after, messages = us.log(topic).latest_version(), seconds / COMMIT_S
+    told = {name: sorted(ages) for name, ages in found.items()}
+    wanted = 3 if len(clusters) == 2 else 5
+    for name, each in told.items():
+        yield (
+            f"{len(clusters)} clusters, a commit each {COMMIT_S:.0f} s, snapshots each second: the version for {name} is {statistics.median(each):.2f} s "
+            f"old (p50; wanted: at most {wanted}), {each[int(0.95 * len(each))]:.2f} s (p95)"
+        )
+    markers = after - before - messages
+    yield (
+        f"markers added {markers:,.0f} commits to {messages:,.0f} of messages in {seconds:.0f} s: {markers / seconds * 86_400:,.0f} a day with a "
+        "snapshot each second, a tenth of it with one each ten seconds"
+    )
+
+
+def many(spark: SparkSession, folder: Path, topics: int, seconds: float) -> Iterator[str]:
+    """Topics of us with a version subscription each, in two brokers: at rest, and with a commit each ten seconds in each."""
+    bench = _bench(spark, folder, ("us", "eu"), "10 seconds")
+    us, names = bench.world.tables("us"), [f"many{number}" for number in range(topics)]
+    logs = {name: bench.log(name) for name in names}
+    for name, log in logs.items():
+        bench.small_commit(log)
+        create(us, bench.topic(name), NAME)
+    with running(broker_of(bench, "eu"), RUNS, topics) as (eu, _), running(broker_of(bench, "us"), RUNS, topics) as (own, _):
+        time.sleep(_SETTLES_S + topics * 0.5)
+        for state, writes in (("at rest", False), ("with a commit each 10 s", True)):
+            before, began = {p.pid: used(p.pid)[0] for p in (own, eu)}, time.monotonic()
+            while time.monotonic() - began < seconds:
+                if writes:
+                    _once_each(bench, logs, 10.0)
+                else:
+                    time.sleep(0.5)
+            took = time.monotonic() - began
+            cores = {p.pid: (used(p.pid)[0] - before[p.pid]) / took for p in (own, eu)}
+            yield (
+                f"{topics} topics with version subscriptions {state}: {cores[own.pid]:.2f} cores for the broker of us, "
+                f"{cores[eu.pid]:.2f} for that of eu, {used(own.pid)[1] / 1e9:.1f} GB (wanted at rest: 0.2 cores)"
+            )
+
+
+def _bench(spark: SparkSession, folder: Path, clusters: tuple[str, ...], frequency: str) -> Bench:
+    bench = Bench(spark, folder)
+    world = bench.world
+    world.rewrite(clusters)
+    world.path.write_text(f"{world.path.read_text()}snapshots: {{frequency: {frequency}}}\n")
+    world.reload()
+    return bench
+
+
+def _followed(bench: Bench, topic: Topic, log: Path, others: list[str], seconds: float) -> dict[str, list[float]]:
+    """Ages of what is handed out, sampled while the topic is written."""
+    us = bench.world.tables("us")
+    table, found = us.log(topic), {name: list[float]() for name in others}
+    began, due = time.monotonic(), time.monotonic()
+    while time.monotonic() - began < seconds:
+        if time.monotonic() >= due:
+            bench.small_commit(log)
+            due += COMMIT_S
+        finish(us, topic, NAME, table.latest_version())
+        starts = read_starts(us, topic).starts
+        for name in others:
+            one = starts.get((NAME, name))
+            if one is not None and one.taken_at is not None:
+                found[name].append((datetime.now(timezone.utc) - one.taken_at).total_seconds())
+        time.sleep(SAMPLE_S)
+    return found
+
+
+def _once_each(bench: Bench, logs: dict[str, Path], seconds: float) -> None:
+    """A commit to each, spread over so long."""
+    us, began = bench.world.tables("us"), time.monotonic()
+    for number, (name, log) in enumerate(logs.items()):
+        bench.small_commit(log)
+        topic = bench.topic(name)
+        finish(us, topic, NAME, us.log(topic).latest_version())
+        time.sleep(max(0.0, began + (number + 1) * seconds / len(logs) - time.monotonic()))

@@ -1,0 +1,37 @@
+"""What topics' controllers find out, written by hand as they would: where a version subscription may go on, and what they wait for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from geo.now import now_us
+from schemas import VERSION_STARTS
+from tests.world import TOPIC, World
+
+
+def found(world: World, cluster: str, what: str, *values: str) -> None:
+    """In the tables of `cluster`: `start SUBSCRIPTION TARGET VERSION [SENDER]`, or `waits [FOR WHY]`."""
+    if what == "start":
+        subscription, target, version, *sender = values
+        found_start(world, cluster, subscription, target, int(version), sender=sender[0] if sender else None)
+    else:
+        assert what == "waits"
+        found_waits(world, cluster, dict([values]) if values else {})  # type: ignore[list-item]
+
+
+def found_start(world: World, cluster: str, subscription: str, target: str, start: int, *, sender: str | None = None) -> None:
+    """The subscription may go on in `target` at version `start`. `sender`: who told that by an update; None: it was found out there."""
+    snapshot_id = f"{sender or cluster}:{TOPIC}:1"
+    _append(world, cluster, subscription=subscription, cluster=target, start=start, sender=sender, snapshot_id=snapshot_id)
+
+
+def found_waits(world: World, cluster: str, waits_for: dict[str, str]) -> None:
+    """Because of these clusters it takes no snapshots of the topic."""
+    _append(world, cluster, subscription="", cluster=cluster, taken_at=None, waits_for=waits_for or None)
+
+
+def _append(world: World, where: str, /, **values: object) -> None:
+    now = datetime.now(timezone.utc)
+    row: dict[str, object] = dict.fromkeys(VERSION_STARTS.names)
+    row |= {"topic": str(TOPIC), "taken_at": now, "sequence": now_us(), "updated_at": now, **values}
+    world.tables(where).journal(VERSION_STARTS).append([row])
