@@ -1,9 +1,10 @@
 """The named crash points: every window in which a process may die between two durable effects.
 
 One list for the code, which calls `reach` there, and for the tests, which enumerate it. Without the environment variable
-`GEO_CRASH` a point costs one attribute check. `GEO_CRASH=<point>:<action>[:<nth>]` acts the nth time (default 1st) that
+`GEO_CRASH` a point costs two attribute checks. `GEO_CRASH=<point>:<action>[:<nth>]` acts the nth time (default 1st) that
 the point is reached: `raise` throws InjectedCrash, `kill` sends SIGKILL to the whole process group, `stop` sends SIGSTOP
-to it, so that a test can let another runner take over and then continue this one.
+to it, so that a test can let another runner take over and then continue this one. `watched` lets a test do in a window what
+others may do there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 
 
@@ -100,6 +103,7 @@ class _Plan:
 
 
 _plan = _Plan(os.environ["GEO_CRASH"]) if os.environ.get("GEO_CRASH") else None
+_watcher: Callable[[CrashPoint], None] | None = None
 _reached: Counter[CrashPoint] = Counter()
 _lock = threading.Lock()
 
@@ -112,8 +116,21 @@ def arm(spec: str | None) -> None:
         _reached.clear()
 
 
+@contextmanager
+def watched(watcher: Callable[[CrashPoint], None]) -> Iterator[None]:
+    """Meanwhile `watcher` is called at each point that this process reaches, by the thread that reaches it, before what is armed."""
+    global _watcher
+    _watcher = watcher
+    try:
+        yield
+    finally:
+        _watcher = None
+
+
 def reach(point: CrashPoint) -> None:
     """Mark that the process is inside this window now."""
+    if _watcher is not None:
+        _watcher(point)
     if _plan is None:
         return
     with _lock:

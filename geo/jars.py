@@ -20,6 +20,8 @@ from pathlib import Path
 
 from geo.errors import GeoError, SetupError
 
+LOCK_FILE = files("geo").joinpath("jars.lock")
+
 RESOLVE_TIMEOUT_S = 600  # 10 MB: ten minutes is a link of 17 kB/s, beyond that something hangs
 
 
@@ -58,7 +60,7 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
 
 def locked_jars() -> tuple[Jar, ...]:
     """The jars this version of the program runs with."""
-    return parse_lock(files("geo").joinpath("jars.lock").read_text(encoding="utf-8"))
+    return parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
 
 
 def default_folder() -> Path:

@@ -16,12 +16,6 @@ GOOD = {"one": b"the first jar", "two": b"the second jar"}
 LOCK = tuple(Jar("org.example", name, "1.0", hashlib.sha256(data).hexdigest()) for name, data in GOOD.items())
 
 
-@pytest.fixture(autouse=True)
-def lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two small jars instead of the real ones."""
-    monkeypatch.setattr(jars, "locked_jars", lambda: LOCK)
-
-
 @pytest.fixture
 def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -76,14 +70,14 @@ def test_a_line_without_coordinates_or_sum_is_refused_with_its_number(line: str)
 @pytest.mark.usefixtures("no_java")
 def test_present_jars_need_neither_java_nor_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(folder, **GOOD)
-    assert ensure_jars(folder) == [folder / "one-1.0.jar", folder / "two-1.0.jar"]
+    assert ensure_jars(folder, LOCK) == [folder / "one-1.0.jar", folder / "two-1.0.jar"]
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.usefixtures("no_java")
 def test_a_missing_jar_without_java_says_so_and_makes_nothing(folder: Path) -> None:
     with pytest.raises(SetupError, match=r"no Java.*JAVA_HOME"):
-        ensure_jars(folder)
+        ensure_jars(folder, LOCK)
     assert not folder.exists()
 
 
@@ -92,7 +86,7 @@ def test_a_present_jar_with_another_sum_is_refused_and_not_deleted(folder: Path)
     put(folder, one=GOOD["one"], two=b"something else")
     found = hashlib.sha256(b"something else").hexdigest()
     with pytest.raises(SetupError, match=f"two-1.0.jar.*expected SHA-256 {LOCK[1].sha256}, found {found}.*Delete"):
-        ensure_jars(folder)
+        ensure_jars(folder, LOCK)
     assert (folder / "two-1.0.jar").read_bytes() == b"something else"
 
 
@@ -101,7 +95,7 @@ def test_only_what_is_missing_is_downloaded_and_said_in_one_line(
 ) -> None:
     java_that_serves(tmp_path / "java", monkeypatch, two=GOOD["two"])
     put(folder, one=GOOD["one"])
-    assert [path.read_bytes() for path in ensure_jars(folder)] == list(GOOD.values())
+    assert [path.read_bytes() for path in ensure_jars(folder, LOCK)] == list(GOOD.values())
     assert sorted(path.name for path in folder.iterdir()) == ["one-1.0.jar", "two-1.0.jar"]
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
@@ -113,7 +107,7 @@ def test_a_download_with_a_wrong_sum_leaves_nothing_behind(folder: Path, tmp_pat
     java_that_serves(tmp_path / "java", monkeypatch, one=GOOD["one"], two=b"tampered")
     found = hashlib.sha256(b"tampered").hexdigest()
     with pytest.raises(SetupError, match=f"org.example:two:1.0.*expected SHA-256 {LOCK[1].sha256}, found {found}"):
-        ensure_jars(folder)
+        ensure_jars(folder, LOCK)
     assert list(folder.iterdir()) == []  # not even the good one: all of a download or none of it
 
 
@@ -122,7 +116,7 @@ def test_a_download_that_ends_well_without_the_jar_is_an_error(
 ) -> None:
     java_that_serves(tmp_path / "java", monkeypatch, one=GOOD["one"])
     with pytest.raises(SetupError, match=r"could not download org\.example:two:1\.0"):
-        ensure_jars(folder)
+        ensure_jars(folder, LOCK)
     assert list(folder.iterdir()) == []
 
 
@@ -136,8 +130,11 @@ def test_the_folder_is_the_configured_one_else_the_users_cache(tmp_path: Path, m
 
 @pytest.mark.usefixtures("no_java")
 def test_the_command_prints_paths_for_jars_or_an_error_with_its_exit_code(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    lock = tmp_path / "jars.lock"
+    lock.write_text("\n".join(f"{jar.coordinates} {jar.sha256}" for jar in LOCK))
+    monkeypatch.setattr(jars, "LOCK_FILE", lock)
     assert main([str(folder)]) == 2
     assert capsys.readouterr().err.startswith("error: no Java")
     put(folder, **GOOD)

@@ -26,8 +26,8 @@ from geo.replication.link_topics import LinkReport
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import Reconciled, reconcile_links, resolve_links
 from geo.replication.request_table import ask, read_requests
+from geo.streams.crew import DISCOVERY_INTERVAL_S
 from geo.streams.life import State
-from geo.streams.supervisor import DISCOVERY_INTERVAL_S
 from geo.streams.trigger import parse_trigger
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, first_line

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -24,6 +24,7 @@ from geo.errors import AlreadyOwnedError, GeoError, RetryableError, SourceChange
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
+from geo.fleet.turns import wait_for_rate
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, grow
@@ -48,16 +49,13 @@ from geo.session import require_delta
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.commits import Kind
 from geo.tables.history import CommitName
-from geo.tables.ownership import Ownership, Runner, claim, filling_runner, origin_runner, release
+from geo.tables.ownership import Ownership, Runner, claim, filling_runners, origin_runners, release
 from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import in_us
 from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
-
-_STOP_LOOK_S = 0.2
-"""Who waits for the rate looks so often whether it is stopped."""
 
 
 class Mode(str, Enum):
@@ -190,10 +188,10 @@ class _Filling:
     ) -> None:
         self._target, self._source, self._link, self._topic, self._what = target, source, link, topic, what
         self._allowance, self._stopped, self._on_step = allowance, stopped, on_step
-        self._rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
+        self._rule = Rule.of(link, config.policy(topic).message_ttl_s)
         self._log = target.log(topic)
         self._now_us = now_us()
-        """Of the whole run: what expires meanwhile is neither in the one log nor in the other."""
+        """One moment for the whole run: what expires meanwhile counts in both logs, or in neither."""
         self._in_doubt = False
         """An append was begun of which nobody knows what became."""
         self._done = Filled(link.name, str(topic), -1)
@@ -223,7 +221,7 @@ class _Filling:
         """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
         RetryableError where the link has to see to something first."""
         self._source_log, columns = open_log(self._source, self._topic)
-        owned = self._owned(filling_runner)
+        owned = self._owned(filling_runners)
         try:
             (filling,) = owned
             there = self._log.find(TOPIC_LOG) or create_topic(self._target, self._topic, user_columns(columns))
@@ -246,13 +244,13 @@ class _Filling:
                 ownership.abandon()
         return self._done
 
-    def _owned(self, runner: Callable[[str, Topic, str], Runner]) -> list[Ownership]:
-        return claim(self._target, [[runner(one, self._topic, self._link.target) for one in sorted(self._rule.origins)]])
+    def _owned(self, ways: Callable[[Set[str], Topic, str], list[Runner]]) -> list[Ownership]:
+        return claim(self._target, [ways(self._rule.origins, self._topic, self._link.target)])
 
     def _instead_of_the_link(self) -> list[Ownership]:
         """Own what the link would: nobody knows where it stands, so it must not run meanwhile."""
         try:
-            (ownership,) = owned = self._owned(origin_runner)
+            (ownership,) = owned = self._owned(origin_runners)
         except AlreadyOwnedError as error:
             raise AlreadyOwnedError(
                 f"{self}: the link is at a comparison of both logs, or about to begin one, and somebody runs it. Run this again once that is done. {error}"
@@ -335,21 +333,16 @@ class _Filling:
 
     @property
     def _most_bytes(self) -> int:
-        """Of a step."""
+        """How many bytes a step is to bring at most."""
         most = self._allowance.turn_bytes
         return TURN_BYTES if most is None else min(TURN_BYTES, most)
 
     def _may_go_on(self) -> bool:
         """Wait until the rate allows a step. False: it is stopped."""
-        while not self._stopped.is_set():
-            wait_s = self._allowance.wait_s(time.monotonic())
-            if wait_s <= 0:
-                return True
-            self._stopped.wait(min(wait_s, _STOP_LOOK_S))
-        return False
+        return wait_for_rate(lambda: self._allowance.wait_s(time.monotonic()), self._stopped.is_set)
 
     def _step(self, progress: Progress, compared: int, rows: int, size: int, *, by_file: int = 0) -> None:
-        """A step was appended."""
+        """Count a step that was appended, and report it."""
         reach(CrashPoint.BACKFILL_APPENDED)
         self._allowance.took(rows, size, time.monotonic())
         done = self._done

@@ -14,15 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link, Publication
-from geo.config.reader import load, parse
 from geo.errors import FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
+from geo.fleet.config_file import ConfigFile
 from geo.fleet.turns import LinkTurns, turns_of
 from geo.log.housekeeping import open_for_writing
 from geo.log.publish import publish_source
@@ -49,9 +48,6 @@ TRIGGER = "1 second"
 FOLD_TRIGGER = "30 seconds"
 """Nobody waits for a fold: consumers read the records that are not folded yet."""
 
-CONFIG_LOOK_S = 5.0
-"""How often the configuration's file is read. A change counts when two looks have found the same."""
-
 OWNED_LOOK_S = 30.0
 """How often it looks whether another broker took its place. What runs finds out by itself at each append."""
 
@@ -70,9 +66,9 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """What became of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the same
-    for programs: of a link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it has
-    published or replicated, of a fold how many cursors it has written, of the version sync how many markers."""
+    """What became of one piece of work, or of a group that cannot be asked what it has. `name` is for people, `fields` are the
+    same for programs: of a link those of `geo replicate`, of a publisher those of `geo publish`. `brought`: how many messages it
+    has published or replicated, of a fold how many cursors it has written, of the version sync how many markers."""
 
     kind: Kind
     name: str
@@ -93,10 +89,10 @@ class _Publisher(OneProducer):
 class Broker:
     """Runs everything that `cluster` needs; `run` until done or stopped.
 
-    Topics that come later are found within ten seconds, a changed configuration file within ten (`reload`: at once): what depends on
-    what changed is ended and begun anew, the rest goes on. A change of `num_fetchers` or `dispatch_rate` ends nothing. A configuration that is wrong is reported, and the one before goes on. One
-    work that fails stops no other. With the available-now trigger it makes one pass of each kind, side by side: what a link brings in
-    it is folded by the next.
+    Topics that come later are found within ten seconds, a changed configuration file within ten (`reload`: at once): what depends
+    on what changed is ended and begun anew, the rest goes on. A change of `num_fetchers` or `dispatch_rate` ends nothing. A
+    configuration that is wrong is reported, and the one before goes on. One work that fails stops no other. With the
+    available-now trigger it makes one pass of each kind, side by side: what a link brings in it is folded by the next.
     """
 
     def __init__(
@@ -110,12 +106,12 @@ class Broker:
         on_event: Callable[[BrokerReport], None] = lambda report: None,
         say: Callable[[str], None] = log.info,
     ) -> None:
-        """`on_event` is told what changes its state, `say` gets lines for people now and then. Raises ConfigError, UsageError for a
-        cluster that is not in the configuration, UnsafeError for a storage that several writers would break."""
+        """`on_event` is told what changes its state, `say` gets lines for people now and then. Raises ConfigError, UsageError for
+        a cluster that is not in the configuration, UnsafeError for a storage that several writers would break."""
         require_delta(spark)
         parse_trigger(trigger)
-        self._path, self._text = config_path, _read(config_path)
-        config = load(config_path) if self._text is None else parse(self._text, path=config_path)
+        self._file = ConfigFile(config_path)
+        config = self._file.config
         self._spark, self._cluster, self._trigger, self._take_over = spark, cluster, trigger, take_over
         self._tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         self._ownership: Ownership | None = None
@@ -123,14 +119,11 @@ class Broker:
         self._parts: list[tuple[object, Group[Any]]] = []
         """What each group was made from, and the group."""
         self._lives: dict[tuple[int, str], tuple[Group[Any], Any, Life]] = {}
-        """By group and name of the work, none for the group itself: what became of them."""
+        """What became of each work, by its group and name, and of each group, by an empty name."""
         self._brought: Counter[Kind] = Counter()
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
-        self._taken = self._refused = self._text
-        """The texts of the file that were taken and refused last."""
-        self._seen_at = self._status_at = self._asked_at = time.monotonic()
-        self._hurry = False
+        self._status_at = self._asked_at = time.monotonic()
         once = trigger == AVAILABLE_NOW
         self._parts = self._made_of(config)
         self._supervisor = Supervisor[Any](
@@ -147,7 +140,7 @@ class Broker:
 
     def reload(self) -> None:
         """Read the configuration's file at once, also one that was refused; callable from a signal handler."""
-        self._hurry = True
+        self._file.hurry()
 
     def run(self) -> list[BrokerReport]:
         """Run until stopped, or with the available-now trigger until each kind has made its pass.
@@ -187,7 +180,7 @@ class Broker:
         return [(made_from, self._running(made_from) or make()) for made_from, make in wanted]
 
     def _forget_those_gone(self) -> None:
-        """Of groups that went at an earlier change only what they brought is kept."""
+        """Drop the works of groups that an earlier change ended; the sum of what they brought is kept."""
         running = {id(group) for _, group in self._parts}
         with self._changing:
             for key, told in list(self._lives.items()):
@@ -226,35 +219,28 @@ class Broker:
         if now - self._asked_at >= OWNED_LOOK_S:
             self._asked_at = now
             self._refuse_if_replaced()
-        if now - self._seen_at < CONFIG_LOOK_S and not self._hurry:
-            return None
-        self._seen_at, hurries, self._hurry = now, self._hurry, False
-        before, self._text = self._text, _read(self._path)
-        if self._text == self._taken or (self._text == self._refused and not hurries):
-            return None
-        if self._text != before and not hurries:  # somebody may still be writing it
-            return None
-        return self._taken_up(self._text)
+        return self._take_up() if self._file.has_changed() else None
 
-    def _taken_up(self, text: str | None) -> Sequence[Group[Any]] | None:
-        """The groups of a configuration that has changed; None if it is not to be taken."""
+    def _take_up(self) -> Sequence[Group[Any]] | None:
+        """The groups of the configuration as it is now; None if it is wrong, and what runs goes on."""
         try:
-            config = load(self._path) if text is None else parse(text, path=self._path)
+            config = self._file.config
             parts = self._made_of(config)
             keep_house_anew(open_for_writing(self._tables, config))
         except FAULTS as error:
             if session_is_gone(error):
                 raise
-            self._refused = text
-            log.warning("%s has changed and is not taken, what runs goes on: %s", self._path, error)
+            self._file.refuse()
+            log.warning("%s has changed and is not taken, what runs goes on: %s", self._file, error)
             return None
         for _, group in parts:
             if isinstance(group, LinkTopics) and isinstance(group.turns, LinkTurns):
                 link = config.link(group.link.source, group.link.target)
                 group.turns.change(link.num_fetchers, partial(config.dispatch_rate, link))
         self._forget_those_gone()
-        self._parts, self._taken, self._refused = parts, text, text
-        self._say(f"{self._path} has changed and is taken")
+        self._parts = parts
+        self._file.take()
+        self._say(f"{self._file} has changed and is taken")
         return [group for _, group in parts]
 
     def _refuse_if_replaced(self) -> None:
@@ -318,11 +304,3 @@ def report_of(group: Group[Any], work: Any, life: Life) -> BrokerReport:
             markers = work.markers if isinstance(work, ControllersWork) else 0
             return BrokerReport(Kind.VERSIONS, str(group if work is None else work), state, reason, markers, {"markers": markers})
     return BrokerReport(Kind.FOLD, str(group), state, reason, 0, {"topic": None, "cursors": 0})
-
-
-def _read(path: str) -> str | None:
-    """The text of a file; None if it cannot be read, as while it is replaced."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None

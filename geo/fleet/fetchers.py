@@ -1,10 +1,10 @@
 """Which topics of a link may bring a batch at the same time: Kafka's fetchers, as slots. Pure: no Spark, clock or I/O.
 
-A topic belongs to the fetcher of its name (`fetcher_id`), and a fetcher brings one batch at a time: so a link's batches are at most
-`num_fetchers` at once. Who has had a turn waits behind all others of its fetcher that have news, so a busy topic starves none
-(Kafka's AbstractFetcherThread moves a partition it has processed to the end of its map). A fetcher is nothing but its line: one
-without topics is gone, and no position is kept here, so a resize has none to lose (AbstractFetcherManager.resizeThreadPool keeps
-them).
+A topic belongs to the fetcher of its name (`fetcher_id`), and a fetcher brings one batch at a time: so a link's batches are at
+most `num_fetchers` at once. Who has had a turn waits behind all others of its fetcher that have news, so a busy topic starves
+none (Kafka's AbstractFetcherThread moves a partition it has processed to the end of its map). A fetcher is nothing but its line:
+one without topics is gone, and no position is kept here, so a resize has none to lose (AbstractFetcherManager.resizeThreadPool
+keeps them).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _WRAP, _SIGN = 2**32, 2**31
 
 
 def fetcher_id(topic: str, partition: int, num_fetchers: int) -> int:
-    """The fetcher of a partition by the formula of Kafka's AbstractFetcherManager.getFetcherId: 31 times Java's hash of the topic,
-    plus the partition, in 32 bits; its magnitude (0 of the least number, as Kafka's Utils.abs) modulo the number of fetchers."""
+    """The fetcher of a partition by the formula of Kafka's AbstractFetcherManager.getFetcherId: 31 times Java's hash of the
+    topic, plus the partition, in 32 bits; its magnitude (0 of the least number, as Kafka's Utils.abs) modulo the number of
+    fetchers."""
     units = topic.encode("utf-16-be", "surrogatepass")
     hashed = 0
     for at in range(0, len(units), 2):
@@ -35,17 +36,18 @@ def fetcher_of(topic: Topic, num_fetchers: int) -> int:
 
 
 class Fetchers:
-    """Who has a turn and who waits for one. Whoever asks is asked about no more until its turn has ended or it was removed."""
+    """Which topics have a turn, and which wait for one. A topic that has asked is not to ask again until its turn has ended or it
+    was removed."""
 
     def __init__(self, num_fetchers: int) -> None:
         self.num_fetchers = num_fetchers
         self._on_turn: dict[Topic, int] = {}
         self._lines: dict[int, deque[Topic]] = {}
-        """Of each fetcher for which somebody waits, the topics in the order in which they are served."""
+        """The topics that wait, by fetcher, in the order in which they are served."""
 
     @property
     def on_turn(self) -> Mapping[Topic, int]:
-        """By topic the fetcher that it has the turn of."""
+        """The topics whose turn it is, each with its fetcher."""
         return self._on_turn
 
     @property
@@ -53,11 +55,12 @@ class Fetchers:
         return (topic for line in self._lines.values() for topic in line)
 
     def ask(self, topic: Topic) -> None:
-        """It waits for a turn, behind those who wait for its fetcher already."""
+        """Let the topic wait for a turn, behind those that wait for its fetcher already."""
         self._lines.setdefault(fetcher_of(topic, self.num_fetchers), deque()).append(topic)
 
     def begin(self) -> list[Topic]:
-        """The topics whose turn begins now: the first in the line of each fetcher that is free, those of the lowest number first."""
+        """The topics whose turn begins now: the first in the line of each fetcher that is free, those of the lowest number
+        first."""
         begun = []
         for fetcher in sorted(self._lines):
             if len(self._on_turn) >= self.num_fetchers:  # after a resize turns of more may still be under way
@@ -82,8 +85,8 @@ class Fetchers:
                     del self._lines[fetcher]
 
     def resize(self, num_fetchers: int) -> None:
-        """Deal those who wait anew, in the order in which they would have been served fetcher by fetcher. Turns that are under way
-        end as they began."""
+        """Deal those who wait anew, in the order in which they would have been served fetcher by fetcher. Turns that are under
+        way end as they began."""
         lines, self._lines, self.num_fetchers = list(self._lines.values()), {}, num_fetchers
         for place in range(max(map(len, lines), default=0)):
             for line in lines:

@@ -1,7 +1,7 @@
 """How much a topic of a link may bring per second: Pulsar's dispatch rate as a bucket of tokens. Pure: no Spark, clock or I/O.
 
-As Pulsar's AsyncTokenBucket it may be overdrawn: whoever has any tokens takes a batch, whatever its size, and waits then until the
-debt is paid. Commits are whole, so no batch could be cut to fit.
+As Pulsar's AsyncTokenBucket it may be overdrawn: whoever has any tokens takes a batch, whatever its size, and waits then until
+the debt is paid. Commits are whole, so no batch could be cut to fit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from geo.config.model import DispatchRate
 
 BURST_S = 1.0
-"""So many seconds' worth may be saved up while nothing is brought (Pulsar's ratePeriodInSecond)."""
+"""How many seconds' worth may be saved up while nothing is brought (Pulsar's ratePeriodInSecond)."""
 
 TURN_S = 10.0
 """A turn of a topic whose rate is limited brings about so much at most: what is owed then holds nobody up for long."""
@@ -55,7 +55,7 @@ class Allowance:
         return max(waits)
 
     def took(self, messages: int, size: int, now: float) -> None:
-        """It brought so many messages, and bytes."""
+        """Take what was brought out of the buckets."""
         for bucket, taken in ((self._messages, messages), (self._bytes, size)):
             if bucket is not None:
                 bucket.fill(now)

@@ -1,4 +1,5 @@
-"""Shares out the batches of a link among its topics, for the threads that bring them: slots by `fetchers.py`, rates by `rate.py`."""
+"""Shares out the batches of a link among its topics, for the threads that bring them: slots by `fetchers.py`, rates by
+`rate.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from geo.replication.turns import TURN_BYTES, Most
 from geo.streams.workers import waiting
 
 _STOP_LOOK_S = 0.1
-"""Who waits looks so often whether it is stopped."""
+"""How often whoever waits looks whether it is stopped."""
 
 _OFFERED_S = 5.0
 """A turn that was offered and that nobody begins is another's: the topic may be gone. Works are looked at some times a second."""
@@ -31,7 +32,7 @@ class LinkTurns:
         self._fetchers, self._rate_of = Fetchers(num_fetchers), rate_of
         self._allowances: dict[Topic, Allowance] = {}
         self._holders: dict[Topic, object] = {}
-        """By topic whoever has its turn or waits for it; another one once it was left."""
+        """Who has the turn of a topic, or waits for it, by topic; somebody else once that one was left."""
         self._offered: dict[Topic, float | None] = {}
         """Topics that wait in line without anybody who waits: since when it is their turn, None while it is not."""
 
@@ -67,9 +68,7 @@ class LinkTurns:
     def turn(self, topic: Topic, stopped: Callable[[], bool]) -> Iterator[bool]:
         """Waits for the rate, then in the line of the topic's fetcher: what is owed holds up nobody else."""
         with waiting():
-            while (wait_s := self.wait_s(topic)) > 0 and not stopped():
-                with self._changed:
-                    self._changed.wait(min(wait_s, _STOP_LOOK_S))
+            wait_for_rate(partial(self.wait_s, topic), stopped)
         mine = object()
         try:
             yield self._ask(topic, mine, stopped)
@@ -82,7 +81,8 @@ class LinkTurns:
 
     def leave(self, topic: Topic) -> None:
         with self._changed:
-            self._holders.pop(topic, None), self._offered.pop(topic, None)
+            self._holders.pop(topic, None)
+            self._offered.pop(topic, None)
             self._fetchers.remove(topic)
             self._begin()
 
@@ -122,7 +122,8 @@ class LinkTurns:
             self._changed.notify_all()
 
     def _allowance(self, topic: Topic) -> Allowance:
-        """Of the rate that holds now; another rate begins anew. Nothing is kept of topics without one."""
+        """The allowance of a topic at the rate that holds now; another rate begins anew. None is kept for topics without a
+        rate."""
         rate, known = self._rate_of(topic), self._allowances.get(topic)
         if known is not None and known.rate == rate:
             return known
@@ -131,6 +132,15 @@ class LinkTurns:
         if rate != DispatchRate():
             self._allowances[topic] = fresh
         return fresh
+
+
+def wait_for_rate(wait_s: Callable[[], float], stopped: Callable[[], bool]) -> bool:
+    """Wait until the rate allows more: until `wait_s` says 0. False: it is stopped."""
+    while not stopped():
+        if (left_s := wait_s()) <= 0:
+            return True
+        time.sleep(min(left_s, _STOP_LOOK_S))
+    return False
 
 
 def turns_of(link: Link, config: Config) -> LinkTurns:

@@ -24,7 +24,7 @@ from geo.tables.cluster import ClusterTables, connect
 from geo.tables.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
 from geo.tables.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
 from geo.tables.files import local_path
-from geo.tables.ownership import origin_runner, owners_of
+from geo.tables.ownership import RunnerKind, RunnerName, named_owners
 from geo.tables.spark_checkpoint import last_planned_batch, planned_end
 from geo.tables.table import Table
 from geo.text import first_line
@@ -96,15 +96,14 @@ class LogCutter:
             if row["topic"] == str(topic) and row["target_version"] is not None
             for origin in row["origins"]
         }
-        for owner in self._owned_ways:
-            origin = owner["runner"].removeprefix("origin ").partition(" of ")[0]
-            if origin not in recorded and owner["runner"] == origin_runner(origin, topic, self._cluster).name:
-                yield Reader(f"{owner['runner']}, which compares both logs", None, self._age_s(owner["since"]), HOLDS_S)
+        for name, owner in self._owned_ways:
+            if name.topic == topic and name.who not in recorded:
+                yield Reader(f"{name}, which compares both logs", None, self._age_s(owner["since"]), HOLDS_S)
 
     @cached_property
-    def _owned_ways(self) -> list[Row]:
+    def _owned_ways(self) -> list[tuple[RunnerName, Row]]:
         """Who brings what: a rebuild, or the first comparison of a link, knows the commits since it began and has no row."""
-        return [row for row in owners_of(self._tables, "origin ") if row["state"] == "owned"]
+        return [(name, row) for name, row in named_owners(self._tables, RunnerKind.ORIGIN) if row["state"] == "owned"]
 
     def _link(self, name: str, row: Row, version: int | None) -> Reader:
         return Reader(f"{name}, {row['state']}", version, self._age_s(row["updated_at"]))

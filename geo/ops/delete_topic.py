@@ -28,7 +28,7 @@ from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import is_partly_removed, local_path, remove_folder
-from geo.tables.ownership import Ownership, claim, filling_runner, origin_runner, refuse_living, release, ways_of
+from geo.tables.ownership import Ownership, claim, filling_runners, named_owners, origin_runners, refuse_living, release
 from schemas import LEDGERS, LINKS, REQUESTS
 
 _NOT_DONE = "Nothing was deleted."
@@ -49,10 +49,10 @@ def delete_topics(
 ) -> list[Deleted]:
     """Delete the topics that a name or a glob stands for in one cluster; a partitioned topic's name stands for its partitions.
 
-    `lose`: also what no other cluster holds. `dry_run` looks and writes nothing. A kill at any point leaves it to be called again.
-    Of several topics none is deleted if one is refused; if that is so of one only when its turn comes, those before it are gone, and
-    the error names them. Raises UsageError if there is no such topic, UnsafeError, with the reasons, if somebody who lives owns
-    something of one, or messages would be lost.
+    `lose`: also what no other cluster holds. `dry_run` looks and writes nothing. A kill at any point leaves it to be called
+    again. Of several topics none is deleted if one is refused; if that is so of one only when its turn comes, those before it are
+    gone, and the error names them. Raises UsageError if there is no such topic, UnsafeError, with the reasons, if somebody who
+    lives owns something of one, or messages would be lost.
     """
     require_delta(spark)
     tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
@@ -108,7 +108,7 @@ def _facts(tables: ClusterTables, holdings: Holdings, config: Config, topic: Top
     cluster, log = tables.cluster.name, tables.log(topic)
     lives = None
     try:
-        refuse_living(tables, [row for _, row in ways_of(tables, topic)], else_="")
+        refuse_living(tables, [row for name, row in named_owners(tables) if name.topic == topic], else_="")
     except AlreadyOwnedError as error:
         lives = str(error).strip()
     known = read_known(tables, topic).states
@@ -139,9 +139,10 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
 
     1. own every way into it, every producer and consumer of it → 2. see again what would be lost; say in the registry that it is
     deleted → 3. whoever began meanwhile, under a name that nobody owned yet, is seen now, or sees the registry
-    (`Publisher._read_routes`); so does who deletes it in another cluster at the same time, who therefore counts no more as holding it.
-    If there is one, the registry says the opposite again, else that it removes → 4. close its ledgers, let the rows of its links and
-    requests go → 5. remove checkpoints and held rows, → 6. the log, at once for whoever looks → 7. say that it has ended, own nothing.
+    (`Publisher._read_routes`); so does who deletes it in another cluster at the same time, who therefore counts no more as
+    holding it. If there is one, the registry says the opposite again, else that it removes → 4. close its ledgers, let the rows
+    of its links and requests go → 5. remove checkpoints and held rows, → 6. the log, at once for whoever looks → 7. say that it
+    has ended, own nothing.
 
     From 2 on links leave the topic alone, and nobody publishes to it or makes it anew before 7. So a half-deleted topic is never
     taken for an empty one; a call after a death goes through all of it again.
@@ -179,11 +180,11 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
 
 
 def _own(tables: ClusterTables, config: Config, topic: Topic) -> Ownership:
-    """Step 1."""
-    runners = {one.name: one for one, _ in ways_of(tables, topic)}
-    for way in (origin_runner, filling_runner):
-        runners |= {one.name: one for one in (way(origin, topic, tables.cluster.name) for origin in config.clusters)}
-    (ownership,) = claim(tables, [list(runners.values())], point=CrashPoint.DELETE_CLAIMED)
+    """Step 1 of `_delete`: own every way into the topic, every producer and consumer of it."""
+    runners = [name.runner for name, _ in named_owners(tables) if name.topic == topic]
+    for ways in (origin_runners, filling_runners):
+        runners += ways(config.clusters.keys(), topic, tables.cluster.name)
+    (ownership,) = claim(tables, [list({one.name: one for one in runners}.values())], point=CrashPoint.DELETE_CLAIMED)
     return ownership
 
 
@@ -213,9 +214,9 @@ def _refuse_loss(tables: ClusterTables, holdings: Holdings, config: Config, fact
 
 
 def _refuse_others(tables: ClusterTables, topic: Topic, ownership: Ownership, version: int | None) -> None:
-    """Raises AlreadyOwnedError, RetryableError if somebody began, or wrote the log, since it was seen at `version` (None: it was not
-    there)."""
-    others = [row for _, row in ways_of(tables, topic) if row["token"] != ownership.token]
+    """Raises AlreadyOwnedError, RetryableError if somebody began, or wrote the log, since it was seen at `version` (None: it was
+    not there)."""
+    others = [row for name, row in named_owners(tables) if name.topic == topic and row["token"] != ownership.token]
     refuse_living(tables, others, else_=_NOT_DONE)
     log = tables.log(topic)
     if (log.latest_version() if log.exists() else None) != version:

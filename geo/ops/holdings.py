@@ -26,8 +26,8 @@ from geo.times import from_us
 class Holdings:
     """What clusters hold of topics, asked during one removal, each time as it is now.
 
-    How long a cluster takes to say what there is, is limited; one that could not be asked once counts as away from then on. How long
-    its log is read is not limited: a large log is no reason to be away. A log is read once a version.
+    How long a cluster takes to say what there is, is limited; one that could not be asked once counts as away from then on. How
+    long its log is read is not limited: a large log is no reason to be away. A log is read once a version.
     """
 
     def __init__(self, others: Mapping[str, ClusterTables]) -> None:
@@ -35,11 +35,11 @@ class Holdings:
         self._others = others
         self._away: dict[str, str] = {}
         self._read: dict[tuple[str, Topic], tuple[str, int, Extents]] = {}
-        """By cluster and topic the table and version that were read last, and what they hold."""
+        """What a log held when it was read last, with its table and version, by cluster and topic."""
 
     def only_in(self, tables: ClusterTables, config: Config, topic: Topic) -> OnlyThere:
-        """What a cluster has of a topic, not expired, and no other one that can be read. Where a topic is deleted, or being deleted,
-        nobody holds it."""
+        """What a cluster has of a topic, not expired, and no other one that can be read. Where a topic is deleted, or being
+        deleted, nobody holds it."""
         seen = tables.log(topic).look()
         mine = {} if seen is None else self._held(tables, topic, seen, config.policy(topic).message_ttl_s)
         if not mine:

@@ -41,8 +41,8 @@ class OnlyThere:
 
 
 def only_there(mine: Extents, others: Sequence[Extents], away: Mapping[str, str] | None = None) -> OnlyThere:
-    """What `mine` has and none of the `others`. A ledger in which another log has a hole counts as if it had nothing of it, unless
-    both have the same entries."""
+    """What `mine` has and none of the `others`. A ledger in which another log has a hole counts as if it had nothing of it,
+    unless both have the same entries."""
     messages, examples = 0, list[str]()
     for ledger, extent in sorted(mine.items()):
         left: Ranges = ((extent.first, extent.last),)
@@ -81,7 +81,7 @@ class TopicFacts:
     unended: bool
     """It was deleted before, and that has not ended."""
     removes: bool
-    """And may have removed some of it."""
+    """That earlier delete may have removed some of its messages."""
 
 
 def refusal_of_topic(facts: TopicFacts, *, lose: bool) -> str | None:
@@ -103,8 +103,8 @@ def refusal_of_topic(facts: TopicFacts, *, lose: bool) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """A topic of a cluster that is to be removed. `only`: what it alone has; None: that is not known. `lacking`: by other cluster,
-    messages first written in the cluster that another one holds and this one was still to get."""
+    """A topic of a cluster that is to be removed. `only`: what it alone has; None: that is not known. `lacking`: by other
+    cluster, messages first written in the cluster that another one holds and this one was still to get."""
 
     topic: str
     only: OnlyThere | None
@@ -112,10 +112,11 @@ class LeftBehind:
 
 
 def lacking(of: str, logs: Mapping[str, Mapping[LedgerId, LedgerPart]], due: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """By cluster how many messages of the origin `of` it lacks and another of the `logs`, by cluster, holds; ledgers have no holes.
+    """How many messages of the origin `of` each cluster lacks that another one holds, by cluster; ledgers have no holes. `logs`:
+    by cluster.
 
-    `due`: the clusters that are to get them, with the first entry wanted of each ledger (`origin:ledger`), if not the first. What is
-    below the first entry that a cluster has of a ledger has expired there.
+    `due`: the clusters that are to get them, with the first entry wanted of each ledger (`origin:ledger`), if not the first. What
+    is below the first entry that a cluster has of a ledger has expired there.
     """
     found: dict[str, int] = {}
     for cluster, floors in due.items():

@@ -23,7 +23,7 @@ from geo.log.peers import WAIT_S
 from geo.log.topics import known_topics, registered_topics, set_replication_clusters
 from geo.names import Topic, check_cluster
 from geo.ops.holdings import Holdings
-from geo.ops.removal import LeftBehind, lacking, refusal_of_cluster
+from geo.ops.removal import LeftBehind, OnlyThere, lacking, refusal_of_cluster
 from geo.replication.link_requests import Action
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
@@ -31,14 +31,15 @@ from geo.session import require_delta
 from geo.sql_text import literal
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import local_path, remove_folder
-from geo.tables.ownership import Runner, claim, filling_runner, origin_runner, owners_of, refuse_living, release
+from geo.tables.ownership import Runner, RunnerKind, claim, named_owners, refuse_living, release
 from geo.text import first_line
 from schemas import LINKS, REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """What hangs on the removed cluster in another one. `away`: why that one cannot be read, or written; nothing was done there."""
+    """What hangs on the removed cluster in another one. `away`: why that one cannot be read, or written; nothing was done
+    there."""
 
     cluster: str
     links: tuple[str, ...] = ()
@@ -46,8 +47,8 @@ class InCluster:
     requests: int = 0
     """What was asked of that link and goes."""
     pauses: int = 0
-    """Requests to pause it that stay as long as the configuration has the cluster: a process that still has the link goes by them, and
-    would begin it anew."""
+    """Requests to pause it that stay as long as the configuration has the cluster: a process that still has the link goes by
+    them, and would begin it anew."""
     policies: tuple[str, ...] = ()
     """Topics whose replication clusters here name it."""
     lives: str | None = None
@@ -58,8 +59,8 @@ class InCluster:
 
 @dataclass(frozen=True, slots=True)
 class RemovedCluster:
-    """What a removal took, or would take. `unread`: why what only the cluster has is not known; None: it could be read. `refused`: why
-    it would not be done now."""
+    """What a removal took, or would take. `unread`: why what only the cluster has is not known; None: it could be read.
+    `refused`: why it would not be done now."""
 
     cluster: str
     topics: tuple[LeftBehind, ...]
@@ -71,12 +72,12 @@ class RemovedCluster:
 def remove_cluster(
     spark: SparkSession, config: Config, name: str, *, lose: bool = False, dry_run: bool = False
 ) -> RemovedCluster:
-    """Let go, in every other cluster that can be read, of what hangs on the cluster `name`, whether or not it can be read, and whether
-    or not it still is in the configuration, which is not changed.
+    """Let go, in every other cluster that can be read, of what hangs on the cluster `name`, whether or not it can be read, and
+    whether or not it still is in the configuration, which is not changed.
 
-    `lose`: also if it alone holds messages, or that is not known. `dry_run` looks and writes nothing. A kill at any point leaves it
-    to be called again. Raises UsageError for a cluster that nobody knows, UnsafeError, with the reasons, if somebody who lives owns a
-    way from it, or messages would be lost; then nothing was done.
+    `lose`: also if it alone holds messages, or that is not known. `dry_run` looks and writes nothing. A kill at any point leaves
+    it to be called again. Raises UsageError for a cluster that nobody knows, UnsafeError, with the reasons, if somebody who lives
+    owns a way from it, or messages would be lost; then nothing was done.
     """
     require_delta(spark)
     others = {other: connect(spark, cluster) for other, cluster in config.clusters.items() if other != check_cluster(name)}
@@ -100,7 +101,7 @@ def remove_cluster(
 
 def _look(others: Mapping[str, ClusterTables], name: str, *, is_configured: bool) -> tuple[InCluster, ...]:
     found = []
-    asked = {other: partial(_in, tables, name, is_configured=is_configured) for other, tables in others.items()}
+    asked = {other: partial(_hangs_in, tables, name, is_configured=is_configured) for other, tables in others.items()}
     for other, answer in ask_all(asked, WAIT_S).items():
         try:
             found.append(answer.result())
@@ -109,7 +110,8 @@ def _look(others: Mapping[str, ClusterTables], name: str, *, is_configured: bool
     return tuple(found)
 
 
-def _in(tables: ClusterTables, name: str, *, is_configured: bool) -> InCluster:
+def _hangs_in(tables: ClusterTables, name: str, *, is_configured: bool) -> InCluster:
+    """What hangs on the cluster `name` in another one."""
     tables.refuse_no_folder()
     links = _links(tables, name)
     lives = None
@@ -134,20 +136,15 @@ def _links(tables: ClusterTables, name: str) -> dict[str, LinkState]:
 
 
 def _ways(tables: ClusterTables, name: str, links: Collection[LinkState]) -> list[tuple[Runner, Row]]:
-    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings, backfills
-    beside it too; with the newest row of each, of schemas.OWNERS."""
-    here, found = tables.cluster.name, list[tuple[Runner, Row]]()
-    for kind, runner_of in (("origin", origin_runner), ("backfill of", filling_runner)):
-        into, begin = f" into {here}", f"{kind} {name} of "
-        rows = {row["runner"]: row for row in owners_of(tables, f"{kind} ") if row["runner"].endswith(into)}
-        runners = [runner_of(origin, Topic.parse(state.topic), here) for state in links for origin in state.origins]
-        runners += [
-            runner_of(name, Topic.parse(owned.removeprefix(begin).removesuffix(into)), here)
-            for owned in rows
-            if owned.startswith(begin)
-        ]
-        found += [(runner, rows[named]) for named, runner in sorted({one.name: one for one in runners}.items()) if named in rows]
-    return found
+    """The ways into this cluster that hang on the other one: of its origin, whoever goes them, and of all that its link brings,
+    backfills beside it too; with the newest row of each, of schemas.OWNERS."""
+    brought = {(origin, state.topic) for state in links for origin in state.origins}
+    return [
+        (way.runner, row)
+        for kind in (RunnerKind.ORIGIN, RunnerKind.FILLING)
+        for way, row in sorted(named_owners(tables, kind), key=lambda one: str(one[0]))
+        if way.who == name or (way.who, str(way.topic)) in brought
+    ]
 
 
 def _left_behind(
@@ -158,29 +155,18 @@ def _left_behind(
     there: Mapping[str, ClusterTables],
     read_before: Sequence[Topic],
 ) -> tuple[tuple[LeftBehind, ...], str | None]:
-    """Of each topic of the cluster what only it has, and what others still lack; and why the first is not known. `there`: those of
-    the others that can be read, `read_before`: topics that their links have read of it."""
+    """Of each topic of the cluster what only it has, and what others still lack; and why the first is not known. `there`: those
+    of the others that can be read, `read_before`: topics that their links have read of it."""
     if name not in config.clusters:
         return (), f"{config.path} does not say any more where it is"
-    tables, topics = connect(spark, config.cluster(name)), list(read_before)
-
-    def read() -> list[Topic]:
-        tables.refuse_no_folder()
-        place = None if tables.location is None else local_path(tables.location)
-        if place is not None and not place.exists():
-            raise RetryableError(f"{place} is not there")
-        known = known_topics(tables)
-        if read_before and not known:
-            raise RetryableError("its registry is not there, or empty")
-        return [one.topic for one in known if not one.is_deleted]
-
-    why = None
+    tables, topics, why = connect(spark, config.cluster(name)), list(read_before), None
+    only: dict[Topic, OnlyThere] = {}
     try:
-        topics = ask_all({name: read}, WAIT_S)[name].result()
+        topics = ask_all({name: partial(_topics_of, tables, was_read=bool(read_before))}, WAIT_S)[name].result()
         holdings = Holdings(others)
         only = {topic: holdings.only_in(tables, config, topic) for topic in topics}
     except Exception as error:  # whatever it has: it is as good as away
-        why, only = first_line(error), {}
+        why = first_line(error)
     clusters = dict(there) if why is not None else {**there, name: tables}
     found, links = [], {other: _links(of, name) for other, of in there.items()}
     for topic in topics:
@@ -190,15 +176,28 @@ def _left_behind(
     return tuple(found), why
 
 
+def _topics_of(tables: ClusterTables, *, was_read: bool) -> list[Topic]:
+    """What the cluster has. Raises RetryableError where that is not there, of a cluster that links have read too (`was_read`) if
+    it is empty."""
+    tables.refuse_no_folder()
+    place = None if tables.location is None else local_path(tables.location)
+    if place is not None and not place.exists():
+        raise RetryableError(f"{place} is not there")
+    known = known_topics(tables)
+    if was_read and not known:
+        raise RetryableError("its registry is not there, or empty")
+    return [one.topic for one in known if not one.is_deleted]
+
+
 def _parts(tables: ClusterTables, topic: Topic) -> dict[LedgerId, LedgerPart]:
     log = tables.log(topic)
     return ledger_parts(log, log.latest_version()) if log.exists() else {}
 
 
 def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) -> InCluster:
-    """In one other cluster, in this order, with a named crash point after each arrow: 1. own the ways from it → 2. let the rows of
-    its links go, with cursors and floors → 3. what people asked of them (`InCluster.pauses`) → 4. and its name in policies of topics; remove what its
-    streams left 5. own nothing. A call after a death does the rest."""
+    """In one other cluster, in this order, with a named crash point after each arrow: 1. own the ways from it → 2. let the rows
+    of its links go, with cursors and floors → 3. what people asked of them (`InCluster.pauses`) → 4. and its name in policies of
+    topics; remove what its streams left 5. own nothing. A call after a death does the rest."""
     open_for_writing(tables, config)
     ways = [runner for runner, _ in _ways(tables, name, _links(tables, name).values())]
     owned = claim(tables, [ways], point=CrashPoint.REMOVE_CLAIMED) if ways else []

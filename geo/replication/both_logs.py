@@ -33,11 +33,11 @@ class BothLogs:
     target: Table
     rule: Rule
     what: str
-    """Whose they are, for the log."""
+    """The link whose logs they are, for the lines of progress."""
 
     def missing(self, version: int, target_version: int, floors: Floors | None, most: int | None = None) -> Iterator[DataFrame]:
-        """What `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else may
-        bring these origins meanwhile."""
+        """What `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else
+        may bring these origins meanwhile."""
         wanted = self._wanted(floors)
         there, here = self.source.read(version).where(wanted), self.target.read(target_version).where(wanted)
         return missing_rows.missing_in_steps(there, here, self.what, most)

@@ -17,10 +17,9 @@ class Lag:
     """What of a source has not crossed a link. Never negative; nothing if there is nothing to do, whether or not the link runs.
 
     `versions`: commits of the source above the cursor, those too that bring nothing. `messages` and `bytes` are of those that
-    bring something, as their writers counted them: an upper bound, since some may have expired, or be routed elsewhere where another link
-    brought them.
-    `seconds`: the age of the oldest of them. If it is not `complete`, commits above the cursor are gone (log cleanup), and all
-    three are of what is left: a lower bound.
+    bring something, as their writers counted them: an upper bound, since some may have expired, or be routed elsewhere where
+    another link brought them. `seconds`: the age of the oldest of them. If it is not `complete`, commits above the cursor are
+    gone (log cleanup), and all three are of what is left: a lower bound.
     """
 
     versions: int = 0

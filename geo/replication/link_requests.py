@@ -19,7 +19,7 @@ class Action(str, Enum):
 
     @property
     def kind(self) -> str:
-        """Of the same link, glob and kind a newer request takes the place of an older one."""
+        """What a newer request replaces: an older one of the same link, glob and kind."""
         return "restart" if self is Action.RESTART else "pause"
 
 
@@ -72,8 +72,9 @@ class Next(Enum):
 
 
 def what_next(state: State, *, is_wanted: bool, restarts: bool, is_replaced: bool, recorded: State | None) -> Next:
-    """`is_wanted`: the link carries the topic, and nobody asked it to rest. `restarts`: somebody asked for that since it was begun.
-    `is_replaced`: another runner took it over; it does not come back. `recorded`: what its newest row says, by whoever wrote it."""
+    """`is_wanted`: the link carries the topic, and nobody asked it to rest. `restarts`: somebody asked for that since it was
+    begun. `is_replaced`: another runner took it over; it does not come back. `recorded`: what its newest row says, by whoever
+    wrote it."""
     if not is_wanted:
         return Next.NOTHING if state is State.PAUSED else Next.LEFT_OUT
     if state is State.PAUSED:

@@ -21,7 +21,7 @@ target's log keeps them for a day."""
 
 
 class LinkRow:
-    """Of one link and topic, while this process owns it. `begin` comes first."""
+    """The row of one link and topic, while this process owns it. `begin` comes first."""
 
     def __init__(self, target: ClusterTables, source: str, topic: Topic, origins: Iterable[str]) -> None:
         self._target, self._source, self._topic, self._origins = target, source, str(topic), tuple(sorted(origins))
@@ -44,7 +44,7 @@ class LinkRow:
         self.expired, self._expired_recorded = before.expired, before._expired_recorded
 
     def following(self, state: State, reason: str | None, cursor: CommitName | None, target: CommitName | None) -> LinkState:
-        """The row to record next."""
+        """The row to record next: what this run counted is added to what the recorded one says."""
         recorded = self.recorded
         return LinkState(
             source=self._source,
@@ -93,5 +93,5 @@ class LinkRow:
         reach(CrashPoint.LINK_STATE_RECORDED)
 
     def note(self, now: LinkState) -> None:
-        """`now` was recorded."""
+        """`now` was recorded, by whoever records many rows in one commit."""
         self.recorded, self._expired_recorded, self._noted_at = now, self.expired, time.monotonic()

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from geo.config.model import Link, Start
+from geo.names import Topic
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
 from geo.streams.life import State
@@ -118,6 +120,14 @@ def begins(recorded: LinkState | None) -> bool:
     """Whether it has still to be fixed where the link begins (`start: latest`): once, before its first row. A row that fixes
     nothing is of a try that failed."""
     return recorded is None or (recorded.cursor is None and recorded.floors is None)
+
+
+def begins_at(recorded: LinkState | None, link: Link, topic: Topic) -> Start | None:
+    """Where the link begins, if that has still to be fixed. Acknowledgements cross from the earliest: a link that leaves old
+    messages out still needs to know what is done."""
+    if not begins(recorded):
+        return None
+    return "earliest" if topic.is_system else link.start
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from geo.names import Topic, topic_glob_matches
 from geo.now import now_us
 from geo.replication.lag import Lag, lag_of
 from geo.replication.link_requests import Requests
-from geo.replication.link_start import Standing, begins, look_at_target, standing
+from geo.replication.link_start import Standing, begins_at, look_at_target, standing
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import has_log, replicates
@@ -50,8 +50,8 @@ class LinkStatus:
 
 
 def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str) -> Iterator[LinkStatus]:
-    """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were recorded.
-    Raises what is in the way of reading the target."""
+    """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were
+    recorded. Raises what is in the way of reading the target."""
     rows, requests, gone = read_links(target), read_requests(target), deleted_topics(target)
     for link in config.inbound(target.cluster.name):
         source, known = sources[link.source], [Topic.parse(topic) for name, topic in rows if name == link.source]
@@ -85,7 +85,7 @@ def _status(
     if away is None:
         try:
             stands = stands_at(row, link, target.log(topic))
-            at, newest, lag, why = _behind(source.log(topic), stands, link, begins_at_end=_begins_at_end(row, link, topic))
+            at, newest, lag, why = _behind(source.log(topic), stands, link, begins_at_end=begins_at(row, link, topic) == "latest")
             return LinkStatus(link, topic, state, reason or why, at, newest, lag)
         except FAULTS as error:
             if session_is_gone(error):
@@ -96,7 +96,8 @@ def _status(
 
 
 def told_state(row: LinkState | None, requests: Requests, source: str, topic: Topic) -> tuple[State, str | None]:
-    """State and reason of a link's topic as people are told: those that its runner recorded, and whether it was asked to pause."""
+    """State and reason of a link's topic as people are told: those that its runner recorded, and whether it was asked to
+    pause."""
     state, reason = (State.STOPPED, "it has never run") if row is None else (row.state, row.reason)
     if not requests.is_paused(source, topic):
         return state, reason
@@ -123,7 +124,7 @@ def _behind(log: Table, stands: Standing, link: Link, *, begins_at_end: bool) ->
     if cursor is not None and cursor.table_id != log.table_id():
         cursor, why = None, "the source is another table now"
     newest, at = log.latest_version(), -1 if cursor is None else cursor.version
-    lag = lag_of(at, newest, log.commits(at + 1, newest), Rule(link.source, link.target, frozenset(link.origins)), now_us())
+    lag = lag_of(at, newest, log.commits(at + 1, newest), Rule.of(link), now_us())
     if begins_at_end:  # nothing of what is there now is due
         lag = Lag(lag.versions)
     if cursor is not None and cursor.version > newest:
@@ -133,17 +134,13 @@ def _behind(log: Table, stands: Standing, link: Link, *, begins_at_end: bool) ->
     return cursor.version, newest, lag, None
 
 
-def _begins_at_end(row: LinkState | None, link: Link, topic: Topic) -> bool:
-    return begins(row) and link.start == "latest" and not topic.is_system
-
-
 HighWatermarks = Mapping[tuple[str, Topic], int | None]
-"""By source and topic."""
+"""The version of a source that its targets hold, None if that is not known; by source and topic."""
 
 
 def high_watermarks(statuses: Iterable[LinkStatus], away: Collection[Link] = (), *, in_sync: bool) -> HighWatermarks:
-    """By source and topic: the version of the source that every target holds, None if that is not known of one, among them those of
-    links whose target is `away`. With `in_sync` of the targets that are, as Kafka's high watermark is that of the in-sync
+    """By source and topic: the version of the source that every target holds, None if that is not known of one, among them those
+    of links whose target is `away`. With `in_sync` of the targets that are, as Kafka's high watermark is that of the in-sync
     replicas; where none is, the source stands alone: its newest."""
     found: dict[tuple[str, Topic], int | None] = {}
     for one in statuses:

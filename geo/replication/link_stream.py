@@ -13,14 +13,15 @@ from geo.tables.spark_checkpoint import forget, planned_end
 from geo.tables.table import Table
 
 Take = Callable[[Callable[[], bool], int, DataFrame | None], int | None]
-"""Brings what the next commits have, up to a version; the rows, if they are given, are those of all of them. Returns the version that
-it came to, None if it was stopped."""
+"""Brings what the next commits have, up to a version; the rows, if they are given, are those of all of them. Returns the version
+that it came to, None if it was stopped."""
 
 
 class LinkStream:
     """A query from the first version above `stands_at`, which must be there. Its construction starts it.
 
-    Each batch is brought in turns. What it does not bring because it is to end, the next start does: the checkpoint is this run's alone.
+    Each batch is brought in turns. What it does not bring because it is to end, the next start does: the checkpoint is this run's
+    alone.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class LinkStream:
         return ended_well
 
     def leave(self) -> None:
-        """It hangs, and nobody waits for it."""
+        """Stop it without waiting: it hangs."""
         self._is_ending = True
         threading.Thread(target=self.query.query.stop, name=f"leave {self._name}", daemon=True).start()
 

@@ -6,7 +6,7 @@ Which topic is in which state is decided per topic; one bad topic never stops an
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -75,9 +75,9 @@ class LinkTopics:
         self._target, self._source, self._config, self.link = target, source, config, link
         self.glob, self._trigger, self.turns, self._take_over = glob, trigger, turns, take_over
         self._restarts: dict[Hashable, int] = {}
-        """Of each topic, the last request to restart it that was followed."""
+        """The number of the last request to restart it that was followed, by topic."""
         self._has_asked = False
-        """It knows what there was when it began; nobody's place is taken for what comes later."""
+        """The first look is over: `take_over` is for what was found by it, not for what comes later."""
 
     def __str__(self) -> str:
         return f"link {self.link.name}"
@@ -100,25 +100,22 @@ class LinkTopics:
         requests, restarts = read_requests(self._target), dict[Hashable, int]()
         for one in registered:
             key, restart = str(one.topic), requests.last_restart(self.link.source, one.topic)
-            is_there = not one.is_deleted and one.topic not in gone
-            carried = is_there and topic_glob_matches(self.glob, one.topic) and replicates(self._config, self.link, one)
-            unwanted = self._unwanted(one.topic, requests, carried=carried)
-            if not is_there:
-                unwanted = f"it was deleted in {self.link.source if one.is_deleted else self.link.target}"
-            if key not in known:
-                # Registered a moment ago, its log is about to be created. One that this link has read must be there.
-                if not carried or not (key in rows() or has_log(self._source, one.topic)):
-                    continue
-                link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns)
-                fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over and not self._has_asked)))
-                becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
-            else:
+            not_carried = self._not_carried(one, gone)
+            unwanted = not_carried or self._paused(one.topic, requests)
+            if key in known:
                 work, state = known[key]
                 row = rows().get(key) if state is State.FAILED else None
                 becomes = what_next(
                     state, is_wanted=unwanted is None, restarts=restart > self._restarts[key], is_replaced=work.replaced,
                     recorded=None if row is None else row.state,
                 )  # fmt: skip
+            # Registered a moment ago, its log is about to be created. One that this link has read must be there.
+            elif not_carried is None and (key in rows() or has_log(self._source, one.topic)):
+                link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns)
+                fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over and not self._has_asked)))
+                becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
+            else:
+                continue
             restarts[key] = restart
             found[becomes].append(key)
             if becomes is Next.LEFT_OUT:
@@ -127,17 +124,23 @@ class LinkTopics:
         self._has_asked = True
         return Found(fresh, left_out, found[Next.AGAIN], found[Next.WANTED], found[Next.RESOLVED])
 
-    def _unwanted(self, topic: Topic, requests: Requests, *, carried: bool) -> str | None:
-        """Why the topic is not to be replicated now."""
-        if not carried:
+    def _not_carried(self, one: Registered, gone: Collection[Topic]) -> str | None:
+        """Why the link does not carry a topic of its source's registry; None: it does. `gone`: what was deleted in the target."""
+        if one.is_deleted or one.topic in gone:
+            return f"it was deleted in {self.link.source if one.is_deleted else self.link.target}"
+        if not topic_glob_matches(self.glob, one.topic) or not replicates(self._config, self.link, one):
             return "its replication clusters leave this link out"
+        return None
+
+    def _paused(self, topic: Topic, requests: Requests) -> str | None:
+        """Why a topic that is carried is not to be replicated now; None: it is."""
         if requests.is_paused(self.link.source, topic):
             ends = f"--source {self.link.source} --target {self.link.target} --topic '{topic}'"
             return f"it was asked to pause. To let it go on: geo links resume {ends}"
         return None
 
     def claim(self, works: Sequence[LinkWork]) -> Failed[LinkWork]:
-        """In one commit; if another runner has some of them, one by one."""
+        """Own works, in one commit; if another runner has some of them, one by one."""
         try:
             own(self._target, works)
         except AlreadyOwnedError as error:
@@ -188,7 +191,8 @@ def has_log(source: ClusterTables, topic: Topic) -> bool:
 
 
 def replicates(config: Config, link: Link, found: Registered) -> bool:
-    """Whether the link replicates a topic of its source's registry. (One that was deleted in its target it leaves out as well.)"""
+    """Whether the link replicates a topic of its source's registry. (One that was deleted in its target it leaves out as
+    well.)"""
     return not found.is_deleted and link in config.links_of(found.topic, {link.source: found.replication_clusters})
 
 

@@ -26,9 +26,8 @@ LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 60.0, 600.0
 copy of the source was put back. On a local disk it is a matter of milliseconds."""
 
 IDLE_S = 300.0
-"""After so long without news a topic's query ends, and its source is looked at by name again: a process may follow thousands of
-topics of which few are busy, and a query lists the source's log at each trigger."""
-
+"""How long a topic may be without news before its query ends and its source is looked at by name again: a process may follow
+thousands of topics of which few are busy, and a query lists the source's log at each trigger."""
 
 _NOWHERE = object()
 
@@ -36,15 +35,15 @@ HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
 """A turn that takes so long, and longer by what it brings at a rate that any network has, hangs."""
 
 BUSY_TURNS = 3
-"""So many turns in a row that were more than this process brings by itself, and the topic is busy: a query takes it up. It takes a
-second to begin, and a batch of it then less than a turn."""
+"""After how many turns in a row that were more than this process brings by itself a topic is busy, and a query takes it up: that
+takes a second to begin, and a batch of it then less than a turn."""
 
 
 class LinkWork:
     """One topic of one link and its fate in this process.
 
-    It is brought up by its start. After that its source is looked at by name, and news get a turn; those of a busy topic
-    a streaming query, which ends once there were none for long. In a run that ends it is brought up by turns up to what the source
+    It is brought up by its start. After that its source is looked at by name, and news get a turn; those of a busy topic a
+    streaming query, which ends once there were none for long. In a run that ends it is brought up by turns up to what the source
     has then.
     """
 
@@ -139,7 +138,7 @@ class LinkWork:
         return self._look if is_due else None
 
     def _bring_news(self) -> None:
-        """By a turn. Once a busy topic has caught up a query takes over: its first batch is all that there is."""
+        """Take a turn; or, for a busy topic that has caught up, start its query: the first batch is all that there is."""
         if self._busy >= BUSY_TURNS and self._has_caught_up:
             self._start()
         else:
@@ -187,13 +186,13 @@ class LinkWork:
             raise
 
     def instead(self) -> tuple[LinkWork, BaseException] | None:
-        """A turn that takes ten minutes, and a second for each of its megabytes, hangs. The topic is begun anew, and if it then hangs
-        at the same place it is a person's."""
-        began, cursor = self.link.turn_began or self._rest_began, self.link.cursor
+        """A turn that takes ten minutes, and a second for each of its megabytes, hangs. The topic is begun anew, and if it then
+        hangs at the same place it is a person's."""
+        began, cursor = self.link.turns.began or self._rest_began, self.link.cursor
         if began is None or self._is_left:
             return None
         took_s = time.monotonic() - began
-        if took_s < HANGS_S + self.link.turn_bytes / HANGS_BYTES_PER_S:
+        if took_s < HANGS_S + self.link.turns.size / HANGS_BYTES_PER_S:
             return None
         self.link.leave()
         fresh = LinkWork(self.link.anew(), self._trigger)

@@ -23,7 +23,7 @@ from geo.replication.missing_rows import in_target_shape, missing_in_steps
 from geo.replication.ordered_append import append_in_order
 from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.tables.cluster import ClusterTables, connect
-from geo.tables.ownership import claim, filling_runner, origin_runner, refuse_producers, release
+from geo.tables.ownership import claim, filling_runners, origin_runners, refuse_producers, release
 from geo.tables.table import Table
 from schemas import TOPIC_LOG
 
@@ -41,9 +41,9 @@ def rebuild(
 ) -> list[Rebuilt]:
     """Append to the logs of `cluster` its own messages that `peer` holds and it does not, by message id. Idempotent.
 
-    Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start
-    afterwards they open new ones. A topic that was deleted in `cluster` stays so. What no peer holds (`replicate_to` this cluster only, or not yet replicated) is lost.
-    Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
+    Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start afterwards
+    they open new ones. A topic that was deleted in `cluster` stays so. What no peer holds (`replicate_to` this cluster only, or
+    not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
     """
     check_topic_glob(topics)
     if cluster == peer:
@@ -70,7 +70,8 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
         if target.find(TOPIC_LOG) is None:
             return theirs.count()
         return sum(rows.count() for rows in _missing(theirs, target, target.latest_version(), mine))
-    (ownership,) = claim(own, [[origin_runner(cluster, topic, cluster), filling_runner(cluster, topic, cluster)]])
+    ways = [*origin_runners({cluster}, topic, cluster), *filling_runners({cluster}, topic, cluster)]
+    (ownership,) = claim(own, [ways])
     try:
         there = target.find(TOPIC_LOG) or create_topic(own, topic, user_columns(columns))
         kept = grow(target, there, user_columns(columns), what)

@@ -76,8 +76,8 @@ def reconcile_links(
 
 
 def carried_topics(config: Config, link: Link, source: ClusterTables, target: ClusterTables, glob: str) -> list[Topic]:
-    """The topics of a link's source that match, that it carries, and that were not deleted in its target. Raises UsageError if there
-    are none."""
+    """The topics of a link's source that match, that it carries, and that were not deleted in its target. Raises UsageError if
+    there are none."""
     gone = deleted_topics(target)
     matching = [one for one in registered_topics(source) if topic_glob_matches(glob, one.topic)]
     found = [one.topic for one in matching if replicates(config, link, one) and one.topic not in gone]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from geo.config.model import Link
 from geo.errors import UsageError
 from geo.ids import LEDGER_ID_LIMIT
 from geo.names import check_cluster
@@ -70,6 +71,11 @@ class Rule:
             )
         if self.message_ttl_s is not None and self.message_ttl_s <= 0:
             raise UsageError(f"{name}: message_ttl_s {self.message_ttl_s}; expected: above 0")
+
+    @classmethod
+    def of(cls, link: Link, message_ttl_s: int | None = None) -> Rule:
+        """What a link lets through of a topic whose messages live so long."""
+        return cls(link.source, link.target, frozenset(link.origins), message_ttl_s)
 
     def expired_before_us(self, now_us: int) -> int | None:
         """The publish time, in microseconds since the epoch, before which a row has expired; None when none does."""

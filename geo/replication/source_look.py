@@ -43,8 +43,8 @@ class SourceLook:
         return judge(cursor, cursor.table_id, last, before, commits, self._origins)
 
     def has_news(self, cursor: CommitName) -> bool:
-        """Whether there is a commit above the cursor: a look at two names. Raises RetryableError if the cursor's own commit is not
-        what it was, so that a full look finds out why."""
+        """Whether there is a commit above the cursor: a look at two names. Raises RetryableError if the cursor's own commit is
+        not what it was, so that a full look finds out why."""
         if self._log.has_commit(cursor.version + 1):
             return True
         at_cursor = cursor, self._log.commit_stamp(cursor.version)

@@ -1,21 +1,19 @@
 """One topic of one link: the thin layer that reads facts, asks what they mean, and appends.
 
 The decisions are elsewhere and pure: which rows cross (rule), what the source's commits mean (source_history), where the link
-stands and what a start does (link_start), what may be missing (gaps), who may write (geo.tables.claims).
+stands and what a start does (link_start), what may be missing (gaps), who may write (geo.tables.claims). Files of their own have
+the comparison of both logs (reconciliation), what is appended to the target and seen there (link_target), the row in
+`system/links` (link_row) and the turns (topic_turns).
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +21,7 @@ from pyspark.sql import DataFrame
 
 from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
-from geo.errors import GeoError, RetryableError, SourceChangedError
+from geo.errors import RetryableError, SourceChangedError
 from geo.faults import FAULTS
 from geo.log.ledgers import Batch
 from geo.log.topic_log import open_log, user_columns
@@ -32,24 +30,24 @@ from geo.names import Topic
 from geo.now import now_us
 from geo.replication import missing_rows
 from geo.replication.both_logs import BothLogs
-from geo.replication.gaps import STEP_ROWS
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
-from geo.replication.link_start import Reconcile, Standing, TargetSeen, begins, lacks, look_at_target, newer_of, standing, start
+from geo.replication.link_start import Reconcile, Standing, begins_at, newer_of, standing, start
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_stream import LinkStream
-from geo.replication.ordered_append import append_in_order
+from geo.replication.link_target import LinkTarget
+from geo.replication.reconciliation import Reconciliation, preview
 from geo.replication.rule import LeftOut, Rule, Verdict
 from geo.replication.rule_columns import verdict_column
 from geo.replication.rule_rows import crossing
 from geo.replication.source_history import Compare, Fault, brings, published_after
-from geo.replication.source_look import LOOKED_FOR, SourceLook
-from geo.replication.target_watch import TargetWatch, newest_commit
+from geo.replication.source_look import SourceLook
+from geo.replication.topic_turns import TopicTurns
 from geo.replication.turns import TURN_BYTES, Turns, Unshared, within
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, turn_of
-from geo.tables.ownership import Ownership, Runner, claim, filling_runner, origin_runner, release
+from geo.tables.ownership import Ownership, Runner, origin_runners
 from geo.tables.spark_checkpoint import forget
 from geo.text import counted
 from schemas import TOPIC_LOG
@@ -58,10 +56,6 @@ log = logging.getLogger(__name__)
 
 TURN_COMMITS = 2_000
 """Small commits in a turn: each names a file or two, and planning a scan of thousands takes a second."""
-
-
-STEP_BYTES = 10 * 1024**3
-"""A step of a comparison is taken for so large where it is asked whether it hangs: nobody has measured it."""
 
 
 class Brought(Enum):
@@ -81,7 +75,7 @@ class TopicLink:
     named crash point after each arrow:
     1. (the caller claimed the ownership) 2. create the topic in the target, fence it → 3. look at both logs, by what
     `system/links` and the target's commits say; FAILED, or go on 4. if a comparison is called for, reconcile at the source's
-    newest version, in steps (each: → append →) and record the cursor → 5. bring what is above the cursor: in turns (`run_turns`),
+    newest version, in steps (each: → append →) and record the cursor (`Reconciliation`) → 5. bring what is above the cursor: in turns (`run_turns`),
     or by a stream. Each batch of either: look at the source's commits in it → append → the cursor moves. Now and then `flush` → .
 
     A crash before an append loses nothing, a crash after it neither: the next start finds the cursor in the commit.
@@ -92,26 +86,16 @@ class TopicLink:
     ) -> None:
         """`turns`: what it shares with the link's other topics."""
         self.target, self.source, self.config, self.link, self.topic = target, source, config, link, topic
-        self._turns = turns or Unshared()
-        self.rule = Rule(link.source, link.target, frozenset(link.origins), config.policy(topic).message_ttl_s)
+        self.turns = TopicTurns(turns or Unshared(), topic, target)
+        self.rule = Rule.of(link, config.policy(topic).message_ttl_s)
         self.stream: LinkStream | None = None
-        self.replicated = 0
         self.impossible = 0
         """Rows left out in this run that no producer can have written."""
         self.row = LinkRow(target, link.source, topic, self.rule.origins)
+        self.into = LinkTarget(link, topic)
         self.cursor: CommitName | None = None
-        self._target_seen: CommitName | None = None
-        self._watch: TargetWatch | None = None
-        self._appended = self._found = 0
-        """Commits that this ownership made in the target, and those of them that a look has found there."""
-        self._filling: Ownership | None = None
-        """While both logs are compared."""
-        self.turn_began: float | None = None
-        """When the turn that is under way began, by `time.monotonic`; it brings `turn_bytes` at most."""
-        self.turn_bytes = 0
-        self.in_doubt = False
-        """An append was begun of which nobody knows what became."""
-        self._tag = f"geo-link-{secrets.token_hex(8)}"
+        self._reconciliation: Reconciliation | None = None
+        """Under way now, in step 4."""
 
     def __str__(self) -> str:
         return f"{self.link.name} {self.topic}"
@@ -119,21 +103,21 @@ class TopicLink:
     @property
     def runners(self) -> list[Runner]:
         """What it owns, in the target: the way of each of its origins into the topic."""
-        return [origin_runner(origin, self.topic, self.link.target) for origin in sorted(self.rule.origins)]
+        return origin_runners(self.rule.origins, self.topic, self.link.target)
 
     @property
-    def fillers(self) -> list[Runner]:
-        """What a comparison owns beside them: nobody else fills what is missing meanwhile."""
-        return [filling_runner(origin, self.topic, self.link.target) for origin in sorted(self.rule.origins)]
+    def replicated(self) -> int:
+        """Messages that this run brought."""
+        return self.into.replicated
 
     @property
-    def _start(self) -> Start:
-        """Acknowledgements cross from the earliest: a link that leaves old messages out still needs to know what is done."""
-        return "earliest" if self.topic.is_system else self.link.start
+    def in_doubt(self) -> bool:
+        """An append was begun of which nobody knows what became."""
+        return self.into.in_doubt
 
     @property
     def _logs(self) -> BothLogs:
-        return BothLogs(self._source_log, self._target_log, self.rule, str(self))
+        return BothLogs(self._source_log, self.into.log, self.rule, str(self))
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -148,44 +132,57 @@ class TopicLink:
         stopped: Callable[[], bool] = lambda: False,
         take_over: bool = False,
     ) -> None:
-        """Steps 2 to 4: after this the target holds all of the source up to `cursor`, which is None if it was `stopped` between two
-        steps of a comparison.
+        """Steps 2 to 4: after this the target holds all of the source up to `cursor`, which is None if it was `stopped` between
+        two steps of a comparison.
 
         `recorded` is this link's newest row, read since the ownership was claimed. `accept_source` takes the source as it is now,
         whatever happened to it (`geo reconcile`). With `start_at` the link begins there anew (`geo links reset`): what is before
-        is not fetched any more, what is there stays. `failed_before`: tries that failed in a row. `take_over`: a comparison replaces
-        a backfill that runs.
-        Raises SourceChangedError if the source changed in a way that must not be passed over, SchemaError, RetryableError.
+        is not fetched any more, what is there stays. `failed_before`: tries that failed in a row. `take_over`: a comparison
+        replaces a backfill that runs. Raises SourceChangedError if the source changed in a way that must not be passed over,
+        SchemaError, RetryableError.
         """
-        self._ownership, self.stream, self.cursor, self.in_doubt = ownership, None, None, False
-        self._appended = self._found = 0
+        self._ownership, self.stream, self.cursor = ownership, None, None
         self.row.begin(recorded, ownership.generation)
+        self.into.begin(self.target.log(self.topic), ownership)
         ownership.refuse_if_lost()
         self.look_for_source(recorded)
         self._source_log, columns = open_log(self.source, self.topic)
         self._source_look = SourceLook(self._source_log, self.rule.origins, str(self))
-        self._target_log = self.target.log(self.topic)
-        target = self._target_log.find(TOPIC_LOG) or create_topic(self.target, self.topic, user_columns(columns))
-        ownership.fence(self._target_log, CrashPoint.LINK_FENCED)
-        self._columns = grow(self._target_log, target, user_columns(columns), str(self))
+        target = self.into.log.find(TOPIC_LOG) or create_topic(self.target, self.topic, user_columns(columns))
+        ownership.fence(self.into.log, CrashPoint.LINK_FENCED)
+        self.into.columns = grow(self.into.log, target, user_columns(columns), str(self))
 
-        looked = self._look_at_target(recorded.target) if recorded is not None and recorded.target is not None else None
+        looked = self.into.look(recorded.target) if recorded is not None and recorded.target is not None else None
         stands = standing(recorded, looked, self.link.name, self.rule.origins)
         judged = self._source_look.judged(stands.cursor) if stands.cursor is not None else None
         decision = start(recorded, stands, judged, accept_source=accept_source, failed_before=failed_before)
         if isinstance(decision, Fault):
             raise self._refusal(decision, stands)
         if isinstance(decision, Reconcile):
-            self._reconcile(
-                decision, stands, start_at or (self._start if begins(recorded) else None), stopped, take_over=take_over
-            )
+            self._compare(decision, stands, start_at or begins_at(recorded, self.link, self.topic), stopped, take_over=take_over)
         else:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
-            self.cursor, self._target_seen = decision.cursor, looked.newest
-            self._watch = TargetWatch(self._target_log, looked.newest, str(self))
+            self.cursor, self.into.seen = decision.cursor, looked.newest
+            self.into.watch_from(looked.newest)
             if recorded is not None and self.cursor != recorded.cursor:
-                self.row.append(self.row.following(State.RUNNING, None, self.cursor, self._target_seen))
+                self.row.append(self.row.following(State.RUNNING, None, self.cursor, looked.newest))
                 reach(CrashPoint.LINK_START_RECORDED)
+
+    def _compare(
+        self,
+        decision: Reconcile,
+        stands: Standing,
+        start_at: Start | datetime | None,
+        stopped: Callable[[], bool],
+        *,
+        take_over: bool,
+    ) -> None:
+        """Step 4: compare both logs. The cursor is the source's newest commit then, or None if it is `stopped` before the end."""
+        self._reconciliation = reconciliation = Reconciliation(self.target, self._logs, self.row, self.into, self.turns)
+        try:
+            reconciliation.run(decision, stands, start_at, stopped, take_over=take_over)
+        finally:
+            self.cursor, self._reconciliation = reconciliation.reached, None
 
     def look_for_source(self, recorded: LinkState | None) -> None:
         """Raises RetryableError if the source's log, which this link has read, is not there now. To be asked before the link is
@@ -199,14 +196,6 @@ class TopicLink:
             return self.topic in deleted_topics(self.source)
         return False
 
-    def _look_at_target(self, since: CommitName) -> TargetSeen:
-        """The commits of the target from the one at `since` to its newest."""
-        seen = self._target_log.look()
-        if seen is None:
-            raise RetryableError(f"{self}: the target's log {self._target_log} is not there.")
-        commits = self._target_log.commits(since.version, seen.version, only=LOOKED_FOR)
-        return look_at_target(self.link.name, since, seen.table_id, seen.version, commits)
-
     def _refusal(self, fault: Fault, stands: Standing | None = None) -> SourceChangedError:
         """The error of a fault, with the messages that are no longer in the source."""
         cursor = stands.cursor if stands is not None else self.cursor
@@ -217,93 +206,10 @@ class TopicLink:
             fault = replace(fault, lost=lost[:10])
         return SourceChangedError(fault.message(self.link.source, self.link.target, str(self.topic), cursor))
 
-    # -- reconcile -------------------------------------------------------------------------------------------------
-
-    def _reconcile(
-        self,
-        decision: Reconcile,
-        stands: Standing,
-        start_at: Start | datetime | None,
-        stopped: Callable[[], bool],
-        *,
-        take_over: bool,
-    ) -> None:
-        """Step 4, while nobody backfills. Each step's record says `reconciling`; the cursor is recorded after the last one. If it is
-        stopped before, the next start compares again. Raises AlreadyOwnedError while a backfill runs."""
-        if self.row.recorded is not None and decision.why is not None:
-            log.warning("%s: %s; comparing both logs", self, decision.why)
-        (filling,) = claim(self.target, [self.fillers], take_over=take_over)
-        self._filling = filling
-        try:
-            filling.fence(self._target_log)
-            with self._ownership.besides(filling):
-                self._compare(decision, stands, start_at, stopped)
-            release([filling])
-        except FAULTS:
-            if not self.in_doubt:  # so that whoever resolves it can have it
-                release([filling])
-            raise
-        finally:
-            filling.abandon()
-            self._filling = None
-
-    def _compare(
-        self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None, stopped: Callable[[], bool]
-    ) -> None:
-        source, logs = newest_commit(self._source_log, str(self)), self._logs
-        if start_at is not None:
-            # Fixed before the first row comes; not NULL, which would say that nothing was fixed yet.
-            self.row.floors = logs.floors(start_at, source.version) or {}
-            if self.row.floors or self.row.recorded is not None:
-                self.row.append(self.row.following(State.RUNNING, None, None, None))
-        if decision.check_lost and (lost := logs.lost(source.version, self.row.floors)):
-            what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
-            begin = stands.cursor.version + 1 if stands.cursor is not None else 0
-            raise self._refusal(Fault(what, min(begin, source.version), source.version, lost[:10]), stands)
-        target = newest_commit(self._target_log, str(self))
-        self._watch = TargetWatch(self._target_log, target, str(self))
-        most, row_bytes = self._turns.most(self.topic).messages, 0.0
-        if (size := self._turns.most(self.topic).size) < TURN_BYTES:
-            row_bytes = logs.row_bytes()
-            most = min(STEP_ROWS if most is None else most, max(1, int(size / row_bytes)))
-        for rows in logs.missing(source.version, target.version, self.row.floors, most):
-            with self._turn(stopped) as has_turn:
-                if not has_turn:
-                    return
-                self.turn_bytes = STEP_BYTES
-                reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
-                with self._tagged():
-                    count = self._append(self._shaped(rows), source, reconciling=True)
-                reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
-            self._turns.took(self.topic, count, round(count * row_bytes))
-        self._target_seen = self._still_there(target).newest
-        self.cursor = source
-        self.row.append(self.row.following(State.STOPPED, None, self.cursor, self._target_seen))
-
-    def _still_there(self, since: CommitName) -> TargetSeen:
-        """The target's commits above the one at `since`. Raises RetryableError if anything since `since`, up to where the last look
-        came, took messages away or brought some of our origins by another link, and if what was appended by now is not there."""
-        appended = self._appended
-        looked = self._look_at_target(since)
-        self._found += looked.by_token.get(self._ownership.token, 0)
-        if looked.why is None and self._found < appended:
-            # An older copy was put back of which all that is there is as it was.
-            raise RetryableError(f"{self}: the target lacks what was appended to it; comparing both logs.")
-        own = frozenset(name for name, record in looked.brought.items() if record.token == self._ownership.token)
-        if (why := lacks(looked, self.link.name, self.rule.origins - own)) is not None:
-            raise RetryableError(f"{self}: {why}; comparing both logs.")
-        assert self._watch is not None, "it came with what was seen"
-        self._watch.passed(looked.newest)
-        return looked
-
     def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> tuple[int, int]:
-        """How many messages a reconcile would append now, and at which version of the source. Writes nothing."""
+        """How many messages a comparison would append now, and at which version of the source. Writes nothing."""
         logs = BothLogs(open_log(self.source, self.topic)[0], self.target.log(self.topic), self.rule, str(self))
-        version = logs.source.latest_version()
-        begin = start_at or (self._start if begins(recorded) else None)
-        recorded_floors = recorded.floors if recorded is not None else None
-        floors = recorded_floors if begin is None else logs.floors(begin, version)
-        return logs.count_missing(version, floors), version
+        return preview(logs, recorded, start_at or begins_at(recorded, self.link, self.topic))
 
     # -- what is above the cursor ------------------------------------------------------------------------------------
 
@@ -331,7 +237,7 @@ class TopicLink:
 
     def may_bring(self) -> bool:
         """Whether its rate lets it bring more, and it is its turn."""
-        return self._turns.wait_s(self.topic) <= 0 and self._turns.offer(self.topic)
+        return self.turns.may_begin()
 
     def run_turns(self, stopped: Callable[[], bool]) -> None:
         """Bring everything that the source has now, turn by turn, or as far as it got when `stopped`. Raises as `prepare`."""
@@ -340,39 +246,20 @@ class TopicLink:
             self.take_turn(stopped, newest)
 
     def take_turn(self, stopped: Callable[[], bool], newest: int | None = None, rows: DataFrame | None = None) -> Brought | None:
-        """Bring what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits, one
-        at least, and no more than a turn is to bring. `rows`, if they are given, are those of all these commits. None, and nothing
-        was done, if it was `stopped`. Raises as `prepare`."""
-        with self._turn(stopped) as has_turn:
+        """Bring what the next of the source's commits have, up to `newest` or all that there are, in one append: whole commits,
+        one at least, and no more than a turn is to bring. `rows`, if they are given, are those of all these commits. None, and
+        nothing was done, if it was `stopped`. Raises as `prepare`."""
+        with self.turns.turn(stopped) as has_turn:
             if not has_turn:
                 return None
             newest = self._source_log.latest_version() if newest is None else newest
             commits = self._next_commits(newest)
-            self.turn_bytes = sum(commit.bytes for commit in commits)
+            self.turns.size = sum(commit.bytes for commit in commits)
             return self._bring_commits(commits, rows if commits and commits[-1].version == newest else None)
 
-    @contextmanager
-    def _turn(self, stopped: Callable[[], bool]) -> Iterator[bool]:
-        """As `Turns.turn`; whoever asks how long it takes sees when it began."""
-        with self._turns.turn(self.topic, stopped) as has_turn:
-            self.turn_bytes, self.turn_began = 0, time.monotonic() if has_turn else None
-            try:
-                yield has_turn
-            finally:
-                self.turn_began = None
-
-    @contextmanager
-    def _tagged(self) -> Iterator[None]:
-        """Jobs of Spark's meanwhile can be told from all others, and cancelled."""
-        self.target.spark.addTag(self._tag)
-        try:
-            yield
-        finally:
-            self.target.spark.removeTag(self._tag)
-
     def _bring_commits(self, commits: Sequence[Commit], rows: DataFrame | None = None) -> Brought:
-        """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`, which are read if they
-        are not given."""
+        """Bring what these commits, which were looked at, have: nothing, a few rows without Spark, or `rows`, which are read if
+        they are not given."""
         if not commits:
             return Brought.NOTHING
         before = self.replicated
@@ -382,11 +269,11 @@ class TopicLink:
         if (few := self._few_crossing(commits)) is not None:
             self._bring_few(*few, commits[-1])
         else:
-            with self._tagged():
+            with self.turns.tagged():
                 self._bring(
                     self._source_log.read_added(commits[0].version, commits[-1].version) if rows is None else rows, commits
                 )
-        self._turns.took(self.topic, self.replicated - before, sum(commit.bytes for commit in commits if self._brings(commit)))
+        self.turns.took(self.replicated - before, sum(commit.bytes for commit in commits if self._brings(commit)))
         return Brought.HERE if few is not None else Brought.BY_SPARK
 
     def _next_commits(self, newest: int) -> list[Commit]:
@@ -396,7 +283,7 @@ class TopicLink:
         if newest < first:
             return []
         taken = turn_of(self._source_log.commits(first, min(newest, first + TURN_COMMITS - 1)), TURN_BYTES)
-        taken = within(taken, self._turns.most(self.topic), self._brings)
+        taken = within(taken, self.turns.most, self._brings)
         self._look(taken, taken[-1].version if taken else first)
         return taken
 
@@ -414,7 +301,7 @@ class TopicLink:
         self.stream = LinkStream(self._source_log, self.cursor.version, self._take, name, checkpoint=place, trigger=trigger)
 
     def _take(self, stopped: Callable[[], bool], last: int, rows: DataFrame | None) -> int | None:
-        """A turn of the query."""
+        """Take a turn for the query; the version that the target has come to, None if it was stopped."""
         brought = self.take_turn(stopped, last, rows)
         return None if brought is None or self.cursor is None else self.cursor.version
 
@@ -424,20 +311,18 @@ class TopicLink:
         return stream is None or stream.end()
 
     def leave(self) -> None:
-        """It hangs, and another one goes on in its place: nobody waits for its query or its turn, and what it compares is owned no
-        longer. Jobs of Spark's that it waits for are cancelled: one that writes holds the table's lock."""
-        self._turns.leave(self.topic)
-        interrupt = partial(self.target.spark.interruptTag, self._tag)
-        threading.Thread(target=interrupt, name=f"geo-leave-{self}", daemon=True).start()
-        if self._filling is not None:
-            self._filling.abandon()
+        """It hangs, and another one goes on in its place: nobody waits for its query or its turn, and what it compares is owned
+        no longer."""
+        self.turns.leave()
+        if (reconciliation := self._reconciliation) is not None:
+            reconciliation.leave()
         if self.stream is not None:
             self.stream.leave()
 
     def anew(self) -> TopicLink:
         """Another one of the same link and topic, which has not begun, with the counts of this one."""
-        fresh = TopicLink(self.target, self.source, self.config, self.link, self.topic, self._turns)
-        fresh.replicated, fresh.impossible = self.replicated, self.impossible
+        fresh = TopicLink(self.target, self.source, self.config, self.link, self.topic, self.turns.shared)
+        fresh.into.replicated, fresh.impossible = self.replicated, self.impossible
         fresh.row.count_on(self.row)
         return fresh
 
@@ -453,7 +338,7 @@ class TopicLink:
         reach(CrashPoint.LINK_BEFORE_APPEND)
         left_out = self._left_out(rows, commits, now)
         crosses = rows.where(missing_rows.wanted(self.rule, self.row.floors, now))
-        self._brought(self._shaped(crosses), commits[-1], left_out)
+        self._brought(crosses, commits[-1], left_out)
 
     def _few_crossing(self, commits: Sequence[Commit]) -> tuple[pa.Table, LeftOut] | None:
         """The rows of the commits that cross, and what is left out, found without Spark; None if Spark is to do it."""
@@ -467,13 +352,12 @@ class TopicLink:
     def _bring_few(self, rows: pa.Table, left_out: LeftOut, last: Commit) -> None:
         """Append rows that are at hand, with the cursor of the last commit."""
         reach(CrashPoint.LINK_BEFORE_APPEND)
-        missing_rows.refuse_new_columns(rows.column_names, self._columns)
         self._brought(rows, last, left_out)
 
     def _brought(self, rows: DataFrame | pa.Table, last: Commit, left_out: LeftOut) -> None:
         assert self.cursor is not None
         cursor = CommitName.of(self.cursor.table_id, last)
-        self._append(rows, cursor)
+        self.into.append(rows, cursor)
         reach(CrashPoint.LINK_AFTER_APPEND)
         self.cursor = cursor
         if left_out.expired:
@@ -493,8 +377,8 @@ class TopicLink:
         self.cursor = CommitName.of(self.cursor.table_id, commit)
 
     def _left_out(self, rows: DataFrame, commits: Sequence[Commit], now_us: int) -> LeftOut:
-        """What is left out. Asked of Spark only if a commit may hold something that old, or neither a producer of ours nor a link
-        wrote it, which write nothing impossible."""
+        """Count what is left out. Spark is asked only if a commit may hold something that old, or neither a producer of ours nor
+        a link wrote it, which write nothing impossible."""
         horizon_us = self.rule.expired_before_us(now_us)
         may_be_old = horizon_us is not None and not published_after(commits, horizon_us)
         if not may_be_old and all(map(_is_ours, commits)):
@@ -502,55 +386,28 @@ class TopicLink:
         verdicts = rows.groupBy(verdict_column(self.rule, now_us).alias("verdict")).count().collect()
         return LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
 
-    def _shaped(self, rows: DataFrame) -> DataFrame:
-        return missing_rows.in_target_shape(rows, self._columns)
-
-    def _append(self, rows: DataFrame | pa.Table, cursor: CommitName, *, reconciling: bool = False) -> int:
-        """One commit with its record; none if there is no row. Returns how many. Raises RetryableError if the target was put back
-        meanwhile."""
-        assert self._watch is not None, "prepare made it"
-        record = LinkRecord(
-            self.link.name,
-            tuple(sorted(self.rule.origins)),
-            str(self.topic),
-            cursor,
-            self._ownership.generation,
-            self._ownership.token,
-            reconciling=reconciling,
-        )
-        self.in_doubt = True
-        try:
-            count = append_in_order(self._ownership, self._target_log, rows, record.encode(), self._watch.refuse_if_put_back)
-        except GeoError:  # it was refused, or met another commit each time: nothing landed
-            self.in_doubt = False
-            raise
-        self.in_doubt = False
-        self.replicated += count
-        self._appended += count > 0
-        return count
-
     # -- its row -----------------------------------------------------------------------------------------------------
 
     def progressed(self, state: State) -> LinkState | None:
         """The row to record now, after a look at the target's commits since the last look; None if the recorded one says as much.
 
-        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of an
-        append that landed between both, or of which its query has not heard yet, the commit itself says how far it came: a start
-        looks only at what is above the commit that the row names.
-        Raises RetryableError if the target is not what it was, so that the next start compares; FencedError.
+        The cursor is taken first and the target looked at then, so the commit that the row names holds all up to its cursor. Of
+        an append that landed between both, or of which its query has not heard yet, the commit itself says how far it came: a
+        start looks only at what is above the commit that the row names. Raises RetryableError if the target is not what it was,
+        so that the next start compares; FencedError.
         """
         self._ownership.refuse_if_lost()
-        now = self.row.following(state, None, self.cursor, self._target_seen)
-        if self._target_seen is None or not (self.row.is_due(now) or self._target_moved(self._target_seen)):
+        seen = self.into.seen
+        now = self.row.following(state, None, self.cursor, seen)
+        if seen is None or not (self.row.is_due(now) or self._target_moved(seen)):
             return None
-        looked = self._still_there(self._target_seen)
-        self._target_seen = looked.newest
+        looked = self.into.look_on(seen)
         now = replace(now, cursor=newer_of(now.cursor, looked.own, self._ownership.token), target=looked.newest)
         return now if self.row.is_due(now) else None
 
     def _target_moved(self, seen: CommitName) -> bool:
         """Whether the target is worth another look: on a local disk always, elsewhere after a while or many commits."""
-        log = self._target_log
+        log = self.into.log
         return log.log_folder is not None or self.row.is_old or log.has_commit(seen.version + RENEW_COMMITS)
 
     def flush(self, state: State) -> None:

@@ -23,8 +23,8 @@ class Most:
 
 
 def within(commits: Sequence[Commit], most: Most, brings: Callable[[Commit], bool]) -> list[Commit]:
-    """The first of the commits, one at least, of which those that bring something are within `most`. What others wrote into a source and
-    goes back nowhere counts for nothing."""
+    """The first of the commits, one at least, of which those that bring something are within `most`. What others wrote into a
+    source and goes back nowhere counts for nothing."""
     messages = size = 0
     for at, commit in enumerate(commits):
         if brings(commit):
@@ -44,8 +44,8 @@ class Turns(Protocol):
         """What a turn of the topic is to bring at most."""
 
     def offer(self, topic: Topic) -> bool:
-        """The topic has news: whether it is its turn now, which it then has some seconds to begin. Otherwise it waits in line. Returns
-        at once."""
+        """The topic has news: whether it is its turn now, which it then has some seconds to begin. Otherwise it waits in line.
+        Returns at once."""
 
     def turn(self, topic: Topic, stopped: Callable[[], bool]) -> AbstractContextManager[bool]:
         """Wait for the topic's turn, which lasts as long as the context. False: it is `stopped`, and nothing is to be brought."""

@@ -1,8 +1,8 @@
 """Files of a source's log that its target may take as they are, byte by byte: which, and copying them beside its own.
 
 A replica row equals its origin's, column by column, so a file of which every row crosses and none is there yet needs no decoding.
-Local disks, and tables of plain files: of anything else rows are read. What is taken here the routing rule takes too (a test holds
-that); what it would take besides, row by row, is left.
+Local disks, and tables of plain files: of anything else rows are read. What is taken here the routing rule takes too (a test
+holds that); what it would take besides, row by row, is left.
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ def without(found: Iterable[Gap], taken: Collection[Whole]) -> Iterator[Gap]:
 
 
 def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
-    """Copies of the files in the folder of the target, which is in this state; no commit has added them yet. Raises OSError, and none
-    is there then."""
+    """Copies of the files in the folder of the target, which is in this state; no commit has added them yet. Raises OSError, and
+    none is there then."""
     assert target.log_folder is not None, "it has a state"
     folder, added = target.log_folder.parent, list[Added]()
     try:

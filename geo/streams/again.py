@@ -12,8 +12,8 @@ FAILED_AGAIN_S = 300.0
 
 
 class FailedAgain:
-    """The failed works of a group are tried again `after_s` seconds after they were first seen to have failed: by then a person may
-    have seen to it, and what may not go on fails again. Asked by one thread."""
+    """The failed works of a group are tried again `after_s` seconds after they were first seen to have failed: by then a person
+    may have seen to it, and what may not go on fails again. Asked by one thread."""
 
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s

@@ -14,6 +14,9 @@ from enum import Enum, auto
 STEADY_S = 60.0
 """Work that ran for so long since its last fault begins again to count them. (In a run that ends: work that came further.)"""
 
+MOST_BACKOFF_S = 60.0
+"""The longest pause before delayed work is tried again."""
+
 TRIES = 3
 """Faults in a row after which a run that ends leaves a piece of work alone."""
 
@@ -115,5 +118,6 @@ class Life:
 
 
 def backoff_s(attempt: int) -> float:
-    """Pause before try number `attempt` (from 1) of delayed work: 1 s doubling to 60 s, as Pulsar's replicator reads."""
-    return min(60.0, 2.0 ** min(attempt - 1, 6))
+    """Pause before try number `attempt` (from 1) of delayed work: 1 s doubling to MOST_BACKOFF_S, as Pulsar's replicator
+    reads."""
+    return min(MOST_BACKOFF_S, 2.0 ** min(attempt - 1, 6))

@@ -1,71 +1,27 @@
-"""Runs many works: discovers them, brings them up side by side, follows them, tries again, records them, hands them over.
+"""Runs groups of works until they are done or stopped: each has a crew, and so a thread of its own.
 
-Works that share a source are one group, and each group has a thread of its own: a source that is away, or hangs, holds up its own
-works and nobody else's. What a state and an event mean is in `life.py`; what a piece of work does is its own business.
+Works that share a source are one group: a source that is away, or hangs, holds up its own works and nobody else's. What becomes
+of works is in `crew.py`.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Generic
+from collections.abc import Callable, Sequence
+from typing import Generic
 
-from geo.errors import AlreadyOwnedError
-from geo.faults import FAULTS, needs_person, session_is_gone
-from geo.streams.life import Event, Life, State
-from geo.streams.work import Failed, Group, W
-from geo.streams.workers import Workers
-from geo.text import first_line
+from geo.faults import FAULTS
+from geo.streams.crew import DISCOVERY_INTERVAL_S as DISCOVERY_INTERVAL_S  # for tests/benchmarks
+from geo.streams.crew import Crew
+from geo.streams.life import Life
+from geo.streams.work import Group, W
 
-log = logging.getLogger(__name__)
-
-AT_ONCE = 4
-"""Works of a group that are brought up side by side; more only queue up for the cores."""
-
-DUES_AT_ONCE = 64
-"""Works of a group of which what is due is done side by side: as many as a link may have fetchers."""
-
-ENDS_AT_ONCE = 16
-"""Works of a group that are ended side by side: each waits for its running batch."""
-
-DISCOVERY_INTERVAL_S = 10.0
-"""How often a group is asked for works: a small table is read, 0.1 s."""
-
-RECORD_INTERVAL_S = 60.0
-"""How often works that moved are recorded."""
-
-TICK_S, LEAST_TICK_S, OF_A_WORK_S = 0.2, 0.05, 0.0005
-"""Between two looks at all works of a group: half a millisecond for each, within these bounds. A look at one takes some
-microseconds, so a few are followed closely and a thousand cost little."""
+LOOK_S = 0.2
+"""Between two looks at whether all groups still run."""
 
 STOP_S = 60.0
 """What has not stopped by then hangs, or does something long; it is left to whoever continues it, who fences it first."""
-
-HAND_OVER_S = 0.5
-"""What has ended meanwhile is handed over together."""
-
-
-@dataclass(slots=True, eq=False)
-class Slot(Generic[W]):
-    """A piece of work and its life."""
-
-    work: W
-    life: Life = field(default_factory=Life)
-    task: Future[Any] | None = None
-    """What is being done for it."""
-    is_starting: bool = False
-    """The task is its being brought up."""
-    ends_as: tuple[Event, str | None] | None = None
-    """The task is its end, and what that is."""
-    is_over: bool = False
-    """It was ended for good: handed over, or left to whoever continues it."""
-    stood: Hashable = None
-    """Its place at its last fault."""
 
 
 class Supervisor(Generic[W]):
@@ -88,7 +44,7 @@ class Supervisor(Generic[W]):
     ) -> None:
         self._stop = threading.Event()
         self._once, self._on_change, self._regroup, self._faults = once, on_change, regroup, faults
-        self._crews: list[_Crew[W]] = []
+        self._crews: list[Crew[W]] = []
         self._groups, self._has_regrouped = groups, False
 
     def stop(self) -> None:
@@ -106,9 +62,9 @@ class Supervisor(Generic[W]):
             while not self._stop.is_set() and not (self._once and all(not crew.thread.is_alive() for crew in self._crews)):
                 if self._crews:
                     for crew in self._crews:
-                        crew.thread.join(TICK_S / len(self._crews))
+                        crew.thread.join(LOOK_S / len(self._crews))
                 else:
-                    self._stop.wait(TICK_S)
+                    self._stop.wait(LOOK_S)
                 if any(crew.fault is not None for crew in self._crews) or self._refusal() is not None:
                     break
                 if (groups := self._regroup()) is not None:
@@ -123,11 +79,11 @@ class Supervisor(Generic[W]):
 
     def _begin(self, groups: Sequence[Group[W]]) -> None:
         for group in groups:
-            crew = _Crew(group, once=self._once, on_change=self._on_change, faults=self._faults)
+            crew = Crew(group, once=self._once, on_change=self._on_change, faults=self._faults)
             self._crews.append(crew)
             crew.thread.start()
 
-    def _end(self, crews: Sequence[_Crew[W]], *, unless: Callable[[], bool] = lambda: False) -> bool:
+    def _end(self, crews: Sequence[Crew[W]], *, unless: Callable[[], bool] = lambda: False) -> bool:
         """Let crews end, STOP_S at most, and wait no longer for who has not. False, and they are still waited for, if `unless`
         comes true meanwhile."""
         for crew in crews:
@@ -136,9 +92,9 @@ class Supervisor(Generic[W]):
         while (lives := [crew.thread for crew in crews if crew.thread.is_alive()]) and time.monotonic() < deadline:
             if unless():
                 return False
-            lives[0].join(TICK_S / 10)
+            lives[0].join(LOOK_S / 10)
         for crew in crews:
-            crew.leave_behind()
+            crew.leave_behind(STOP_S)
         return True
 
     def _run_instead(self, groups: Sequence[Group[W]]) -> None:
@@ -157,325 +113,3 @@ class Supervisor(Generic[W]):
             return None
         refusals = [crew.refusal for crew in self._crews]
         return None if None in refusals else next(iter(refusals), None)
-
-
-class _Crew(Generic[W]):
-    """The thread of a group, and the works it runs. Only this thread changes what becomes of them."""
-
-    def __init__(
-        self,
-        group: Group[W],
-        *,
-        once: bool,
-        on_change: Callable[[Group[W], W | None, Life], None],
-        faults: tuple[type[Exception], ...],
-    ) -> None:
-        self.group, self._once, self._on_change, self._faults = group, once, on_change, faults
-        self.stop = threading.Event()
-        """Turns end after the one they are in."""
-        self.slots: dict[Hashable, Slot[W]] = {}
-        self.life = Life()
-        """Of the group itself: whether it can be asked what there is."""
-        self.fault: BaseException | None = None
-        """What ends the whole run."""
-        self.refusal: BaseException | None = None
-        """Because of which nothing of it could be begun at the start, and a person must act."""
-        self._left = threading.Event()
-        """Nobody waits for it any more."""
-        self._asked_at: float | None = None
-        self._recorded_at = time.monotonic()
-        self._unrecorded: list[Slot[W]] = []
-        self._left_out: dict[Hashable, str] = {}
-        """What is to be ended as soon as nothing is done for it."""
-        self._again: set[Hashable] = set()
-        """What is to be ended then and begun anew."""
-        self._starts, self._dues = Workers(AT_ONCE, f"geo-start-{group}"), Workers(DUES_AT_ONCE, f"geo-due-{group}")
-        self.thread = threading.Thread(target=self._main, name=f"geo-{group}", daemon=True)
-
-    def ended(self) -> list[tuple[Group[W], W | None, Life]]:
-        """How the group, if it could not be asked, and its works ended."""
-        own: list[tuple[Group[W], W | None, Life]] = []
-        if self.life.state is State.DELAYED:
-            own.append((self.group, None, self.life))
-        return own + [(self.group, slot.work, slot.life) for slot in self.slots.values()]
-
-    def leave_behind(self) -> None:
-        """Own nothing any more. What was handed over is owned no longer already."""
-        self._left.set()
-        for slot in list(self.slots.values()):
-            if slot.is_over:
-                continue
-            slot.work.abandon()
-            if self.fault is None and slot.life.state in (State.RUNNING, State.STOPPED):
-                reason = f"it did not stop within {STOP_S:.0f} s, and is fenced by whoever continues it"
-                slot.life = replace(slot.life, state=State.DELAYED, reason=reason)
-                log.warning("%s: %s", slot.work, reason)
-
-    def _main(self) -> None:
-        try:
-            try:
-                self._run()
-            except BaseException as error:
-                self.fault = error
-            self.stop.set()
-            self._end(hand_over=self.fault is None)
-        except BaseException as error:
-            self.fault = self.fault or error
-        finally:
-            if self._left.is_set():  # nobody has waited for what came since
-                for slot in self.slots.values():
-                    slot.work.abandon()
-            for workers in (self._starts, self._dues):
-                workers.close()
-
-    def _run(self) -> None:
-        while not self.stop.is_set():
-            self._ask_if_due()
-            for key, slot in list(self.slots.items()):
-                if self.stop.is_set():
-                    return
-                if slot.task is None and (why := self._left_out.pop(key, None)) is not None:
-                    self._end_one(slot, Event.LEFT_OUT, why)
-                elif slot.task is None and key in self._again:
-                    self._again.discard(key)
-                    self._end_one(slot, Event.RESTARTED, None)
-                else:
-                    self._step(key, slot)
-            if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
-                return
-            self._record_if_due()
-            self.stop.wait(min(TICK_S, LEAST_TICK_S + OF_A_WORK_S * len(self.slots)))
-
-    def _record_if_due(self) -> None:
-        """Record all that are up, those of which something is done now as soon as it is done."""
-        if time.monotonic() - self._recorded_at >= RECORD_INTERVAL_S:
-            self._recorded_at = time.monotonic()
-            self._unrecorded = list(self.slots.values())
-        up = [slot for slot in self._unrecorded if slot.life.state is State.RUNNING]
-        self._unrecorded = [slot for slot in up if slot.task is not None]
-        if free := [slot for slot in up if slot.task is None]:
-            self._record(free, State.RUNNING)
-
-    # -- which works -------------------------------------------------------------------------------------------------
-
-    def _ask_if_due(self) -> None:
-        now, first = time.monotonic(), self._asked_at is None
-        if self.life.state is State.DELAYED:
-            due = now >= self.life.again_at
-        else:
-            due = self._asked_at is None or now - self._asked_at >= DISCOVERY_INTERVAL_S
-        if not due or self.life.done:
-            return
-        self._asked_at = now
-        try:
-            found = self.group.discover({key: (slot.work, slot.life.state) for key, slot in self.slots.items()})
-        except self._faults as error:
-            if session_is_gone(error):
-                raise
-            self._set_own(self.life.after(Event.FAULT, now=now, reason=first_line(error), error=error, ends=self._once))
-            if first and needs_person(error):
-                self.refusal = error
-            return
-        self.refusal = None
-        self._set_own(self.life.after(Event.DONE if self._once else Event.UP))
-        for key in found.resolved:
-            self._set(self.slots[key], Event.RESOLVED)
-        for key in found.wanted:
-            self._set(self.slots[key], Event.WANTED)
-        self._left_out = dict(found.left_out)
-        self._again = (self._again | set(found.again)) - self._left_out.keys()
-        self._take_up(found.fresh, first=first)
-
-    def _take_up(self, fresh: Sequence[tuple[Hashable, W]], *, first: bool) -> None:
-        if not fresh:
-            return
-        if self.stop.is_set():  # it may have been asked for a long time
-            return
-        slots = {key: Slot(work) for key, work in fresh}
-        works = [work for _, work in fresh]
-        try:
-            failed = self.group.claim(works)
-        except self._faults as error:
-            failed = [(work, error) for work in works]
-        self.slots |= slots
-        if not self._sort_out(list(slots.values()), failed) and first:
-            errors = [error for _, error in failed]
-            self.refusal = next((one for one in errors if needs_person(one) or isinstance(one, AlreadyOwnedError)), None)
-
-    def _end_one(self, slot: Slot[W], event: Event, why: str | None) -> None:
-        """Let it end: that waits for its running batch, so it holds up no other."""
-        slot.task, slot.ends_as = self._dues.submit(slot.work.end), (event, why)
-
-    def _ended_one(self, slot: Slot[W], end: Future[bool], event: Event, why: str | None) -> None:
-        """It has ended: record its state, and own it no longer."""
-        try:
-            well = self._dues.result(end)
-            if well and slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned:
-                self._release(self._record([slot], State.PAUSED if event is Event.LEFT_OUT else State.STOPPED))
-        except self._faults as error:
-            log.warning("%s: not stopped cleanly: %s", slot.work, first_line(error))
-        finally:
-            # Whatever is not known to have ended cleanly stays owned, so that whoever continues fences it first.
-            slot.work.abandon()
-        self._set(slot, event, reason=why)
-
-    # -- running -------------------------------------------------------------------------------------------------------
-
-    def _step(self, key: Hashable, slot: Slot[W]) -> None:
-        """What is due for one work now. Its faults are its own; a fault of this program, or the end of Spark, ends the run."""
-        try:
-            if slot.task is not None and slot.task.done():
-                self._take_back(slot)
-            elif (slot.task is not None or slot.life.state is State.RUNNING) and (other := slot.work.instead()) is not None:
-                self._go_on_with(slot, *other)
-            elif slot.task is not None:
-                pass
-            elif slot.life.state is State.RUNNING:
-                if (due := slot.work.follow()) is not None and self._dues.has_room:
-                    slot.task = self._dues.submit(due)
-            elif slot.life.is_ripe(time.monotonic()) and self._starts.has_room:
-                stopped = partial(self._is_stopping, key)
-                slot.task, slot.is_starting = self._starts.submit(partial(slot.work.bring_up, stopped)), True
-        except self._faults as error:
-            if session_is_gone(error):
-                raise
-            self._failed(slot, error)
-
-    def _go_on_with(self, slot: Slot[W], work: W, error: BaseException) -> None:
-        """Another work takes the place of one that hangs, whose thread is left to itself. What was to be its end is that."""
-        if slot.task is not None:
-            (self._starts if slot.is_starting else self._dues).lose()
-        ends_as, hangs = slot.ends_as, slot.work
-        slot.task, slot.is_starting, slot.ends_as = None, False, None
-        if ends_as is None:
-            self._failed(slot, error, instead=work)
-        else:
-            hangs.abandon()
-            slot.work = work
-            self._set(slot, ends_as[0], reason=ends_as[1])
-
-    def _is_stopping(self, key: Hashable) -> bool:
-        """Whether what is done for a work is to end after the turn it is in."""
-        return self.stop.is_set() or key in self._left_out or key in self._again
-
-    def _take_back(self, slot: Slot[W]) -> None:
-        """The task is done. Raises what it raised."""
-        task, was_starting, ends_as = slot.task, slot.is_starting, slot.ends_as
-        assert task is not None
-        slot.task, slot.is_starting, slot.ends_as = None, False, None
-        if ends_as is not None:
-            self._ended_one(slot, task, *ends_as)
-            return
-        (self._starts if was_starting else self._dues).result(task)
-        self.refusal = None
-        if was_starting and self.stop.is_set():
-            slot.life = slot.life.after(Event.DONE)  # it has stopped between two steps
-        elif was_starting:
-            self._set(slot, Event.DONE if self._once else Event.UP)
-
-    def _failed(self, slot: Slot[W], error: BaseException, *, instead: W | None = None) -> None:
-        """FAILED if a person is needed, else DELAYED. `instead`: what goes on in its place."""
-        event = Event.REFUSED if needs_person(error) else Event.FAULT
-        far = slot.work.how_far
-        moved = far is not None and far != slot.stood
-        slot.stood = slot.stood if far is None else far
-        reason = str(error) if event is Event.REFUSED else first_line(error)
-        state = State.FAILED if event is Event.REFUSED else State.DELAYED
-        if slot.work.is_owned:
-            try:
-                slot.work.give_up(state, reason, error)
-            except self._faults as another:
-                log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
-        slot.work = slot.work if instead is None else instead
-        self._set(slot, event, reason=reason, error=error, moved=moved)  # reported when whoever resolves it can
-
-    def _record(self, slots: Sequence[Slot[W]], state: State) -> list[Slot[W]]:
-        """Record works that moved. Returns those of which everything is recorded now."""
-        try:
-            failed = self.group.record_states([(slot.work, state) for slot in slots])
-        except self._faults as error:
-            log.warning("%s: positions could not be recorded, the next time says more: %s", self.group, first_line(error))
-            return []
-        for work, _ in failed:
-            try:
-                work.end()
-            except self._faults as another:
-                log.warning("%s: not stopped cleanly: %s", work, first_line(another))
-        return self._sort_out(slots, failed)
-
-    def _release(self, slots: Sequence[Slot[W]]) -> list[Slot[W]]:
-        """Own works no longer that ended well and are recorded. Returns those that did."""
-        try:
-            failed = self.group.release([slot.work for slot in slots])
-        except self._faults as error:
-            failed = [(slot.work, error) for slot in slots]
-        return self._sort_out(slots, failed)
-
-    def _sort_out(self, slots: Sequence[Slot[W]], failed: Failed[W]) -> list[Slot[W]]:
-        """Let those that failed have failed. Returns the others."""
-        errors = {id(work): error for work, error in failed}
-        for slot in slots:
-            if (error := errors.get(id(slot.work))) is not None:
-                self._failed(slot, error)
-        return [slot for slot in slots if id(slot.work) not in errors]
-
-    def _set(
-        self, slot: Slot[W], event: Event, *, reason: str | None = None, error: BaseException | None = None, moved: bool = False
-    ) -> None:
-        before = slot.life
-        slot.life = before.after(event, now=time.monotonic(), reason=reason, error=error, ends=self._once, moved=moved)
-        if (slot.life.state, slot.life.reason) != (before.state, before.reason) or event is Event.DONE:
-            self._on_change(self.group, slot.work, slot.life)
-
-    def _set_own(self, life: Life) -> None:
-        before, self.life = self.life, life
-        if (before.state is State.DELAYED) != (life.state is State.DELAYED) or life.reason != before.reason:
-            self._on_change(self.group, None, life)
-
-    # -- the end -----------------------------------------------------------------------------------------------------
-
-    def _end(self, *, hand_over: bool) -> None:
-        """Let running batches end, side by side, and hand over what has ended well; the rest is left to the next start, which
-        fences it. One that hangs holds up no other."""
-        enders = Workers(ENDS_AT_ONCE, f"geo-end-{self.group}")
-        waiting, ending = list(self.slots.values()), dict[int, tuple[Slot[W], Future[bool]]]()
-        well: list[Slot[W]] = []
-        handed_over_at = time.monotonic()
-        while (waiting or ending or well) and not self._left.is_set():
-            for slot in [slot for slot in waiting if slot.task is None or slot.task.done()]:
-                waiting.remove(slot)
-                if slot.task is not None:
-                    self._ended(slot, partial(self._take_back, slot))
-                ending[id(slot)] = slot, enders.submit(slot.work.end)
-            for slot, end in [one for one in ending.values() if one[1].done()]:
-                del ending[id(slot)]
-                self._ended(slot, partial(self._end_well, slot, enders, end))
-                if slot.life.state in (State.STOPPED, State.RUNNING) and slot.work.is_owned and hand_over:
-                    well.append(slot)
-                elif not slot.work.is_owned:
-                    self._over(slot)
-            now = time.monotonic()
-            if well and (now - handed_over_at >= HAND_OVER_S or not (waiting or ending)):
-                for slot in (handed := self._release(self._record(well, State.STOPPED))):
-                    self._over(slot)
-                for slot in well:
-                    if slot not in handed and slot.life.state in (State.STOPPED, State.RUNNING):
-                        self._set(slot, Event.FAULT, reason="its end could not be recorded")
-                well, handed_over_at = [], time.monotonic()
-            elif waiting or ending:
-                self._left.wait(TICK_S / 10)
-        enders.close()
-
-    def _ended(self, slot: Slot[W], take: Callable[[], None]) -> None:
-        try:
-            take()
-        except self._faults as error:
-            self._failed(slot, error)
-
-    def _end_well(self, slot: Slot[W], enders: Workers, end: Future[bool]) -> None:
-        if not enders.result(end):
-            self._set(slot, Event.FAULT, reason="it was stopped in the middle of a batch")
-
-    def _over(self, slot: Slot[W]) -> None:
-        slot.is_over = True
-        self._set(slot, Event.STOP)

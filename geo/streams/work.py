@@ -31,8 +31,8 @@ class Work(Protocol):
         it."""
 
     def instead(self) -> tuple[Self, BaseException] | None:
-        """Another work to go on in this one's place, and the fault to report, if this one hangs: what is done for it now is left to
-        itself. None: it does not. Returns at once, and may be asked while something is done for it."""
+        """Another work to go on in this one's place, and the fault to report, if this one hangs: what is done for it now is left
+        to itself. None: it does not. Returns at once, and may be asked while something is done for it."""
 
     def end(self) -> bool:
         """Let what is running end. Whether all that was begun is known to have ended well. Raises what ended it otherwise."""

@@ -28,10 +28,11 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from enum import Enum
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
-from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
+from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, UnsafeError
 from geo.faults import SPARK_ERRORS
 from geo.names import Topic
 from geo.sql_text import identifier
@@ -85,30 +86,85 @@ class Runner:
     property_key: str
 
 
-def origin_runner(origin: str, topic: Topic, target: str) -> Runner:
-    """Bringing the messages of `origin` into the topic's log in `target`, whoever does it: a link, a reconcile, a rebuild."""
-    name = f"origin {origin} of {topic} into {target}"
-    return Runner(name, f"origin/{origin}/{topic.path}", f"origin.{origin}")
+class RunnerKind(str, Enum):
+    """What a runner does. Its name begins with this."""
+
+    ORIGIN = "origin"
+    FILLING = "backfill of"
+    PRODUCER = "producer"
+    CONSUMER = "subscription"
 
 
-def filling_runner(origin: str, topic: Topic, target: str) -> Runner:
-    """Bringing what is missing of `origin` in what a link has passed: a backfill beside it, or whoever compares both logs, which
-    is over some time."""
-    name = f"backfill of {origin} of {topic} into {target}"
-    return Runner(name, f"backfill/{origin}/{topic.path}", f"backfill.{origin}")
+_NAME = re.compile(rf"({'|'.join(kind.value for kind in RunnerKind)}) (\S+) of (\S+) (?:in|into) ([^\s,]+)(?:, (.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerName:
+    """The name of a runner that does something for one topic in a cluster, made and read here only. `who`: the origin, producer
+    or subscription; `share`: that of a consumer, if it is not alone."""
+
+    kind: RunnerKind
+    who: str
+    topic: Topic
+    cluster: str
+    share: str = ""
+
+    def __str__(self) -> str:
+        into = "into" if self.kind in (RunnerKind.ORIGIN, RunnerKind.FILLING) else "in"
+        return f"{self.kind.value} {self.who} of {self.topic} {into} {self.cluster}{self.share and f', {self.share}'}"
+
+    @classmethod
+    def parse(cls, text: str) -> RunnerName | None:
+        """The inverse of `str`; None for any other text, as the name of a broker."""
+        if (found := _NAME.fullmatch(text)) is None:
+            return None
+        kind, who, topic, cluster, share = found.groups()
+        try:
+            name = cls(RunnerKind(kind), who, Topic.parse(topic), cluster, share or "")
+        except InvalidNameError:
+            return None
+        return name if str(name) == text else None
+
+    @property
+    def runner(self) -> Runner:
+        who, path = self.who, self.topic.path
+        match self.kind:
+            case RunnerKind.ORIGIN:
+                return Runner(str(self), f"origin/{who}/{path}", f"origin.{who}")
+            case RunnerKind.FILLING:
+                return Runner(str(self), f"backfill/{who}/{path}", f"backfill.{who}")
+            case RunnerKind.PRODUCER:
+                return Runner(str(self), f"publish/{path}/{who}", f"producer.{who}")
+            case RunnerKind.CONSUMER:
+                part = self.share and "-" + self.share.replace(" ", "-")
+                return Runner(str(self), f"consume/{path}/{who}{part}", f"subscription.{who}{part}")
+
+
+def origin_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]:
+    """Bringing the messages of each of the origins into the topic's log in `target`, whoever does it: a link, a reconcile, a
+    rebuild."""
+    return [RunnerName(RunnerKind.ORIGIN, origin, topic, target).runner for origin in sorted(origins)]
+
+
+def filling_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]:
+    """Bringing what is missing of each of the origins in what a link has passed: a backfill beside it, or whoever compares both
+    logs, which is over some time."""
+    return [RunnerName(RunnerKind.FILLING, origin, topic, target).runner for origin in sorted(origins)]
 
 
 def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runner:
     """What a producer owns: its work on one topic."""
-    name = f"producer {producer} of {topic} in {tables.cluster.name}"
-    return Runner(name, f"publish/{topic.path}/{producer}", f"producer.{producer}")
+    return RunnerName(RunnerKind.PRODUCER, producer, topic, tables.cluster.name).runner
 
 
 def consumer_runner(tables: ClusterTables, topic: Topic, subscription: str, share: str = "") -> Runner:
     """What a consumer owns: delivering a subscription in one cluster, or a named share of it."""
-    name = f"{subscription_prefix(tables, topic, subscription)}{share and f', {share}'}"
-    part = share and "-" + share.replace(" ", "-")
-    return Runner(name, f"consume/{topic.path}/{subscription}{part}", f"subscription.{subscription}{part}")
+    return RunnerName(RunnerKind.CONSUMER, subscription, topic, tables.cluster.name, share).runner
+
+
+def subscription_prefix(tables: ClusterTables, topic: Topic, subscription: str) -> str:
+    """How the names of all runners begin that deliver the subscription, or a share of it, in this cluster."""
+    return str(RunnerName(RunnerKind.CONSUMER, subscription, topic, tables.cluster.name))
 
 
 def broker_runner(tables: ClusterTables) -> Runner:
@@ -120,11 +176,6 @@ def version_sync_runner(tables: ClusterTables, part: str) -> Runner:
     """One of the two parts of telling where version subscriptions may go on: the `tail`, which writes `system/markers`, and the
     `controllers`, which read it."""
     return Runner(f"version {part} of {tables.cluster.name}", f"versions/{part}", f"versions.{part}")
-
-
-def subscription_prefix(tables: ClusterTables, topic: Topic, subscription: str) -> str:
-    """How the names of all runners begin that deliver the subscription, or a share of it, in this cluster."""
-    return f"subscription {subscription} of {topic} in {tables.cluster.name}"
 
 
 class Ownership:
@@ -369,8 +420,7 @@ def owned_now(tables: ClusterTables) -> list[Row]:
 
 def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
     """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
-    of = f" of {topic} in {tables.cluster.name}"
-    refuse_living(tables, [row for row in owners_of(tables, "producer ") if row["runner"].endswith(of)])
+    refuse_living(tables, [row for name, row in named_owners(tables, RunnerKind.PRODUCER) if name.topic == topic])
 
 
 def refuse_living(tables: ClusterTables, rows: Sequence[Row], else_: str = "Nothing was written.") -> None:
@@ -383,28 +433,12 @@ def refuse_living(tables: ClusterTables, rows: Sequence[Row], else_: str = "Noth
         _wait_for_end(row["holder"], row["runner"])
 
 
-def ways_of(tables: ClusterTables, topic: Topic) -> list[tuple[Runner, Row]]:
-    """Everybody who ever owned something of a topic in this cluster: origins' ways into it, backfills, producers, consumers; with the
-    newest row of each, of schemas.OWNERS."""
-    name = re.escape(f" of {topic} in")
-    known = re.compile(
-        rf"(origin|backfill of|producer|subscription) ([^ ]+){name}(?:to)? {re.escape(tables.cluster.name)}(?:, (.+))?"
-    )
-    found = []
-    for row in tables.journal(OWNERS).newest():
-        if (named := known.fullmatch(row["runner"])) is None:
-            continue
-        kind, who, share = named.groups()
-        if kind == "origin":
-            runner = origin_runner(who, topic, tables.cluster.name)
-        elif kind == "backfill of":
-            runner = filling_runner(who, topic, tables.cluster.name)
-        elif kind == "producer":
-            runner = producer_runner(tables, topic, who)
-        else:
-            runner = consumer_runner(tables, topic, who, share or "")
-        found.append((runner, row))
-    return found
+def named_owners(tables: ClusterTables, kind: RunnerKind | None = None) -> list[tuple[RunnerName, Row]]:
+    """Everybody, or all of a kind, who ever owned something of a topic in this cluster: with the newest row of each, of
+    schemas.OWNERS."""
+    rows = tables.journal(OWNERS).newest(None if kind is None else ("runner", f"{kind.value} "))
+    found = [(name, row) for row in rows if (name := RunnerName.parse(row["runner"])) is not None]
+    return [(name, row) for name, row in found if name.cluster == tables.cluster.name]
 
 
 def owners_of(tables: ClusterTables, prefix: str) -> list[Row]:

@@ -27,7 +27,7 @@ from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
-from geo.tables.ownership import Ownership, claim, filling_runner, origin_runner, owners_of, release
+from geo.tables.ownership import Ownership, claim, filling_runners, origin_runners, owners_of, release
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 
@@ -183,7 +183,7 @@ def test_without_a_link_that_ran_the_whole_source_is_brought_and_the_link_then_f
 def test_a_comparison_and_a_backfill_of_the_same_messages_never_run_at_once(at_the_end: World) -> None:
     world = at_the_end
     tables = world.tables("eu")
-    (filling,) = claim(tables, [[filling_runner("us", TOPIC, "eu")]])
+    (filling,) = claim(tables, [filling_runners({"us"}, TOPIC, "eu")])
     with pytest.raises(AlreadyOwnedError, match="backfill of us of"):
         reconcile_links(world.spark, world.config, "us", "eu")
     assert "backfill of us of" in _fill(world)[1][str(TOPIC)]
@@ -194,7 +194,7 @@ def test_a_comparison_and_a_backfill_of_the_same_messages_never_run_at_once(at_t
     with pytest.raises(FencedError, match="another runner took over"):
         filling.refuse_if_lost()
     filling.abandon()
-    (mine,) = claim(tables, [[filling_runner("eu", TOPIC, "eu")]])
+    (mine,) = claim(tables, [filling_runners({"eu"}, TOPIC, "eu")])
     world.write("eu", 0, 5)
     world.rewrite(("eu", "us"), [("us", "eu"), ("eu", "us")])
     world.replicate("us")
@@ -212,7 +212,7 @@ def test_a_comparison_that_loses_its_place_to_a_backfill_appends_nothing_more(wo
 
     def take_after_a_step() -> bool:
         if link.replicated == 10 and not taken:
-            taken.extend(claim(world.tables("eu"), [link.fillers], take_over=True))
+            taken.extend(claim(world.tables("eu"), [filling_runners({"us"}, TOPIC, "eu")], take_over=True))
         return False
 
     with (
@@ -256,7 +256,7 @@ def test_what_ends_in_a_fault_with_nothing_in_flight_is_owned_no_longer(world: W
         return {row["state"] for row in owners_of(world.tables("eu"), "backfill ")}
 
     assert states() == {"released"}
-    (way,) = claim(world.tables("eu"), [[origin_runner("us", TOPIC, "eu")]])
+    (way,) = claim(world.tables("eu"), [origin_runners({"us"}, TOPIC, "eu")])
     world.log("eu").delta().restoreToVersion(1)  # where the link stands is not known any more
     world.rewrite(("eu", "us"), [("us", "eu")])
     assert "somebody runs it" in _fill(world)[1][str(TOPIC)] or "geo reconcile" in _fill(world)[1][str(TOPIC)]

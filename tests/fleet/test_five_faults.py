@@ -143,7 +143,7 @@ def _count(world: World, topic: Topic) -> int:
 
 
 def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: World) -> None:
-    with ExitStack() as healed, mock.patch.object(life, "backoff_s", return_value=0.5):
+    with ExitStack() as healed, mock.patch.object(life, "MOST_BACKOFF_S", 0.5):
         for fault in FAULTS:
             healed.enter_context(fault(world))  # type: ignore[arg-type]
         running = Running(world, "eu")

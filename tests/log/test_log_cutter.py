@@ -23,7 +23,7 @@ from geo.names import Topic
 from geo.tables.cluster import connect
 from geo.tables.delta_log import committed_before, data_files, newest_version, read_folder, remove_below
 from geo.tables.driver import Driver
-from geo.tables.ownership import claim, origin_runner, release
+from geo.tables.ownership import claim, origin_runners, release
 from geo.tables.table import Table
 from schemas import LEDGERS, LINKS
 
@@ -232,7 +232,7 @@ def test_a_link_that_writes_the_log_finds_its_own_commits_for_a_day(log: Log) ->
 
 @pytest.mark.spark
 def test_whoever_compares_for_the_first_time_finds_the_commits_since_it_began(log: Log) -> None:
-    (ownership,) = claim(log.us, [[origin_runner("eu", TOPIC, "us")]])
+    (ownership,) = claim(log.us, [origin_runners({"eu"}, TOPIC, "us")])
     held = log.cut()
     assert held.commits == 0
     assert (held.held_by or "").startswith("origin eu of persistent://")

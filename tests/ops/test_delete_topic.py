@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
-from unittest import mock
 
 import pytest
 
@@ -22,7 +21,6 @@ from geo.log.topics import (
     set_deleted,
 )
 from geo.names import ALL_TOPICS, Topic
-from geo.ops import delete_topic
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.doctor import examine
 from geo.ops.remove_cluster import remove_cluster
@@ -37,11 +35,10 @@ from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.subscription import changes
 from geo.subscription.status import list_subscriptions
-from geo.tables.cluster import ClusterTables
 from geo.tables.files import local_path
 from geo.tables.journal import Journal
 from geo.times import utc
-from schemas import LEDGERS, LINKS, OWNERS, REQUESTS, TOPICS
+from schemas import LEDGERS, LINKS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS
 from tests.running import TRIGGER, running
 from tests.world import TOPIC, World
 
@@ -207,11 +204,11 @@ def test_a_copy_that_is_being_deleted_is_no_copy_and_a_delete_that_has_only_begu
 def test_of_two_deletes_at_once_one_sees_the_other(linked: World) -> None:
     us = linked.tables("us")
 
-    def both(*given: object, **how: bool) -> None:
-        set_deleted(*given, **how)  # type: ignore[arg-type]
-        set_deleted(us, TOPIC, deleted=True, unended=Unended.BEGUN)
+    def both(point: CrashPoint) -> None:
+        if point is CrashPoint.DELETE_REGISTERED:
+            set_deleted(us, TOPIC, deleted=True, unended=Unended.BEGUN)
 
-    with mock.patch.object(delete_topic, "set_deleted", both), pytest.raises(UnsafeError, match="40 of them in no other cluster"):
+    with crash.watched(both), pytest.raises(UnsafeError, match="40 of them in no other cluster"):
         _delete(linked)
     assert deleted_topics(linked.tables("eu")) == set(), "it is taken back"
     with pytest.raises(UnsafeError, match="Nothing was deleted"):
@@ -222,28 +219,23 @@ def test_of_two_deletes_at_once_one_sees_the_other(linked: World) -> None:
 def test_a_producer_that_begins_meanwhile_is_seen_and_the_topic_stays(linked: World) -> None:
     begun = list[Publisher]()
 
-    def begin(*given: object, **how: bool) -> None:
-        if not begun:
+    def begin(point: CrashPoint) -> None:
+        if point is CrashPoint.DELETE_CLAIMED and not begun:
             publisher = Publisher(linked.tables("eu"), linked.config, TOPIC, "new")
             begun.append(publisher.open(linked.rows(0, 1).schema, {"number"}))
-        set_deleted(*given, **how)  # type: ignore[arg-type]
 
-    with (
-        mock.patch.object(delete_topic, "set_deleted", begin),
-        pytest.raises(AlreadyOwnedError, match=r"producer new of .* Nothing was deleted"),
-    ):
+    with crash.watched(begin), pytest.raises(AlreadyOwnedError, match=r"producer new of .* Nothing was deleted"):
         _delete(linked)
     begun[0].close()
     assert registered_topics(linked.tables("eu"))[0].topic == TOPIC
     assert linked.publish("eu", 5, producer="new").rows == 5
 
-    def write(*given: object, **how: bool) -> None:
-        if how["deleted"]:
+    def write(point: CrashPoint) -> None:
+        if point is CrashPoint.DELETE_REGISTERED:
             linked.write("eu", 20, 25)
-        set_deleted(*given, **how)  # type: ignore[arg-type]
 
     linked.replicate("us")
-    with mock.patch.object(delete_topic, "set_deleted", write), pytest.raises(RetryableError, match=r"committed to .* meanwhile"):
+    with crash.watched(write), pytest.raises(RetryableError, match=r"committed to .* meanwhile"):
         _delete(linked)
     assert registered_topics(linked.tables("eu"))[0].topic == TOPIC
 
@@ -254,15 +246,13 @@ def test_a_producer_that_comes_and_goes_meanwhile_is_seen_also_where_there_was_n
         create_single(world.tables("eu"), TOPIC)
     crash.arm(None)
 
-    def come_and_go(*given: object, **how: object) -> None:
-        if how["deleted"]:
-            world.publish("eu", 5)
-        set_deleted(*given, **how)  # type: ignore[arg-type]
+    def come_and_go(point: CrashPoint) -> None:
+        """It has asked the registry before."""
+        if point is CrashPoint.DELETE_REGISTERED:
+            world.log("eu").create(TOPIC_LOG)
+            world.write("eu", 0, 5)
 
-    with (
-        mock.patch.object(delete_topic, "set_deleted", come_and_go),
-        pytest.raises(RetryableError, match=r"committed to .* meanwhile"),
-    ):
+    with crash.watched(come_and_go), pytest.raises(RetryableError, match=r"committed to .* meanwhile"):
         _delete(world)
     assert len(world.messages("eu")) == 5
     assert registered_topics(world.tables("eu"))[0].topic == TOPIC
@@ -272,12 +262,11 @@ def test_who_is_refused_late_is_told_what_was_deleted_before(world: World) -> No
     eu = world.tables("eu")
     first, second = create_partitions(eu, TOPIC, 2)
 
-    def write(tables: ClusterTables, topic: Topic, **how: bool) -> None:
-        if topic == second and how["deleted"]:
+    def write(point: CrashPoint) -> None:
+        if point is CrashPoint.DELETE_REGISTERED and second in deleted_topics(eu):
             world.write("eu", 0, 5, topic=second)
-        set_deleted(tables, topic, **how)  # type: ignore[arg-type]
 
-    with mock.patch.object(delete_topic, "set_deleted", write), pytest.raises(RetryableError) as refused:
+    with crash.watched(write), pytest.raises(RetryableError) as refused:
         delete_topics(world.spark, world.config, "eu", str(TOPIC))
     assert "Nothing was deleted" not in str(refused.value)
     assert str(refused.value).endswith(f"It was not deleted. Run it again. Before it were deleted: {first}.")

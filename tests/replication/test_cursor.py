@@ -19,7 +19,7 @@ from geo.replication.link_table import append_links
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
-from geo.streams import supervisor
+from geo.streams import crew
 from geo.streams.life import State
 from geo.tables.history import CommitName
 from geo.tables.ownership import claim
@@ -139,7 +139,7 @@ def test_an_older_copy_of_a_target_under_a_running_link_is_filled_again(linked: 
 def test_a_target_put_back_before_its_link_was_recorded_is_filled_again(linked: World) -> None:
     """All that the older copy has is as the link left it; only what was appended since is not there."""
     put_back = _kept(linked.log("eu"), linked.folder / "copy")
-    with running(linked, "eu") as links, mock.patch.object(supervisor, "RECORD_INTERVAL_S", 3600.0):
+    with running(linked, "eu") as links, mock.patch.object(crew, "RECORD_INTERVAL_S", 3600.0):
         linked.write("us", 20, 25)
         links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
         put_back()
@@ -168,9 +168,7 @@ def test_what_a_rebuild_brings_back_is_not_doubled_where_it_was_kept(linked: Wor
     linked.assert_clean()
 
 
-def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(
-    linked: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(linked: World) -> None:
     """Its query has not heard of it, so the cursor is that before; the row names the target's commit all the same."""
     linked.write("us", 20, 25)
     link = TopicLink(linked.tables("eu"), linked.tables("us"), linked.config, linked.config.link("us", "eu"), TOPIC)
@@ -182,10 +180,8 @@ def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(
             append_links(link.target, [now])
             raise InjectedCrash("and it dies")
 
-    monkeypatch.setattr(topic_link, "reach", record)
-    with pytest.raises(InjectedCrash, match="dies"):
+    with crash.watched(record), pytest.raises(InjectedCrash, match="dies"):
         link.run_turns(lambda: False)
-    monkeypatch.undo()
     ownership.abandon()
     newest = linked.log("us").commit_at(linked.log("us").latest_version())
     assert newest is not None
@@ -245,9 +241,7 @@ def test_a_target_restored_under_a_running_link_is_filled_again(linked: World) -
     linked.assert_clean()
 
 
-def test_a_target_that_is_put_back_while_a_link_compares_gets_nothing_twice(
-    linked: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_is_put_back_while_a_link_compares_gets_nothing_twice(linked: World) -> None:
     """It was RESTOREd, is compared with, and is RESTOREd back right before the append."""
     log = linked.log("eu")
     before = log.latest_version()
@@ -257,8 +251,8 @@ def test_a_target_that_is_put_back_while_a_link_compares_gets_nothing_twice(
         if point is CrashPoint.LINK_BEFORE_RECONCILE_APPEND and log.latest_version() == before + 1:
             log.delta().restoreToVersion(before)
 
-    monkeypatch.setattr(topic_link, "reach", put_back)
-    (report,) = linked.replicate("eu")
+    with crash.watched(put_back):
+        (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 0), "it compared again, and nothing was missing"
     assert _origin(linked, "eu", "us") == list(range(20))
     linked.replicate("us")

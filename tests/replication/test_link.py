@@ -8,15 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from pyspark.sql import functions as F
 
+from geo import crash
 from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError
 from geo.ops.verify.report import Category
-from geo.replication import topic_link
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from geo.tables.ownership import claim, release
@@ -80,7 +79,7 @@ def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: Wor
         if point is CrashPoint.LINK_BEFORE_APPEND:
             at_append.set()
 
-    with mock.patch.object(topic_link, "reach", reach), running(linked, "eu", queries=True) as links:
+    with crash.watched(reach), running(linked, "eu", queries=True) as links:
         for number in range(20, 30):
             links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)  # its turns are over: what comes now, a query brings
             at_append.clear()

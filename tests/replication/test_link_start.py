@@ -8,11 +8,12 @@ from typing import cast
 
 import pytest
 
+from geo.config.model import Link
 from geo.errors import SchemaError
 from geo.names import Topic
 from geo.replication import link_start
 from geo.replication.link_row import LinkRow
-from geo.replication.link_start import GoOn, Reconcile, Standing, TargetSeen, begins, look_at_target, standing, start
+from geo.replication.link_start import GoOn, Reconcile, Standing, TargetSeen, begins_at, look_at_target, standing, start
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
 from geo.streams.life import State
@@ -132,10 +133,14 @@ def test_a_reconcile_that_did_not_come_to_its_end_begins_again() -> None:
 
 
 def test_where_a_link_begins_is_fixed_once() -> None:
-    assert begins(None)
-    assert begins(replace(row(), cursor=None, target=None)), "a row of a try that failed before it was fixed"
-    assert not begins(replace(row(), cursor=None, target=None, floors={}))
-    assert not begins(row())
+    late, topic = Link("us", "eu", start="latest"), Topic.parse("persistent://shop/web/clicks")
+    failed_before_it_was_fixed = replace(row(), cursor=None, target=None)
+    for recorded in (None, failed_before_it_was_fixed):
+        assert begins_at(recorded, late, topic) == "latest"
+        assert begins_at(recorded, late, topic.acks) == "earliest", "what is done must be known of old messages too"
+        assert begins_at(recorded, Link("us", "eu"), topic) == "earliest"
+    for recorded in (replace(row(), cursor=None, target=None, floors={}), row()):
+        assert begins_at(recorded, late, topic) is None
 
 
 def test_a_link_without_a_row_or_a_cursor_begins_with_a_comparison() -> None:

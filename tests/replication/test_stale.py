@@ -28,7 +28,7 @@ from geo.tables import ownership as ownership_module
 from geo.tables.claims import fence_name
 from geo.tables.cluster import ClusterTables
 from geo.tables.driver import Driver
-from geo.tables.ownership import Ownership, Runner, _write_fences, claim, origin_runner, release
+from geo.tables.ownership import Ownership, Runner, _write_fences, claim, origin_runners, release
 from geo.tables.table import Table
 from schemas import OWNERS, PROCESSES
 from tests.running import running
@@ -94,20 +94,20 @@ def test_of_claims_at_the_same_moment_one_owns_and_no_two_share_a_generation(
         monkeypatch.setattr(ClusterTables, "lock_folder", None)
     tables, together = linked.tables("eu"), threading.Barrier(6)
     wanted = [
-        origin_runner("us", Topic.parse(f"persistent://shop/web/{name}"), "eu")
+        origin_runners({"us"}, Topic.parse(f"persistent://shop/web/{name}"), "eu")
         for name in ("a", "b", "c", "both", "both", "both")
     ]
 
-    def take(runner: Runner) -> Ownership | None:
+    def take(runners: list[Runner]) -> Ownership | None:
         together.wait()
         try:
-            return claim(tables, [[runner]])[0]
+            return claim(tables, [runners])[0]
         except AlreadyOwnedError:
             return None
 
     with ThreadPoolExecutor(6) as pool:
         taken = [owned for owned in pool.map(take, wanted) if owned is not None]
-    assert sorted(str(owned) for owned in taken if owned.still_owns()) == sorted({runner.name for runner in wanted})
+    assert sorted(str(owned) for owned in taken if owned.still_owns()) == sorted({runner.name for (runner,) in wanted})
     assert len({owned.generation for owned in taken}) == len(taken)
     release(taken)
 

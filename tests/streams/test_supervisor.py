@@ -15,9 +15,10 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from geo.errors import AlreadyOwnedError, FencedError, NoProgressError, RetryableError, SchemaError, SourceChangedError
-from geo.streams import life, supervisor
+from geo.streams import crew, life, supervisor
+from geo.streams.crew import AT_ONCE
 from geo.streams.life import TRIES, Life, State
-from geo.streams.supervisor import AT_ONCE, Supervisor
+from geo.streams.supervisor import Supervisor
 from geo.streams.work import Found
 from geo.streams.workers import waiting
 
@@ -160,10 +161,11 @@ class Running:
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals only: so that nobody waits ten seconds for nothing."""
-    monkeypatch.setattr(supervisor, "TICK_S", 0.01)
-    monkeypatch.setattr(supervisor, "DISCOVERY_INTERVAL_S", 0.05)
-    monkeypatch.setattr(supervisor, "HAND_OVER_S", 0.05)
-    monkeypatch.setattr("geo.streams.life.backoff_s", lambda attempt: 0.01)
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.01)
+    monkeypatch.setattr(crew, "TICK_S", 0.01)
+    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 0.05)
+    monkeypatch.setattr(crew, "HAND_OVER_S", 0.05)
+    monkeypatch.setattr(life, "MOST_BACKOFF_S", 0.01)
 
 
 def _wait(event: threading.Event) -> None:
@@ -285,11 +287,7 @@ def test_another_takes_the_place_of_one_that_hangs_and_the_rest_goes_on() -> Non
         job.due = partial(_hang, job, hangs)
         job.hangs = lambda job=job, fresh=fresh: (fresh, away) if job.noted[-1:] == ["hangs"] else None  # type: ignore[misc]
         group.jobs.append(job)
-    with (
-        mock.patch.object(life, "backoff_s", return_value=0.01),
-        mock.patch.object(supervisor, "DUES_AT_ONCE", AT_ONCE),
-        Running(group) as running,
-    ):
+    with mock.patch.object(crew, "DUES_AT_ONCE", AT_ONCE), Running(group) as running:
         running.until(lambda: len(set(went_on)) == AT_ONCE)
         stuck = group.jobs[:]
         group.jobs = []
@@ -319,7 +317,7 @@ def test_one_that_hangs_while_it_is_to_end_is_left_and_ends_as_it_was_to(found: 
             return {}
         return {"left_out": {"stuck": "asked to"}} if found == "left_out" else {"again": ["stuck"]}
 
-    with mock.patch.object(supervisor, "DISCOVERY_INTERVAL_S", 0.05), Running(Jobs([job], found=asks)) as running:
+    with mock.patch.object(crew, "DISCOVERY_INTERVAL_S", 0.05), Running(Jobs([job], found=asks)) as running:
         running.until(lambda: State.RUNNING in running.states("stuck"))
         wanted.set()
         running.until(lambda: becomes in running.states("fresh"))
@@ -481,14 +479,14 @@ def test_what_turns_out_when_it_is_handed_over_is_told() -> None:
 
 
 def test_one_for_which_something_is_always_due_is_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "RECORD_INTERVAL_S", 0.01)
+    monkeypatch.setattr(crew, "RECORD_INTERVAL_S", 0.01)
     job = Job("a", due=lambda: None)
     with Running(Jobs([job])) as running:
         running.until(lambda: job.noted.count("record RUNNING") > 3)
 
 
 def test_what_is_to_begin_again_does_once_nothing_is_done_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "DISCOVERY_INTERVAL_S", 0.01)
+    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 0.01)
     hangs, entered, asked = threading.Event(), threading.Event(), list[bool]()
 
     def hang() -> None:

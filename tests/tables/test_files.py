@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.tables import files
 from geo.tables.driver import Driver
 from geo.tables.files import SmallFiles
 
 
 @pytest.fixture(params=["by the system", "by Spark"])
-def small(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SmallFiles:
-    if request.param == "by Spark":
-        # Spark's way is the one for every storage, so it is tried on this one.
-        monkeypatch.setattr(files, "local_path", lambda location: None)
-    return SmallFiles(Driver.of(spark))
+def place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> str:
+    """A folder of this disk; once as a storage that Spark reaches and this process does not."""
+    if request.param == "by the system":
+        return str(tmp_path)
+    spark.conf.set("fs.viewfs.mounttable.files.link./here", tmp_path.as_uri())
+    return "viewfs://files/here"
 
 
 @pytest.mark.spark
-def test_files_are_made_found_listed_and_removed(small: SmallFiles, spark: SparkSession, tmp_path: Path) -> None:
-    folder = str(tmp_path / "fences" / "a")
+def test_files_are_made_found_listed_and_removed(place: str, spark: SparkSession) -> None:
+    small, folder = SmallFiles(Driver.of(spark)), f"{place}/fences/a"
     first, second = f"{folder}/000000000001-x", f"{folder}/000000000002-y"
     assert small.names(folder) == []
     assert not small.exists(first)

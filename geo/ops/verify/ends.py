@@ -13,7 +13,7 @@ from geo.log.ledgers import LedgerPart
 from geo.ops.verify.report import EXAMPLES, Category, Finding
 
 Parts = Mapping[LedgerId, LedgerPart]
-"""Of a log, of what has not expired."""
+"""The ledgers of a log, without what has expired."""
 
 _OF_A_LINK = (Category.MISSING, Category.UNEXPECTED, Category.IN_FLIGHT)
 
@@ -69,7 +69,7 @@ def _is_for(cluster: str, part: LedgerPart) -> bool:
 
 
 def _findings(counts: Mapping[Category, Mapping[LedgerId, int]]) -> tuple[Finding, ...]:
-    """What is above 0, category by category."""
+    """A finding for each category of which some ledger counts above 0."""
     found = []
     for category, of_category in counts.items():
         above = {ledger: count for ledger, count in of_category.items() if count > 0}

@@ -8,7 +8,6 @@ The rule is stated once more, from design section 5, and everything is derived f
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,15 +22,14 @@ from geo.ops.verify.comparison import Comparison, End, Ends, Log, Way, key
 from geo.ops.verify.report import VerifyReport
 from geo.progress import Progress
 from geo.tables.cluster import ClusterTables, connect
+from geo.tables.ownership import RunnerKind, named_owners
 from geo.tables.table import Table
-from schemas import LINKS, OWNERS
+from schemas import LINKS
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 4
 """Logs and topics looked at side by side: most of a small topic's time is planning, which leaves the cores idle."""
-
-_A_WAY = re.compile(r"origin (?P<origin>\S+) of (?P<topic>\S+) into (?P<target>\S+)")
 
 TopicIn = tuple[Topic, str]
 """A topic in a cluster."""
@@ -54,12 +52,8 @@ def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
 def read_ways(clusters: Mapping[str, ClusterTables]) -> set[Way]:
     """Which origins that are no cluster now ever had a way into a topic of a cluster: of a cluster that was removed nothing else
     tells. (Of others a claim may be that of a deletion.)"""
-    found = set()
-    for tables in clusters.values():
-        for row in tables.journal(OWNERS).newest(("runner", "origin ")):
-            if (way := _A_WAY.fullmatch(row["runner"])) is not None and way["origin"] not in clusters:
-                found.add((way["target"], way["origin"], way["topic"]))
-    return found
+    ways = (way for tables in clusters.values() for way, _ in named_owners(tables, RunnerKind.ORIGIN))
+    return {(way.cluster, way.who, str(way.topic)) for way in ways if way.who not in clusters}
 
 
 def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> VerifyReport:

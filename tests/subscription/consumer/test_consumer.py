@@ -23,7 +23,6 @@ from geo.log.admission import MAX_HEADER_BYTES
 from geo.log.publish import publish
 from geo.log.topics import create_partitions, registered_topics
 from geo.names import Topic
-from geo.subscription.acks import ack_publisher
 from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
@@ -388,15 +387,14 @@ def test_an_error_of_ours_that_may_pass_is_nobodys_fault_in_the_function(backlog
 
 
 def test_after_a_record_that_may_or_may_not_be_there_nothing_more_is_published_and_the_next_start_finds_out(
-    backlog: World, monkeypatch: pytest.MonkeyPatch
+    backlog: World,
 ) -> None:
-    in_second, reach = threading.Event(), crash.reach
+    in_second = threading.Event()
 
-    def reach_later(point: CrashPoint) -> None:
+    def waits(point: CrashPoint) -> None:
         """What the first batch acknowledged is published while the function has the second."""
         if point is CrashPoint.ACKS_BEFORE_FLUSH and given.batches:
             assert in_second.wait(LIMIT_S)
-        reach(point)
 
     def fails_later(messages: DataFrame) -> DataFrame:
         if len(given.batches) == 2:
@@ -411,11 +409,9 @@ def test_after_a_record_that_may_or_may_not_be_there_nothing_more_is_published_a
     given = Given(fails_later)
     # The first record creates the subscription. The second lands, and whoever wrote it is not told.
     crash.arm(f"{CrashPoint.ACKS_AFTER_FLUSH.value}:raise:2")
-    monkeypatch.setattr(ack_publisher, "reach", reach_later)
-    with pytest.raises(ValueError, match="mine"):
+    with crash.watched(waits), pytest.raises(ValueError, match="mine"):
         consume(backlog, "eu", given, batch_rows=7)
     crash.arm(None)
-    monkeypatch.undo()
     assert consumer_in(backlog.tables("eu"), TOPIC, NAME) is ConsumerState.KILLED, "it could not tell all"
     assert consume(backlog, "eu").ids == EU[7:]
     records = backlog.log("eu", TOPIC.acks).read().where(F.col("producer") == "acks-1")

@@ -1,0 +1,136 @@
+"""A link compares both logs of a topic, and brings what the target lacks (design section 5: Reconcile).
+
+What may be missing is found in both_logs and gaps; whether to compare at all is decided in link_start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from geo.config.model import Start
+from geo.crash import CrashPoint, reach
+from geo.errors import SourceChangedError
+from geo.faults import FAULTS
+from geo.replication.both_logs import BothLogs
+from geo.replication.gaps import STEP_ROWS
+from geo.replication.link_row import LinkRow
+from geo.replication.link_start import Reconcile, Standing
+from geo.replication.link_state import LinkState
+from geo.replication.link_target import LinkTarget
+from geo.replication.source_history import Fault
+from geo.replication.target_watch import newest_commit
+from geo.replication.topic_turns import TopicTurns
+from geo.replication.turns import TURN_BYTES
+from geo.streams.life import State
+from geo.tables.cluster import ClusterTables
+from geo.tables.history import CommitName
+from geo.tables.ownership import Ownership, claim, filling_runners, release
+
+log = logging.getLogger(__name__)
+
+STEP_BYTES = 10 * 1024**3
+"""A step of a comparison is taken for so large where it is asked whether it hangs: nobody has measured it."""
+
+
+class Reconciliation:
+    """Step 4 of a link's start (`TopicLink`), while nobody backfills."""
+
+    def __init__(self, target: ClusterTables, logs: BothLogs, row: LinkRow, into: LinkTarget, turns: TopicTurns) -> None:
+        self._target, self._logs, self._row, self._into, self._turns = target, logs, row, into, turns
+        self._filling: Ownership | None = None
+        """What it owns beside the link, so that nobody else fills what is missing meanwhile."""
+        self.reached: CommitName | None = None
+        """The commit of the source of which the target holds everything, once it does."""
+
+    def run(
+        self,
+        decision: Reconcile,
+        stands: Standing,
+        start_at: Start | datetime | None,
+        stopped: Callable[[], bool],
+        *,
+        take_over: bool,
+    ) -> None:
+        """`start_at`: where the link begins anew; None: it begins where it began. If it is `stopped` between two steps the next
+        start compares again. `take_over` replaces a backfill that runs. Raises AlreadyOwnedError while one does."""
+        if self._row.recorded is not None and decision.why is not None:
+            log.warning("%s: %s; comparing both logs", self._into, decision.why)
+        fillers = filling_runners(self._logs.rule.origins, self._into.topic, self._logs.rule.target)
+        (filling,) = claim(self._target, [fillers], take_over=take_over)
+        self._filling = filling
+        try:
+            filling.fence(self._into.log)
+            with self._into.ownership.besides(filling):
+                self._compare(decision, stands, start_at, stopped)
+            release([filling])
+        except FAULTS:
+            if not self._into.in_doubt:  # so that whoever resolves it can have it
+                release([filling])
+            raise
+        finally:
+            filling.abandon()
+            self._filling = None
+
+    def leave(self) -> None:
+        """It hangs: own nothing for it any more, so that it appends nothing more."""
+        if self._filling is not None:
+            self._filling.abandon()
+
+    def _compare(
+        self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None, stopped: Callable[[], bool]
+    ) -> None:
+        """Each step's record says `reconciling`; the cursor is recorded after the last one."""
+        source, logs, row = newest_commit(self._logs.source, str(self._into)), self._logs, self._row
+        if start_at is not None:
+            # Fixed before the first row comes; not NULL, which would say that nothing was fixed yet.
+            row.floors = logs.floors(start_at, source.version) or {}
+            if row.floors or row.recorded is not None:
+                row.append(row.following(State.RUNNING, None, None, None))
+        if decision.check_lost:
+            self._refuse_loss(source.version, stands.cursor)
+        target = newest_commit(self._into.log, str(self._into))
+        self._into.watch_from(target)
+        most, row_bytes = self._step_size()
+        for rows in logs.missing(source.version, target.version, row.floors, most):
+            with self._turns.turn(stopped) as has_turn:
+                if not has_turn:
+                    return
+                self._turns.size = STEP_BYTES
+                reach(CrashPoint.LINK_BEFORE_RECONCILE_APPEND)
+                with self._turns.tagged():
+                    count = self._into.append(rows, source, reconciling=True)
+                reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
+            self._turns.took(count, round(count * row_bytes))
+        looked = self._into.look_on(target)
+        self.reached = source
+        row.append(row.following(State.STOPPED, None, source, looked.newest))
+
+    def _refuse_loss(self, version: int, cursor: CommitName | None) -> None:
+        """Raises SourceChangedError if something that the link has still to read is not in the source any more."""
+        if lost := self._logs.lost(version, self._row.floors):
+            what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
+            begin = cursor.version + 1 if cursor is not None else 0
+            fault = Fault(what, min(begin, version), version, lost[:10])
+            rule = self._logs.rule
+            raise SourceChangedError(fault.message(rule.source, rule.target, str(self._into.topic), cursor))
+
+    def _step_size(self) -> tuple[int | None, float]:
+        """How many messages a step brings at most, None for as many as ever, and how many bytes each takes, 0 where nobody
+        asks."""
+        most = self._turns.most
+        if most.size >= TURN_BYTES:
+            return most.messages, 0.0
+        row_bytes = self._logs.row_bytes()
+        return min(STEP_ROWS if most.messages is None else most.messages, max(1, int(most.size / row_bytes))), row_bytes
+
+
+def preview(logs: BothLogs, recorded: LinkState | None, start_at: Start | datetime | None) -> tuple[int, int]:
+    """How many messages a comparison would append now, and at which version of the source. Writes nothing. `start_at` as in
+    `Reconciliation.run`, `recorded`: the link's newest row."""
+    version = logs.source.latest_version()
+    floors = recorded.floors if recorded is not None else None
+    if start_at is not None:
+        floors = logs.floors(start_at, version)
+    return logs.count_missing(version, floors), version
