@@ -1,5 +1,6 @@
-"""spark-submit and wheel entry point of `geo subscriptions fold`, the query that folds acknowledgements into `system/cursors`:
-./spark-submit.sh jobs/subscriptions.py ARGUMENTS (see `geo subscriptions fold --help`)."""
+"""spark-submit and wheel entry point of `geo subscriptions`: of `fold`, the query that folds acknowledgements into `system/cursors`, and of
+`sync`, the stateful query that joins snapshot markers (PIP-33). ./spark-submit.sh jobs/subscriptions.py fold|sync ARGUMENTS (see
+`geo subscriptions --help`)."""
 
 import sys
 
@@ -7,7 +8,7 @@ from geo.cli.main import main as geo
 
 
 def main() -> int:
-    return geo(["subscriptions", "fold", *sys.argv[1:]])
+    return geo(["subscriptions", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

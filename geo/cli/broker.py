@@ -18,7 +18,12 @@ from geo.text import counted
 
 log = logging.getLogger(__name__)
 
-_BROUGHT = {Kind.PUBLISHER: ("message", "published"), Kind.LINK: ("message", "replicated"), Kind.FOLD: ("cursor", "written")}
+_BROUGHT = {
+    Kind.PUBLISHER: ("message", "published"),
+    Kind.LINK: ("message", "replicated"),
+    Kind.FOLD: ("cursor", "written"),
+    Kind.VERSIONS: ("marker", "written"),
+}
 
 
 def add_broker(verbs: Verbs, does: str) -> None:

@@ -136,6 +136,9 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     p = of.add("fold", "fold acknowledgements into system/cursors, and publish compact records", fold)
     p.add_argument("--cluster", required=True, help="the cluster whose acknowledgements are folded")
     add_running(p)
+    p = of.add("sync", "find out where consumers of versions may go on in other clusters, and answer those", versions.sync)
+    p.add_argument("--cluster", required=True, help="the cluster whose markers are read and written")
+    add_running(p)
 
 
 def add_failover(verbs: Verbs, does: str) -> None:

@@ -8,14 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from geo.cli.output import Output
-from geo.cli.running import start_spark
-from geo.config import Config
+from geo.cli.running import start_spark, stop_on_signals
+from geo.config import Config, load
 from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
+from geo.streams.trigger import parse_trigger
 from geo.subscription import version_subscriptions as changes
 from geo.subscription.version_status import StartElsewhere, VersionStanding
 from geo.subscription.version_subscriptions import VersionSubscription
+from geo.subscription.version_sync import VersionSync
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted
 
@@ -61,6 +63,20 @@ def ack(args: argparse.Namespace, output: Output, config: Config, topic: Topic) 
     output.data(listed(tables, now))
     output.text(f"{now} in {args.cluster} has finished version {now.finished}")
     return 0
+
+
+def sync(args: argparse.Namespace, output: Output) -> int:
+    parse_trigger(args.trigger)
+    config = load(args.config)
+    config.cluster(args.cluster)
+    running = VersionSync(start_spark("geo subscriptions"), config, args.cluster, trigger=args.trigger, take_over=args.take_over)
+    stop_on_signals(running.stop)
+    done = running.run()
+    output.data(asdict(done))
+    output.text(f"{args.cluster}: {counted(done.markers, 'marker')} written")
+    for what, why in done.unfinished.items():
+        output.text(f"{what}: {why}")
+    return 1 if done.unfinished else 0
 
 
 def _writable(args: argparse.Namespace, config: Config) -> ClusterTables:

@@ -26,10 +26,11 @@ from geo.session import require_delta
 from geo.sql_text import literal
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
+from geo.subscription.version_subscriptions import delete, version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import is_partly_removed, local_path, remove_folder
 from geo.tables.ownership import Ownership, claim, filling_runners, named_owners, origin_runners, refuse_living, release
-from schemas import LEDGERS, LINKS, REQUESTS
+from schemas import LEDGERS, LINKS, REQUESTS, VERSION_STARTS
 
 _NOT_DONE = "Nothing was deleted."
 
@@ -230,6 +231,10 @@ def _remove(tables: ClusterTables, clusters: Iterable[str], topic: Topic, owners
         tables.journal(LINKS).clean(f"topic <> {literal(str(topic))}")
     if tables.journal(REQUESTS).newest(topics=str(topic)):
         tables.journal(REQUESTS).clean(f"topics <> {literal(str(topic))}")
+    for one in version_subscriptions(tables, str(topic)):
+        delete(tables, topic, one.subscription)
+    if tables.journal(VERSION_STARTS).newest(topic=str(topic)):
+        tables.journal(VERSION_STARTS).clean(f"topic <> {literal(str(topic))}")
     reach(CrashPoint.DELETE_ROWS_GONE)
     ownership.refuse_if_lost()
     places = [tables.checkpoint(kind, topic.path) for kind in ("publish", "held")]

@@ -33,7 +33,7 @@ from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import local_path, remove_folder
 from geo.tables.ownership import Runner, RunnerKind, claim, named_owners, refuse_living, release
 from geo.text import first_line
-from schemas import LINKS, REQUESTS
+from schemas import LINKS, REQUESTS, VERSION_STARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +204,7 @@ def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) 
     try:
         if found.links:
             tables.journal(LINKS).clean(f"source <> {literal(name)}")
+            tables.journal(VERSION_STARTS).clean(f"cluster <> {literal(name)}")  # what it told of other clusters stays
         reach(CrashPoint.REMOVE_LINKS_GONE)
         if found.requests:
             stay = f" OR kind = {literal(Action.PAUSE.kind)}" if name in config.clusters else ""

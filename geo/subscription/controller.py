@@ -34,6 +34,7 @@ from geo.errors import SchemaError, UsageError
 from geo.ids import Position
 from geo.subscription.controller_rows import (
     Effect,
+    Forgotten,
     GivenUp,
     MarkerRow,
     MoveSubscription,
@@ -134,6 +135,8 @@ class _Subscription:
     """Where one may begin here, by what a consumer elsewhere has finished."""
     used_here: bool = False
     """Somebody created it here or reads here."""
+    created_us: int | None = None
+    """When that was."""
 
     @property
     def next_here(self) -> int:
@@ -228,10 +231,8 @@ class TopicController:
         if isinstance(row, Subscribed):
             return self._on_subscribed(row)
         if isinstance(row, Unsubscribed):
-            self._subscriptions.pop(row.subscription, None)
-            return []
-        self._on_void(row)
-        return []
+            return self._on_unsubscribed(row.subscription)
+        return self._on_void(row)
 
     def _is_of_another_table(self, row: Row) -> bool:
         if isinstance(row, (Unsubscribed, Void)) or row.table is None or self._table is None:
@@ -421,11 +422,22 @@ class TopicController:
         return SnapshotCache(self.settings.max_snapshots, self.settings.distance)
 
     def _on_subscribed(self, row: Subscribed) -> list[Effect]:
+        before, effects = self._subscriptions.get(row.subscription), list[Effect]()
+        if before is not None and before.created_us not in (None, row.created_us):
+            effects += self._on_unsubscribed(row.subscription)
         one, _ = self._subscription(row.subscription)
         if one is None:
+            return effects
+        one.used_here, one.created_us = True, row.created_us
+        return effects if row.version is None else effects + self._finish(row.subscription, one, row.version)
+
+    def _on_unsubscribed(self, name: str) -> list[Effect]:
+        one = self._subscriptions.pop(name, None)
+        if one is None:
             return []
-        one.used_here = True
-        return [] if row.version is None else self._finish(row.subscription, one, row.version)
+        if one.start is not None:  # what others told of it stays
+            self._subscriptions[name] = _Subscription(self._new_cache(), start=one.start)
+        return [Forgotten(name, here_too=False)]
 
     def _on_progress(self, row: Progress) -> list[Effect]:
         one = self._subscriptions.get(row.subscription)
@@ -462,7 +474,7 @@ class TopicController:
 
     # -- voids -------------------------------------------------------------------------------------------------------
 
-    def _on_void(self, row: Void) -> None:
+    def _on_void(self, row: Void) -> list[Effect]:
         if row.begins:
             self._open_voids.add(row.what)
         else:
@@ -476,6 +488,8 @@ class TopicController:
         if row.table is not None:
             self._table = row.table
             self._tick, self._read, self._last_place, self._answered_since = None, None, None, {}
+            return [Forgotten(name, here_too=True) for name in self._subscriptions]
+        return []
 
     # -- its state ---------------------------------------------------------------------------------------------------
 
@@ -515,6 +529,7 @@ class TopicController:
                     "finished": one.finished,
                     "start": one.start,
                     "used_here": one.used_here,
+                    "created_us": one.created_us,
                 }
                 for name, one in self._subscriptions.items()
             },
@@ -549,7 +564,7 @@ class TopicController:
         snapshots = dict(enumerate(map(read_snapshot, state["snapshots"])))
         for name, one in state["subscriptions"].items():
             cache = SnapshotCache.from_state(one["cache"], snapshots, found.settings.max_snapshots, found.settings.distance)
-            found._subscriptions[name] = _Subscription(cache, one["finished"], one["start"], one["used_here"])
+            found._subscriptions[name] = _Subscription(cache, one["finished"], one["start"], one["used_here"], one["created_us"])
         found._open_voids, found._voided = set(state["open_voids"]), state["voided"]
         found._answered_since = None if state["answered_since"] is None else dict(state["answered_since"])
         found._waits_for, found.counts = dict(state["waits_for"]), Counter(state["counts"])

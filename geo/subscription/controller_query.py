@@ -26,7 +26,7 @@ from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.streams.query import BatchQuery
 from geo.subscription.controller import Settings, TopicController
-from geo.subscription.controller_rows import Effect, GivenUp, MoveSubscription, SyncedTo, WaitsFor, WriteMarker
+from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, SyncedTo, WaitsFor, WriteMarker
 from geo.subscription.marker_journal import decode
 from geo.subscription.markers import encode
 from geo.tables.cluster import ClusterTables
@@ -105,6 +105,8 @@ def _told(effect: Effect) -> dict[str, Any]:
             return {"waits_for": dict(clusters)}
         case GivenUp(snapshot_id, missing):
             return {"given_up": snapshot_id, "missing": list(missing)}
+        case Forgotten(subscription, here_too):
+            return {"forgotten": subscription, "here_too": here_too}
     raise AssertionError(effect)
 
 
@@ -184,9 +186,18 @@ class ControllerQuery:
         """Rows of `system/version_starts`, of one subject the newest alone."""
         here, now = self._tables.cluster.name, datetime.now(timezone.utc)
         found: dict[tuple[str, str], dict[str, Any]] = {}
+
+        def forget(name: str, here_too: bool, sequence: int) -> None:
+            told = {(row["subscription"], row["cluster"]): row.asDict() for row in self._told(topic, name)} | found
+            for subject, row in told.items():
+                if subject[0] == name and (here_too or row["sender"] is None):
+                    found[subject] = {"start": None, "sender": None, "sequence": sequence}
+
         for seq, one in sorted(effects, key=lambda each: each[0]):
             if "waits_for" in one:
                 found["", here] = {"waits_for": one["waits_for"] or None, "sequence": seq}
+            if "forgotten" in one:
+                forget(one["forgotten"], one["here_too"], seq)
             for cluster, start in one.get("starts", {}).items():
                 taken_at, snapshot_id, sender = from_us(one["taken"]), one["snapshot"], one["sender"]
                 found[one["subscription"], cluster or here] = {
@@ -194,6 +205,9 @@ class ControllerQuery:
                 }  # fmt: skip
         for (subscription, cluster), fields in found.items():
             yield {"topic": topic, "subscription": subscription, "cluster": cluster, "updated_at": now, **fields}
+
+    def _told(self, topic: str, subscription: str) -> list[Row]:
+        return self._tables.journal(VERSION_STARTS).newest(topic=topic, subscription=subscription)
 
     def _write(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """The markers of a topic, in one commit, but for those that are there."""

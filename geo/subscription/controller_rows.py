@@ -59,12 +59,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """Somebody created a version subscription here; `version`: what it has finished, None for nothing."""
+    """Somebody created a version subscription here, in microseconds since 1970 at `created_us`: with another number it is another one.
+    `version`: what it has finished, None for nothing."""
 
     seq: int
     subscription: str
     version: int | None = None
     table: str | None = None
+    created_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,4 +138,13 @@ class GivenUp:
     missing: tuple[str, ...]
 
 
-Effect = WriteMarker | SyncedTo | MoveSubscription | WaitsFor | GivenUp
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Where the subscription may go on elsewhere, by what this cluster told, counts no more: it was deleted here. `here_too`: neither
+    does where it may begin here, since the log is another one."""
+
+    subscription: str
+    here_too: bool
+
+
+Effect = WriteMarker | SyncedTo | MoveSubscription | WaitsFor | GivenUp | Forgotten

@@ -18,6 +18,7 @@ from geo.ids import Position
 from geo.now import now_us
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.tables.cluster import ClusterTables
+from geo.tables.history import CommitName
 from geo.tables.ownership import Ownership
 from schemas import MARKERS
 
@@ -33,11 +34,10 @@ _KINDS: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What was known of a topic's log when a row was written: up to where it was looked at, and the newest version that brought a
-    message."""
+    """What was known of a topic's log when a row was written: up to which commit it was looked at, and the newest version that brought
+    a message."""
 
-    table_id: str
-    read_to: int
+    commit: CommitName
     moved: int
 
 
@@ -88,7 +88,9 @@ class MarkerJournal:
     def __init__(self, tables: ClusterTables) -> None:
         self._journal = tables.journal(MARKERS)
         newest = self._journal.newest()
-        self.looked_at = {row["topic"]: LookedAt(row["table_id"], row["read_to"], row["moved"]) for row in newest}
+        self.looked_at = {
+            row["topic"]: LookedAt(CommitName(row["table_id"], row["read_to"], row["commit_id"]), row["moved"]) for row in newest
+        }
         """By topic, by its newest row."""
         self._last = max((row["seq"] for row in newest), default=0)
         self._trimmed_at = time.monotonic()
@@ -108,8 +110,9 @@ class MarkerJournal:
                     "topic": one.topic,
                     "seq": one.row.seq,
                     "fact": encode(one.row),
-                    "table_id": one.at.table_id,
-                    "read_to": one.at.read_to,
+                    "table_id": one.at.commit.table_id,
+                    "read_to": one.at.commit.version,
+                    "commit_id": one.at.commit.commit_id,
                     "moved": one.at.moved,
                     "written_at": written_at,
                 }

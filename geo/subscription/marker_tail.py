@@ -35,14 +35,15 @@ from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribe
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
 from geo.subscription.stream_progress import finished_by
-from geo.subscription.version_subscriptions import VersionSubscription, version_subscriptions
+from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, version_subscriptions
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
-from geo.tables.history import CommitName
+from geo.tables.history import CommitName, parted
 from geo.tables.ownership import Ownership
 from geo.tables.table import Table
 from geo.tables.tail import Tail, Turn
 from geo.text import first_line
+from geo.times import in_us
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ class _Followed:
     """The number of the newest row."""
     subscriptions: dict[str, VersionSubscription] = field(default_factory=dict)
     """As they were told last."""
+    deleted: set[str] = field(default_factory=set)
+    """Those deleted before, of which it is not known whether that was told."""
     finished: dict[str, int] = field(default_factory=dict)
     cursors: dict[str, CommitName] = field(default_factory=dict)
     """Up to which commit of its source each link has brought everything."""
@@ -110,7 +113,7 @@ class _Followed:
 
     @property
     def at(self) -> LookedAt:
-        return LookedAt(self.tail.at.table_id, self.read_to, self.moved)
+        return LookedAt(self.tail.at, self.moved)
 
 
 class MarkerTail:
@@ -180,21 +183,17 @@ class MarkerTail:
         return found
 
     def _begun(self, topic: Topic) -> _Followed:
-        """From where the last tail came to. Raises RetryableError if there is no log here."""
+        """From where the last tail came to; whether that is there still is found out as ever. Raises RetryableError if there is no log
+        here."""
         table = self._tables.log(topic)
-        seen = table.look()
-        if seen is None:
-            raise RetryableError(f"{topic} has no log here")
-        at = self._journal.looked_at.get(str(topic))
-        begin = Tail.at_newest(table).at
-        moved = begin.version
-        if at is not None and at.table_id == seen.table_id and at.read_to <= seen.version:
-            there = table.commit_at(at.read_to)
-            if there is not None:
-                begin, moved = CommitName.of(seen.table_id, there), at.moved
+        tail = Tail.at_newest(table)
+        newest = tail.at.version
         # Where nothing is known of it the newest version counts: one snapshot is taken that may not be needed.
-        one = self._followed[topic] = _Followed(topic, table, Tail(table, begin), moved)
-        for commit in table.commits(max(0, begin.version - LINKS_LOOK), begin.version, only=(LINK_KEY,)):
+        at = self._journal.looked_at.get(str(topic)) or LookedAt(tail.at, newest)
+        one = self._followed[topic] = _Followed(topic, table, Tail(table, at.commit), at.moved)
+        one.deleted = set(deleted_subscriptions(self._tables, topic))
+        begin = min(at.commit.version, newest)
+        for commit in table.commits(max(0, begin - LINKS_LOOK), begin, only=(LINK_KEY,)):
             record = LinkRecord.decode(commit.user_metadata)
             if record is not None and not record.reconciling:
                 one.cursors[record.link] = record.cursor
@@ -207,7 +206,12 @@ class MarkerTail:
     # -- what its controller hears -----------------------------------------------------------------------------------
 
     def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
-        rows = list(self._of_log(one))
+        rows: list[Callable[[int], Row]] = []
+        try:
+            rows += self._of_log(one)
+        except RetryableError as error:
+            for void in self._lost(one, error):
+                yield void(self._journal.next_seq())
         # By the ways that a tick tells an answer goes: it comes before what was copied.
         if (tick := self._tick(one, used=bool(subscriptions))) is not None:
             one.told = tick
@@ -216,23 +220,31 @@ class MarkerTail:
         yield from self._of_subscriptions(one, subscriptions)
 
     def _of_log(self, one: _Followed) -> Iterator[Callable[[int], Row]]:
-        """Marker rows of new commits, and voids, in the order of the log. Takes them from its tail."""
-        for _ in range(TURNS):
+        """Marker rows of new commits, and voids, in the order of the log. Takes them from its tail. Raises RetryableError, before the first
+        row, where its place is lost."""
+        for nth in range(TURNS):
             try:
                 turn = one.tail.next()
-            except RetryableError as error:
-                before = one.tail.at
-                one.tail = Tail.at_newest(one.log)
-                one.moved = one.read_to
-                log.warning("%s in %s: its snapshots are void: %s", one.topic, self._tables.cluster.name, error)
-                is_other = before.table_id != one.tail.at.table_id or before.version > one.read_to
-                yield from _void(str(error), one.tail.at.table_id if is_other else None)
-                return
+            except RetryableError:
+                if nth:
+                    return  # said in the next round
+                raise
             if turn is None:
                 return
             for commit in turn.commits:
                 yield from self._of_commit(one, commit, turn.last.version)
             one.tail.take(turn)
+
+    def _lost(self, one: _Followed, error: RetryableError) -> list[Callable[[int], Row]]:
+        """Go on at the newest version, with all snapshots void; and with all that is known of versions, where they are those of another
+        history."""
+        before, one.tail = one.tail.at, Tail.at_newest(one.log)
+        at, one.moved = one.tail.at, one.read_to
+        log.warning("%s in %s: its snapshots are void: %s", one.topic, self._tables.cluster.name, error)
+        is_other = parted(before, at.table_id, at.version, one.log.commit_at(before.version)) is not None
+        if is_other:
+            one.finished.clear()
+        return _void(str(error), at.table_id if is_other else None)
 
     def _of_commit(self, one: _Followed, commit: Commit, read_to: int) -> Iterator[Callable[[int], Row]]:
         if commit.kind is not Kind.APPEND:
@@ -277,15 +289,16 @@ class MarkerTail:
         return markers, commit.rows != len(markers)
 
     def _of_subscriptions(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
-        for name, before in list(one.subscriptions.items()):
-            now = subscriptions.get(name)
-            if now is None or (now.table_id, now.checkpoint) != (before.table_id, before.checkpoint) or _went_back(before, now):
-                yield Unsubscribed(self._journal.next_seq(), name)  # and perhaps created anew
-                del one.subscriptions[name]
-                one.finished.pop(name, None)
+        for name in one.subscriptions.keys() - subscriptions.keys() | one.deleted:
+            yield Unsubscribed(self._journal.next_seq(), name)
+            one.subscriptions.pop(name, None)
+            one.finished.pop(name, None)
+        one.deleted = set()
         for name, now in subscriptions.items():
-            if name not in one.subscriptions:
-                yield Subscribed(self._journal.next_seq(), name, table=now.table_id)
+            before = one.subscriptions.get(name)
+            if before is None or before.created_at != now.created_at:  # it may have been deleted in between
+                yield Subscribed(self._journal.next_seq(), name, table=now.table_id, created_us=in_us(now.created_at))
+                one.finished.pop(name, None)
             one.subscriptions[name] = now
             finished = self._finished(now) if now.table_id == one.tail.at.table_id else None
             # One that is further than was looked at here is told once that is.
@@ -349,10 +362,6 @@ class MarkerTail:
                 elif row.state not in (State.RUNNING, State.STOPPED):
                     found[name] = f"link {source}->{target} is {row.state.value}: {row.reason or 'nobody says why'}"
         return found
-
-
-def _went_back(before: VersionSubscription, now: VersionSubscription) -> bool:
-    return before.finished is not None and (now.finished is None or now.finished < before.finished)
 
 
 def _void(what: str, table: str | None = None) -> list[Callable[[int], Row]]:

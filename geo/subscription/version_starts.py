@@ -1,11 +1,11 @@
-"""`system/version_starts` of a cluster, read: where consumers of versions may go on elsewhere or here, as its topics' controllers
+"""`system/version_starts` of a cluster, read, and made void: where consumers of versions may go on elsewhere or here, as its topics' controllers
 found out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 
 from geo.names import Topic, topic_glob_matches
 from geo.tables.cluster import ClusterTables
@@ -61,3 +61,12 @@ def read_starts(tables: ClusterTables, topic: Topic) -> VersionStarts:
     ]
     waits_for = {} if of_topic is None else dict(of_topic["waits_for"] or {})
     return VersionStarts({(one.subscription, one.cluster): one for one in starts}, waits_for)
+
+
+def forget(tables: ClusterTables, topic: Topic, subscription: str) -> None:
+    """Let go of what this cluster found out of a subscription that was deleted here; what others told stays."""
+    journal, now = tables.journal(VERSION_STARTS), datetime.now(timezone.utc)
+    told = [row for row in journal.newest(topic=str(topic), subscription=subscription) if row["sender"] is None]
+    nothing = {"start": None, "snapshot_id": None, "taken_at": None, "updated_at": now}
+    if gone := [{**row.asDict(), **nothing, "sequence": row["sequence"] + 1} for row in told if row["start"] is not None]:
+        journal.append(gone)

@@ -20,29 +20,33 @@ from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
 from geo.subscription.stream_progress import finished_by
+from geo.subscription.version_starts import forget
 from geo.tables.cluster import ClusterTables
 from geo.tables.files import local_path
 from geo.tables.journal import Journal
+from geo.times import utc
 from schemas import VERSION_SUBSCRIPTIONS
 
 
 @dataclass(frozen=True, slots=True)
 class VersionSubscription:
     """`finished`: every version up to this one is processed, as people said; None: nothing is, or `checkpoint` says it. Versions are
-    those of the topic log whose Delta id is `table_id`."""
+    those of the topic log whose Delta id is `table_id`. Created again it is another one, which `created_at` says."""
 
     topic: Topic
     subscription: str
     table_id: str
     finished: int | None
     checkpoint: str | None
+    created_at: datetime
 
     def __str__(self) -> str:
         return f"version subscription {self.subscription} of {self.topic}"
 
     @classmethod
     def of(cls, row: Row) -> VersionSubscription:
-        return cls(Topic.parse(row["topic"]), row["subscription"], row["table_id"], row["finished"], row["checkpoint"])
+        topic, created_at = Topic.parse(row["topic"]), utc(row["created_at"])
+        return cls(topic, row["subscription"], row["table_id"], row["finished"], row["checkpoint"], created_at)
 
 
 def version_subscriptions(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[VersionSubscription]:
@@ -51,6 +55,11 @@ def version_subscriptions(tables: ClusterTables, topics: str = ALL_TOPICS) -> li
     found = [VersionSubscription.of(row) for row in rows if not row["deleted"]]
     matching = [one for one in found if topic_glob_matches(topics, one.topic)]
     return sorted(matching, key=lambda one: (one.topic, one.subscription))
+
+
+def deleted_subscriptions(tables: ClusterTables, topic: Topic) -> list[str]:
+    """Names of those of a topic that were deleted."""
+    return [row["subscription"] for row in tables.journal(VERSION_SUBSCRIPTIONS).newest(topic=str(topic)) if row["deleted"]]
 
 
 def version_subscription(tables: ClusterTables, topic: Topic, subscription: str) -> VersionSubscription | None:
@@ -82,7 +91,8 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
     is no checkpoint of a query over this log; SchemaError if the topic has no log here.
     """
     log, _ = open_log(tables, topic)
-    new = VersionSubscription(topic, check_subscription(subscription), log.table_id(), None, _absolute(checkpoint))
+    name, now = check_subscription(subscription), datetime.now(timezone.utc)
+    new = VersionSubscription(topic, name, log.table_id(), None, _absolute(checkpoint), now)
     state = read_known(tables, topic, subscription).states.get(key_of(topic, subscription))
     if state is not None and not state.deleted:
         raise UsageError(
@@ -136,8 +146,9 @@ def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int)
 
 
 def delete(tables: ClusterTables, topic: Topic, subscription: str) -> None:
-    """Delete it in this cluster. Raises UsageError if it is not known here."""
+    """Delete it in this cluster, with where it might have gone on elsewhere. Raises UsageError if it is not known here."""
     _change(tables, topic, subscription, lambda there: _known(tables, topic, subscription, there), deleted=True)
+    forget(tables, topic, subscription)
 
 
 _ANEW = "Or delete it and create it anew (`geo subscriptions delete`, `create --mode version`)."
@@ -202,6 +213,7 @@ def _row(one: VersionSubscription, deleted: bool, by: str, sequence: int) -> dic
         "table_id": one.table_id,
         "finished": one.finished,
         "checkpoint": one.checkpoint,
+        "created_at": one.created_at,
         "by": by,
         "sequence": sequence,
         "updated_at": datetime.now(timezone.utc),

@@ -4,12 +4,14 @@ stream behind it, as two pieces of work of the supervisor, and so of the broker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
+from geo.asking import ask_all
 from geo.config.model import Config
 from geo.log.housekeeping import open_for_writing
 from geo.session import require_delta
@@ -22,7 +24,8 @@ from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
 from geo.subscription.controller_query import ControllerQuery
-from geo.subscription.marker_tail import MarkerTail
+from geo.subscription.marker_tail import PEER_ANSWER_S, MarkerTail
+from geo.subscription.version_subscriptions import version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import Ownership, claim, release, version_sync_runner
 from schemas import MARKERS
@@ -96,7 +99,7 @@ class TailWork(QueryWork[OpenTail]):
         """Rounds in which there was something to tell."""
 
     def __str__(self) -> str:
-        return f"version tail of {self._tables.cluster.name}"
+        return f"tail of {self._tables.cluster.name}"
 
     @property
     def how_far(self) -> int | None:
@@ -125,7 +128,7 @@ class ControllersWork(QueryWork[OpenControllers]):
         self._before = 0
 
     def __str__(self) -> str:
-        return f"version controllers of {self._tables.cluster.name}"
+        return f"controllers of {self._tables.cluster.name}"
 
     @property
     def markers(self) -> int:
@@ -160,7 +163,7 @@ class Versions:
         here, rests = tables.cluster.name, dict[str, int]()
         peers = {name: connect(tables.spark, one) for name, one in config.clusters.items() if name != here}
         once = trigger == AVAILABLE_NOW
-        self._tables = tables
+        self._tables, self._peers = tables, peers
         self._works: dict[Hashable, SyncWork] = {
             "tail": TailWork(tables, peers, config, rests, once=once, take_over=take_over),
             "controllers": ControllersWork(tables, config, rests, trigger, take_over=take_over),
@@ -171,10 +174,18 @@ class Versions:
         return f"version subscriptions in {self._tables.cluster.name}"
 
     def discover(self, known: Mapping[Hashable, tuple[SyncWork, State]]) -> Found[SyncWork]:
-        # Without a version subscription anywhere there is nothing to tell, and no query runs.
+        # Without a version subscription anywhere there is nothing to tell, and nothing runs.
         told = self._tables.journal(MARKERS).exists()
-        fresh = [(key, work) for key, work in self._works.items() if key not in known and (told or key == "tail")]
+        wanted = ["tail", "controllers"] if told else ["tail"] if self._are_used() else []
+        fresh = [(key, self._works[key]) for key in wanted if key not in known]
         return Found(fresh, resolved=self._again.due(known))
+
+    def _are_used(self) -> bool:
+        """Whether there is a version subscription here, or in another cluster that can be read now."""
+        if version_subscriptions(self._tables):
+            return True
+        asked = ask_all({name: partial(version_subscriptions, at) for name, at in self._peers.items()}, PEER_ANSWER_S)
+        return any(answer.exception() is None and answer.result() for answer in asked.values())
 
     def claim(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
         return []  # each owns itself when it is begun
@@ -184,6 +195,14 @@ class Versions:
 
     def release(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
         return leave(works)
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a run did. `unfinished`: what could not go on, and why."""
+
+    markers: int
+    unfinished: Mapping[str, str]
 
 
 class VersionSync:
@@ -197,25 +216,29 @@ class VersionSync:
         *,
         trigger: str = AVAILABLE_NOW,
         take_over: bool = False,
-        on_change: Callable[[object, SyncWork | None, Life], None] | None = None,
     ) -> None:
+        """Raises ConfigError for an unknown cluster, UnsafeError for a storage that several writers would break."""
         require_delta(spark)
         parse_trigger(trigger)
         tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         group = Versions(tables, config, trigger, take_over=take_over)
-        self._supervisor = Supervisor[SyncWork]([group], once=trigger == AVAILABLE_NOW, on_change=on_change or _log_fault)
+        self._supervisor = Supervisor[SyncWork]([group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
 
     def stop(self) -> None:
         """Let what runs end, then stop; callable from a signal handler."""
         self._supervisor.stop()
 
-    def run(self) -> dict[str, str]:
-        """Run until stopped, or with the available-now trigger over what is there. Returns what could not go on, and why."""
-        return {
+    def run(self) -> Synced:
+        """Run until stopped, or with the available-now trigger over what is there: what the tail tells in such a pass its controllers may
+        hear in the next one. Raises AlreadyOwnedError if another process does both."""
+        ended = self._supervisor.run()
+        markers = sum(work.markers for _, work, _ in ended if isinstance(work, ControllersWork))
+        unfinished = {
             str(group if work is None else work): f"{life.state.value}: {life.reason}"
-            for group, work, life in self._supervisor.run()
+            for group, work, life in ended
             if life.reason is not None
         }
+        return Synced(markers, unfinished)
 
 
 def _log_fault(group: object, work: SyncWork | None, life: Life) -> None:

@@ -21,6 +21,7 @@ from geo.subscription.asked import asked
 from geo.subscription.controller import Settings, TopicController
 from geo.subscription.controller_rows import (
     Effect,
+    Forgotten,
     GivenUp,
     MarkerRow,
     MoveSubscription,
@@ -367,6 +368,10 @@ class World:
             elif isinstance(effect, GivenUp):
                 whom = f", without an answer of {', '.join(effect.missing)}" if effect.missing else ""
                 self.events.append(f"{name}: gives {name_of(effect.snapshot_id)} up{whom}")
+            elif isinstance(effect, Forgotten):
+                cluster.synced.pop(effect.subscription, None)
+                if effect.here_too:
+                    cluster.moved.pop(effect.subscription, None)
             else:
                 why = ", ".join(f"{one} ({what})" for one, what in sorted(effect.clusters.items()))
                 self.events.append(f"{name}: waits for {why}" if why else f"{name}: waits for nobody")

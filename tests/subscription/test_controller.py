@@ -16,6 +16,7 @@ from geo.subscription import controller as controller_module
 from geo.subscription.controller import Counted, Settings, TopicController
 from geo.subscription.controller_rows import (
     Effect,
+    Forgotten,
     GivenUp,
     MarkerRow,
     MoveSubscription,
@@ -109,6 +110,34 @@ def test_without_a_subscription_there_is_none() -> None:
     topic = Topic()
     topic.hear(Unsubscribed, "s")
     assert topic.tick(5) == []
+
+
+def test_one_that_is_deleted_here_is_forgotten_and_what_others_told_of_it_stays() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    topic.hear(Progress, "s", topic.version)
+    topic.hear(Subscribed, "of-b")
+    topic.reads(SubscriptionUpdate("of-b", "b:t:7", 7_000_000, {"a": Position.end(2)}), "b")
+    assert topic.hear(Unsubscribed, "s") == [Forgotten("s", here_too=False)]
+    assert topic.hear(Unsubscribed, "of-b") == [Forgotten("of-b", here_too=False)]
+    assert topic.hear(Unsubscribed, "s") == []
+    assert topic.controller.subscriptions == ("of-b",)
+    assert topic.controller.start("of-b") == 3
+
+
+def test_one_that_is_deleted_and_created_again_begins_with_nothing() -> None:
+    """Though nobody said in between that it was deleted: who says it did not run."""
+    topic = Topic(subscribed=False)
+    topic.hear(Subscribed, "s", 4, None, 100)
+    assert topic.hear(Subscribed, "s", None, None, 100) == []
+    assert topic.controller.finished("s") == 4
+    assert topic.hear(Subscribed, "s", None, None, 200) == [Forgotten("s", here_too=False)]
+    assert topic.controller.finished("s") is None
+
+
+def test_where_the_log_is_another_one_nothing_that_was_said_of_versions_counts() -> None:
+    topic = Topic()
+    assert topic.hear(Void, "dropped and created again", True, "other") == [Forgotten("s", here_too=True)]
 
 
 def test_without_anybody_to_ask_or_any_message_there_is_none() -> None:
@@ -538,8 +567,6 @@ def test_no_rows_in_any_order_do_more_than_they_may(rows: list[tuple[Any, ...]])
         assert effects == other.hear(row)
         assert one.to_state() == other.to_state()
         assert len(one.pending) <= 4
-        if isinstance(row, Unsubscribed):
-            starts.pop(row.subscription, None)
         if isinstance(row, Void) and row.table is not None:
             starts.clear()
         for effect in effects:

@@ -37,7 +37,11 @@ def test_one_is_made_finishes_versions_never_backward_and_is_deleted(world: Worl
     with pytest.raises(UsageError, match=r"eu knows no version subscription reports of .*--mode version"):
         finish(eu, TOPIC, NAME, 1)
     made = create(eu, TOPIC, NAME)
-    assert made == create(eu, TOPIC, NAME) == VersionSubscription(TOPIC, NAME, world.log("eu").table_id(), None, None)
+    assert (
+        made
+        == create(eu, TOPIC, NAME)
+        == VersionSubscription(TOPIC, NAME, world.log("eu").table_id(), None, None, made.created_at)
+    )
     assert progress(eu, made) is None
     assert finish(eu, TOPIC, NAME, 1).finished == finish(eu, TOPIC, NAME, 1).finished == 1
     assert create(eu, TOPIC, NAME).finished == 1, "again it changes nothing"
@@ -56,7 +60,9 @@ def test_one_is_made_finishes_versions_never_backward_and_is_deleted(world: Worl
     assert version_subscription(eu, TOPIC, NAME) is None
     with pytest.raises(UsageError, match="eu knows no version subscription"):
         delete(eu, TOPIC, NAME)
-    assert create(eu, TOPIC, NAME).finished is None, "it begins anew"
+    again = create(eu, TOPIC, NAME)
+    assert again.finished is None, "it begins anew"
+    assert again.created_at > made.created_at
 
 
 def test_a_version_whose_commit_is_gone_is_not_in_the_log(world: World) -> None:
