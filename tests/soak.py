@@ -1,8 +1,12 @@
-"""`python -m tests.soak [--shape pair] [--minutes N] [--seed S]`: publishers and links, killed at random, then compared.
+"""`python -m tests.soak [--shape pair] [--versions] [--minutes N] [--seed S]`: publishers and links, killed at random, then compared.
 
 Real processes run side by side, a publisher in each cluster and the links into each. Every few seconds one of them gets
 SIGKILL, with its JVM, and is started again, while new lines keep arriving. At the end everything is let run dry and
 `geo verify` must be clean and every line published once. The seed is printed; the same seed kills in the same order.
+
+With `--versions` there is a broker in each cluster that runs all, and a version subscription in each whose consumer finishes versions
+meanwhile. At the end what tests/version_checks.py says must hold of the tables, and each consumer may go on in every other cluster that
+its snapshots ask.
 """
 
 from __future__ import annotations
@@ -17,8 +21,16 @@ import time
 from pathlib import Path
 
 from geo.config import load
+from geo.fleet.replicator import Replicator
 from geo.names import Topic
+from geo.ops.verify.verify import verify
+from geo.session import session
+from geo.subscription.version_starts import read_starts
+from geo.subscription.version_subscriptions import create, finish, version_subscription
+from geo.subscription.version_sync import VersionSync
+from geo.tables.cluster import connect
 from tests.processes import GeoProcess
+from tests.version_checks import violations
 from tests.world import SHAPES, config_text
 
 TOPIC = "persistent://soak/random/kills"
@@ -27,10 +39,13 @@ TOPIC = "persistent://soak/random/kills"
 class Soak:
     """The processes, their input, and how often each was killed."""
 
-    def __init__(self, folder: Path, shape: str, seed: int) -> None:
+    def __init__(self, folder: Path, shape: str, seed: int, *, versions: bool) -> None:
         self.folder, self.random = folder, random.Random(seed)
         self.path = folder / "geo.yaml"
-        self.path.write_text(config_text(*SHAPES[shape]))
+        clusters, links = SHAPES[shape]
+        sources = [f'  - {{cluster: {name}, topic: "{TOPIC}", jsonl: in/{name}}}' for name in clusters]
+        brokers = "snapshots: {frequency: 1 seconds}\npublish:\n" + "\n".join(sources) + "\n" if versions else ""
+        self.path.write_text(config_text(clusters, links) + brokers)
         self.config = load(self.path)
         self.lines = dict.fromkeys(self.config.clusters, 0)
         self.kills: dict[str, int] = {}
@@ -38,7 +53,10 @@ class Soak:
             (folder / "in" / cluster).mkdir(parents=True)
         targets = dict.fromkeys(link.target for link in self.config.links)
         names = [*(f"publish {cluster}" for cluster in self.lines), *(f"replicate {target}" for target in targets)]
-        self.processes = {name: self.start(name) for name in names}
+        self.processes = {
+            name: self.start(name) for name in ([f"broker {cluster}" for cluster in self.lines] if versions else names)
+        }
+        self.consumers = Consumers(self) if versions else None
 
     def start(self, name: str, trigger: str = "500 ms") -> GeoProcess:
         verb, cluster = name.split()
@@ -85,44 +103,92 @@ class Soak:
         for process in self.processes.values():
             process.wait()
         self.kills = dict.fromkeys(self.processes, 1000)  # other log files
-        replicate = [name for name in self.processes if name.startswith("replicate")]
-        for name in [*self.processes, *replicate]:  # links twice: what a hub got after its turn
+        links = [name for name in self.processes if not name.startswith("publish")]
+        for name in [*self.processes, *links]:  # links twice: what a hub got after its turn
             process = self.start(name, "available-now")
             if process.wait() != 0:
                 raise AssertionError(f"{name}:\n{process.log.read_text()[-3000:]}")
 
     def check(self) -> bool:
         """Whether verify is clean and every line is there once in its own region."""
-        from geo.ops.verify.verify import verify
-        from geo.session import session
-        from geo.tables.cluster import connect
-
         spark, config = session("delta-geo soak"), self.config
+        clean = self.consumers is None or self.consumers.check()
         report = verify(spark, config)
         print("\n".join(report.lines()))
-        clean = report.clean
+        clean = clean and report.clean
         for cluster, written in self.lines.items():
-            own = connect(spark, config.cluster(cluster)).log(Topic.parse(TOPIC)).read().where(f"origin = '{cluster}'")
+            log = connect(spark, config.cluster(cluster)).log(Topic.parse(TOPIC)).read()
+            own = log.where(f"origin = '{cluster}' AND marker IS NULL")
             found, distinct = own.count(), own.select("key").distinct().count()
             print(f"{cluster}: {written:,} lines written, {found:,} messages of {distinct:,} keys in the log")
             clean = clean and written == found == distinct
         return clean
 
 
+class Consumers:
+    """A consumer of versions in each cluster, by the cluster's name."""
+
+    def __init__(self, soak: Soak) -> None:
+        self.soak, self.topic = soak, Topic.parse(TOPIC)
+        spark = session("delta-geo soak")
+        self.clusters = {name: connect(spark, cluster) for name, cluster in soak.config.clusters.items()}
+
+    def go_on(self) -> None:
+        """Each finishes some of what is there."""
+        for name, tables in self.clusters.items():
+            log = tables.log(self.topic)
+            if log.exists():
+                one, newest = (
+                    version_subscription(tables, self.topic, name) or create(tables, self.topic, name),
+                    log.latest_version(),
+                )
+                done = self.soak.random.randint(max(one.finished or 0, newest - 20), newest)
+                if one.finished is None or done > one.finished:
+                    finish(tables, self.topic, name, done)
+
+    def check(self) -> bool:
+        """Let all of them finish all there is and let that be told, then look at the tables."""
+        spark, config = next(iter(self.clusters.values())).spark, self.soak.config
+        before = None
+        while before != (now := {name: tables.log(self.topic).latest_version() for name, tables in self.clusters.items()}):
+            before = now
+            for name, tables in self.clusters.items():
+                finish(tables, self.topic, name, tables.log(self.topic).latest_version())
+                Replicator(spark, config, name).run()
+                for _ in range(2):  # its controllers hear what its tail has told
+                    VersionSync(spark, config, name).run()
+        print(f"versions of the logs: {now}")
+        holds = True
+        for name, tables in self.clusters.items():
+            starts = read_starts(tables, self.topic).starts
+            told = {other: one.start for (subscription, other), one in starts.items() if subscription == name}
+            print(
+                f"{name}: {tables.log(self.topic).read().where('marker IS NOT NULL').count():,} markers; its consumer may begin at {told}"
+            )
+            holds = holds and told.keys() == self.clusters.keys() - {name}
+        for what in violations(self.clusters, self.topic):
+            print(f"NOT: {what}")
+            holds = False
+        return holds
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="pair", help="of the links (default: %(default)s)")
+    parser.add_argument("--versions", action="store_true", help="brokers, and consumers of versions")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
     print(f"{args.shape}, seed {args.seed}, {args.minutes} minutes")
     with tempfile.TemporaryDirectory(prefix="geo-soak-") as folder:
-        soak = Soak(Path(folder), args.shape, args.seed)
+        soak = Soak(Path(folder), args.shape, args.seed, versions=args.versions)
         try:
             ends = time.monotonic() + args.minutes * 60
             next_kill = time.monotonic() + 40
             while time.monotonic() < ends:
                 soak.feed()
+                if soak.consumers is not None:
+                    soak.consumers.go_on()
                 time.sleep(soak.random.uniform(0.2, 2.0))
                 if time.monotonic() >= next_kill:
                     soak.kill_one()

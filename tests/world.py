@@ -39,6 +39,7 @@ SHAPES: Mapping[str, tuple[Sequence[str], Sequence[Link]]] = {
     "one-way": (("a", "b"), [("a", "b")]),
     "hub": (("a", "b", "c"), [("a", "b"), {"source": "b", "target": "c", "origins": "[a, b]"}]),
     "aggregation": (("e1", "e2", "e3", "centre"), [("e1", "centre"), ("e2", "centre"), ("e3", "centre")]),
+    "mesh": (("a", "b", "c"), [(one, other) for one in "abc" for other in "abc" if one != other]),
     "inlong": (("a", "b", "c"), [("a", "b"), ("b", "a"), ("a", "c")]),
 }
 """Clusters and links."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from geo.subscription.stream_progress import finished_by
 from tests.world import World
@@ -44,11 +44,13 @@ class DeltaStream:
         self.table_id = world.log("eu").table_id()
         self.finished_meanwhile: list[int | None] = []
         """What its checkpoint said while each batch was under way."""
+        self.read: list[Row] = []
+        """All rows, as often as they were read."""
         self.stops_in_batch: int | None = None
 
     def run(self) -> None:
         def batch(rows: DataFrame, number: int) -> None:
-            rows.collect()
+            self.read += rows.collect()
             self.finished_meanwhile.append(self.finished())
             if number == self.stops_in_batch:
                 raise RuntimeError("stopped on purpose")

@@ -13,7 +13,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
@@ -25,7 +26,9 @@ from geo.subscription.marker_tail import out_of_order
 from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_subscriptions import create, finish
 from geo.subscription.version_sync import VersionSync
+from tests.subscription.streams_of_others import DeltaStream
 from tests.test_crash_points import SYNC_POINTS
+from tests.version_checks import violations
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -173,7 +176,7 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
                 sync(synced, "us")
         crash.arm(None)
     began = datetime.now(timezone.utc)
-    synced.write("us", 30, 31)
+    synced.write("us", 20 + len(SYNC_POINTS), 21 + len(SYNC_POINTS))
     with syncing(synced) as runs:
         runs.until(lambda: finish_all(synced, "us") > 0 and is_told(synced, began))
     before, known = at_rest(synced), start(synced, "eu", "us")
@@ -187,6 +190,47 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
         twice = [one for one, count in Counter((row[0], bytes(row[1])) for row in own).items() if count > 1]
         assert twice == []
     assert synced.verify().clean
+
+
+def test_of_three_clusters_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_each(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(spark, tmp_path, ("ap", "eu", "us"))
+    world.path.write_text(world.path.read_text() + "snapshots: {frequency: 1 seconds}\n")
+    world.reload()
+    clusters = list(world.config.clusters)
+    for cluster in clusters:
+        world.write(cluster, 0, 3)
+    for cluster in clusters:
+        world.replicate(cluster)
+    stream = DeltaStream(world)
+    stream.run()
+    create(world.tables("eu"), TOPIC, NAME, stream.checkpoint)
+    with syncing(world) as runs:
+        runs.until(lambda: markers(world, "eu").where("marker = 'SNAPSHOT'").count() > 0)
+        for cluster in clusters:
+            world.write(cluster, 3, 6)
+        runs.until(lambda: all(len(ids(world.log(cluster).read())) == 18 for cluster in clusters))
+        began = datetime.now(timezone.utc)
+        world.write("eu", 6, 7)
+
+        def gone_on() -> bool:
+            stream.run()
+            told = [start(world, target, told_in) for target in ("ap", "us") for told_in in ("eu", target)]
+            return all(one is not None and one.taken_at is not None and one.taken_at >= began for one in told)
+
+        runs.until(gone_on)
+    done = {(row["origin"], row["ledger_id"], row["entry_id"]) for row in stream.read if row["marker"] is None}
+    world.write("eu", 7, 9)
+    stream.stops_in_batch = len(stream.finished_meanwhile)
+    with pytest.raises(StreamingQueryException, match="stopped on purpose"):
+        stream.run()
+    for target in ("ap", "us"):
+        world.replicate(target)
+        one, log = start(world, target, "eu"), world.log(target)
+        assert one is not None
+        rest = ids(log.read_added(one.start, log.latest_version()))
+        assert done | rest == ids(log.read()) == {(c, 1, n) for c in clusters for n in range(9 if c == "eu" else 6)}
+        assert done & rest <= {("eu", 1, 6)}, "at most what came since the snapshot was begun comes again"
+    assert list(violations({name: world.tables(name) for name in clusters}, TOPIC)) == []
 
 
 def test_a_comparison_of_both_logs_is_out_of_order_and_makes_snapshots_void(linked: World) -> None:
