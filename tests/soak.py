@@ -20,11 +20,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from geo.cli.running import start_spark
 from geo.config import load
 from geo.fleet.replicator import Replicator
 from geo.names import Topic
 from geo.ops.verify.verify import verify
-from geo.session import session
 from geo.subscription.version_starts import read_starts
 from geo.subscription.version_subscriptions import create, finish, version_subscription
 from geo.subscription.version_sync import VersionSync
@@ -111,7 +111,7 @@ class Soak:
 
     def check(self) -> bool:
         """Whether verify is clean and every line is there once in its own region."""
-        spark, config = session("delta-geo soak"), self.config
+        spark, config = start_spark("delta-geo soak"), self.config
         clean = self.consumers is None or self.consumers.check()
         report = verify(spark, config)
         print("\n".join(report.lines()))
@@ -130,7 +130,7 @@ class Consumers:
 
     def __init__(self, soak: Soak) -> None:
         self.soak, self.topic = soak, Topic.parse(TOPIC)
-        spark = session("delta-geo soak")
+        spark = start_spark("delta-geo soak")
         self.clusters = {name: connect(spark, cluster) for name, cluster in soak.config.clusters.items()}
 
     def go_on(self) -> None:

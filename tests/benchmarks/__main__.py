@@ -21,6 +21,7 @@ from tests.benchmarks.backfills import backfills
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.brokers import idle, many_idle
 from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
+from tests.benchmarks.faults import faults
 from tests.benchmarks.kafka import Arrivals, KafkaBench
 from tests.benchmarks.lag import lags
 from tests.benchmarks.outage import outage
@@ -45,6 +46,7 @@ _WHICH = (
     "backfill",
     "outage",
     "waiting",
+    "faults",
     "versions",
     "publish",
     "kafka",
@@ -273,6 +275,10 @@ def main() -> None:
                     for line in ages(spark, place / str(number), clusters, 120.0 / part):
                         print(line, flush=True)
                 for line in many_versions(spark, place / "many", 100 // part, 60.0 / part):
+                    print(line, flush=True)
+                continue
+            if which == "faults":
+                for line in faults(spark, Path(folder) / which, 60 // part):
                     print(line, flush=True)
                 continue
             if which == "subscription":

@@ -38,8 +38,12 @@ POISONED, MADE_ANEW, FORBIDDEN, FULL, FAR = map(_topic, ("poisoned", "made-anew"
 
 @pytest.fixture
 def world(spark: SparkSession, tmp_path: Path) -> World:
+    return world_of(spark, tmp_path)
+
+
+def world_of(spark: SparkSession, folder: Path) -> World:
     """Six topics of us and one of ap, all of which eu holds."""
-    world = World(spark, tmp_path, ("ap", "eu", "us"), [("us", "eu"), ("ap", "eu")])
+    world = World(spark, folder, ("ap", "eu", "us"), [("us", "eu"), ("ap", "eu")])
     for topic in (*WELL, POISONED, MADE_ANEW, FORBIDDEN, FULL):
         world.write("us", 0, 20, topic=topic)
     world.write("ap", 0, 20, topic=FAR)

@@ -26,6 +26,7 @@ from geo.subscription.marker_tail import out_of_order
 from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_subscriptions import create, finish
 from geo.subscription.version_sync import VersionSync
+from schemas import VERSION_STARTS
 from tests.subscription.streams_of_others import DeltaStream
 from tests.test_crash_points import SYNC_POINTS
 from tests.version_checks import violations
@@ -230,7 +231,13 @@ def test_of_three_clusters_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_
         rest = ids(log.read_added(one.start, log.latest_version()))
         assert done | rest == ids(log.read()) == {(c, 1, n) for c in clusters for n in range(9 if c == "eu" else 6)}
         assert done & rest <= {("eu", 1, 6)}, "at most what came since the snapshot was begun comes again"
-    assert list(violations({name: world.tables(name) for name in clusters}, TOPIC)) == []
+    tables = {name: world.tables(name) for name in clusters}
+    assert list(violations(tables, TOPIC)) == []
+    journal = tables["eu"].journal(VERSION_STARTS)
+    (row,) = (row for row in journal.newest(subscription=NAME, cluster="us"))
+    journal.append([{**row.asDict(), "start": world.log("us").latest_version() + 1, "sequence": row["sequence"] + 1}])
+    (said,) = violations(tables, TOPIC)
+    assert said.endswith("which skips ('eu', 1, 7)"), "what is checked is seen"
 
 
 def test_a_comparison_of_both_logs_is_out_of_order_and_makes_snapshots_void(linked: World) -> None:
