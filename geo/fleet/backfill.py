@@ -44,11 +44,12 @@ from geo.replication.source_history import Fault
 from geo.replication.source_look import SourceLook
 from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.replication.turns import TURN_BYTES
-from geo.replication.whole_files import Times, Whole, copied, plain_state, whole_files, without
+from geo.replication.whole_files import Times, Whole, all_files, copied, plain_state, whole_files, without
 from geo.session import require_delta
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.commits import Kind
 from geo.tables.history import CommitName
+from geo.tables.native import is_empty
 from geo.tables.ownership import Ownership, Runner, claim, filling_runners, origin_runners, release
 from geo.tables.table import Table
 from geo.text import first_line
@@ -209,8 +210,7 @@ class _Filling:
         target, at = self._pinned()
         at = at or newest_commit(self._source_log, str(self))
         there = self._wanted(self._source_log.read(at.version))
-        found, here = self._missing(there, target)
-        files = self._files(found, at)
+        found, files, here = self._missing(there, at, target)
         by_file, size = sum(one.rows for one in files), sum(one.size for one in files)
         left = steps(without(found, files), STEP_ROWS)
         messages = by_file + sum(missing(there, here, step).count() for step in left)
@@ -274,10 +274,18 @@ class _Filling:
             raise RetryableError(f"{self}: {judged.why}. Let the link run first: its next start compares both logs.")
         return target, cursor
 
-    def _missing(self, there: DataFrame, target: CommitName) -> tuple[list[Gap], DataFrame]:
-        """What the target may lack, and its rows."""
-        here = self._wanted(self._log.read(target.version))
-        return gaps(extents(there), extents(here)), here
+    def _missing(self, there: DataFrame, at: CommitName, target: CommitName) -> tuple[list[Gap], list[Whole], DataFrame]:
+        """What the target may lack, the files of it that are taken whole, and the target's rows."""
+        here, has_nothing = self._wanted(self._log.read(target.version)), is_empty(self._log, target.version)
+        what = (self._rule, self._what.times)
+        if self._what.mode is Mode.FILES and has_nothing:
+            files = all_files(self._source_log, at.version, self._log, *what, self._now_us)
+            if files is not None:
+                return [Gap(one.ledger, one.first, one.last) for one in files], files, here
+        found = gaps(extents(there), {} if has_nothing else extents(here))
+        if self._what.mode is Mode.ROWS:
+            return found, [], here
+        return found, whole_files(self._source_log, at.version, self._log, *what, found, self._now_us), here
 
     def _fill(self, ownership: Ownership, at: CommitName, target: CommitName) -> None:
         watch = TargetWatch(self._log, target, str(self))
@@ -288,11 +296,10 @@ class _Filling:
             changes.refuse_if_changed()
 
         there = self._wanted(self._source_log.read(at.version))
-        found, here = self._missing(there, target)
+        found, files, here = self._missing(there, at, target)
         self._done = replace(self._done, source_version=at.version, total=sum(gap.size for gap in found))
         progress = Progress(log, str(self), "messages", self._done.total)
         record = backfill_record(self._link.name, self._rule.origins, at)
-        files = self._files(found, at)
         for part in _parts(files, self._most_bytes):
             if not self._may_go_on():
                 return
@@ -325,11 +332,6 @@ class _Filling:
 
     def _wanted(self, rows: DataFrame) -> DataFrame:
         return rows.where(messages_wanted(self._rule, None, self._now_us) & self._what.published)
-
-    def _files(self, found: Sequence[Gap], at: CommitName) -> list[Whole]:
-        if self._what.mode is Mode.ROWS:
-            return []
-        return whole_files(self._source_log, at.version, self._log, self._rule, self._what.times, found, self._now_us)
 
     @property
     def _most_bytes(self) -> int:

@@ -65,16 +65,35 @@ def whole_files(
     """The files of `source` at `version` all of whose rows cross, are wanted, and lie in a gap of the target. Raises UnsafeError
     where files may not be copied."""
     state = plain_state(target, "target")
+    gaps: dict[LedgerId, list[Gap]] = {}
+    for gap in found:
+        if not gap.compare:
+            gaps.setdefault(gap.ledger, []).append(gap)
+    return _in_order(_judged(file, state, rule, times, gaps, now_us) for file in _listed(source, version))
+
+
+def all_files(source: Table, version: int, target: Table, rule: Rule, times: Times, now_us: int) -> list[Whole] | None:
+    """The files of `source` at `version` if every row of each crosses and is wanted: a target without any lacks just these. None: that
+    is not so. Raises UnsafeError where files may not be copied."""
+    state, taken = plain_state(target, "target"), list[Whole | None]()
+    for file in _listed(source, version):
+        taken.append(_judged(file, state, rule, times, None, now_us))
+        if taken[-1] is None:
+            return None
+    found = _in_order(taken)
+    return found if len(found) == len(taken) else None
+
+
+def _listed(source: Table, version: int) -> list[DataFile]:
     plain_state(source, "source")
     folder = source.log_folder
     listed = None if folder is None else data_files(folder, version)
     if listed is None:
         raise UnsafeError(f"{source}: its files cannot be listed without Spark at version {version}. {_ROWS}")
-    gaps: dict[LedgerId, list[Gap]] = {}
-    for gap in found:
-        if not gap.compare:
-            gaps.setdefault(gap.ledger, []).append(gap)
-    chosen = (_judged(file, state, rule, times, gaps, now_us) for file in listed)
+    return listed
+
+
+def _in_order(chosen: Iterable[Whole | None]) -> list[Whole]:
     taken: list[Whole] = []
     for one in sorted((one for one in chosen if one is not None), key=lambda one: (one.ledger, one.first)):
         before = taken[-1] if taken else None
@@ -101,15 +120,18 @@ def plain_state(table: Table, what: str) -> DeltaState:
 
 
 def _judged(
-    file: DataFile, state: DeltaState, rule: Rule, times: Times, gaps: Mapping[LedgerId, Sequence[Gap]], now_us: int
+    file: DataFile, state: DeltaState, rule: Rule, times: Times, gaps: Mapping[LedgerId, Sequence[Gap]] | None, now_us: int
 ) -> Whole | None:
-    """The file, if it may be taken whole: by what the log says of it, then by the columns that this does not tell of."""
+    """The file, if it may be taken whole: by what the log says of it, then by the columns that this does not tell of. `gaps`: what
+    the target lacks; None: everything."""
     origin, ledger_id = file.constant("origin"), file.constant("ledger_id")
     first, last, rows = (file.statistics.get(name, -1) for name in ("min.entry_id", "max.entry_id", "num_records"))
     if origin not in rule.origins or ledger_id is None or not 0 < ledger_id < LEDGER_ID_LIMIT:
         return None
     ledger = LedgerId(origin, ledger_id)
-    if first < 0 or rows != last - first + 1 or not any(gap.first <= first and last <= gap.last for gap in gaps.get(ledger, ())):
+    if first < 0 or rows != last - first + 1:
+        return None
+    if gaps is not None and not any(gap.first <= first and last <= gap.last for gap in gaps.get(ledger, ())):
         return None
     inside = {field.name: field for field in state.schema if field.name not in state.partition_by}
     # Spark writes the partition's columns into the files too; readers take them from the log.

@@ -159,6 +159,12 @@ def scan(
     return None
 
 
+def is_empty(table: Table, version: int) -> bool:
+    """Whether a version of a table is known to have no rows at all: of one on a local disk, without reading any."""
+    folder = None if table.reads is Reads.NONE else table.log_folder
+    return folder is not None and not _is_large(folder) and data_files(folder, version) == []
+
+
 def _is_large(folder: Path) -> bool:
     """Whether the newest checksum says that there are many files: asked before the whole log is read for it."""
     state = newest_state(folder)
