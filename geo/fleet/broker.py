@@ -45,6 +45,9 @@ log = logging.getLogger(__name__)
 
 TRIGGER = "1 second"
 
+VERSIONS_TRIGGER = "200 milliseconds"
+"""A snapshot takes four batches of controllers, one after the other."""
+
 FOLD_TRIGGER = "30 seconds"
 """Nobody waits for a fold: consumers read the records that are not folded yet."""
 
@@ -208,7 +211,8 @@ class Broker:
         return Namespaces(self._tables, config, trigger, take_over=self._take_over)
 
     def _versions(self, config: Config) -> Versions:
-        return Versions(self._tables, config, self._trigger, take_over=self._take_over)
+        trigger = self._trigger if self._trigger == AVAILABLE_NOW else VERSIONS_TRIGGER
+        return Versions(self._tables, config, trigger, take_over=self._take_over)
 
     def _regroup(self) -> Sequence[Group[Any]] | None:
         """The groups of a changed configuration; None while it is as it was."""

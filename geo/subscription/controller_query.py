@@ -39,9 +39,12 @@ log = logging.getLogger(__name__)
 PRODUCER = "geo-markers"
 """Who writes the markers of a topic in its cluster."""
 
-MOST_PARTITIONS = 4
-"""Of the states, one a topic of some kilobytes: every partition is a task and a commit of a state store in each batch. Frozen into a
-checkpoint at its creation."""
+PARTITIONS = "1"
+"""Of the states, one a topic of some kilobytes: every partition is a Python worker and a commit of a state store in each batch, and a batch is of few
+topics. Frozen into a checkpoint at its creation."""
+
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+"""A batch writes what it changed, some kilobytes, instead of files of RocksDB's."""
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -129,10 +132,10 @@ class ControllerQuery:
         self._rests = rests
         self.markers = 0
         """How many were written."""
-        partitions = min(MOST_PARTITIONS, int(tables.spark.conf.get("spark.sql.shuffle.partitions") or MOST_PARTITIONS))
         settings_of_spark = {
-            "spark.sql.shuffle.partitions": str(partitions),
+            "spark.sql.shuffle.partitions": PARTITIONS,
             "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+            CHANGELOG: "true",
         }
         rows = tables.journal(MARKERS).stream(settings_of_spark)
         effects = rows.groupBy("topic").transformWithState(

@@ -47,6 +47,9 @@ from geo.times import in_us
 
 log = logging.getLogger(__name__)
 
+LOOK_S = 1.0
+"""How often every topic is looked at: its log, wherever that is, its subscriptions, and whether a tick is due."""
+
 PEERS_LOOK_S = 10.0
 """How often other clusters are asked which topics have version subscriptions there, and how their links are."""
 
@@ -131,15 +134,21 @@ class MarkerTail:
         self._tables, self._peer_tables, self._config, self._ownership, self._rests = tables, peers, config, ownership, rests
         self._journal = MarkerJournal(tables)
         self._peers = {name: _Peer() for name in peers}
-        self._asked_at = -PEERS_LOOK_S
+        self._asked_at, self._looked_at = -PEERS_LOOK_S, -LOOK_S
+        self._wanted_now: Mapping[Topic, Mapping[str, VersionSubscription]] = {}
         self._followed: dict[Topic, _Followed] = {}
         self._not_followed: dict[Topic, str] = {}
 
     def round(self) -> bool:
-        """Look at every topic once. Whether there was anything to tell."""
-        wanted = self._wanted()
+        """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
         heard: list[Heard] = []
+        now = time.monotonic()
+        if is_due := now - self._looked_at >= LOOK_S:
+            self._looked_at, self._wanted_now = now, self._wanted()
+        wanted = self._wanted_now
         for topic, subscriptions in wanted.items():
+            if not is_due and not self._has_news(topic):
+                continue
             try:
                 one = self._followed.get(topic) or self._begun(topic)
                 rows = list(self._news(one, subscriptions))
@@ -152,7 +161,7 @@ class MarkerTail:
                     log.warning("%s in %s: its markers are not followed now: %s", topic, self._tables.cluster.name, why)
                 continue
             self._not_followed.pop(topic, None)
-        for topic in self._followed.keys() - wanted.keys():
+        for topic in self._followed.keys() - wanted.keys() if is_due else ():
             heard += self._left(self._followed.pop(topic))
         if heard:
             reach(CrashPoint.MARKERS_READ)
@@ -160,6 +169,11 @@ class MarkerTail:
             reach(CrashPoint.MARKERS_COPIED)
             self._journal.trim_if_due()
         return bool(heard)
+
+    def _has_news(self, topic: Topic) -> bool:
+        """Whether a log on a local disk has a commit that was not looked at."""
+        one = self._followed.get(topic)
+        return one is not None and one.log.log_folder is not None and one.log.has_commit(one.read_to + 1)
 
     # -- which topics ------------------------------------------------------------------------------------------------
 

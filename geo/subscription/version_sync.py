@@ -32,8 +32,8 @@ from schemas import MARKERS
 
 log = logging.getLogger(__name__)
 
-ROUND_S = 1.0
-"""Between two looks at the logs."""
+ROUND_S = 0.1
+"""Between two looks whether logs have news: some microseconds a topic."""
 
 
 @dataclass(frozen=True, slots=True)
