@@ -25,11 +25,11 @@ from geo.tables.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
 from geo.tables.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
 from geo.tables.files import local_path
 from geo.tables.ownership import RunnerKind, RunnerName, named_owners
-from geo.tables.spark_checkpoint import last_planned_batch, planned_end
+from geo.tables.spark_checkpoint import goes_on_from
 from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import utc
-from schemas import LEDGERS, LINKS
+from schemas import LEDGERS, LINKS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class LogCutter:
             return LogCut(0, len(found.commits))
         a_day_old = committed_before(folder, found.commits, time.time() - HOLDS_S)
         keep = max(KEEP, found.newest - committed_before(folder, found.commits, time.time() - KEEP_S))
-        readers = [*self._outbound(topic), *self._inbound(topic), *self._fold(topic, table)]
+        readers = [*self._outbound(topic), *self._inbound(topic), *self._fold(topic, table), *self._versions(topic)]
         cut = cut_below(found.newest, found.checkpoints, readers, keep=keep, a_day_old=a_day_old)
         if producers := list(self._producers(topic, folder, found.commits[0], cut.below)):
             cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], keep=keep, a_day_old=a_day_old)
@@ -131,17 +131,20 @@ class LogCutter:
         if topic != topic.acks:
             return
         place = fold_checkpoint(self._tables, topic, table.table_id())
-        last = last_planned_batch(self._tables.spark, place)
-        if last < 0:
-            return
-        # The last one planned may not be done; it begins where the one before it ends.
-        batch, local = max(0, last - 1), local_path(place)
-        age_s = 0.0 if local is None else time.time() - (local / "offsets" / str(last)).stat().st_mtime
-        try:
-            version = None if last == 0 else planned_end(self._tables.spark, place, batch)
-        except FAULTS:
-            version = None
-        yield Reader("the folding query", version, age_s, self._config.policy(topic).longest_outage_s)
+        if (found := goes_on_from(self._tables.spark, place)) is not None:
+            version, age_s = found
+            yield Reader("the folding query", version, age_s, self._config.policy(topic).longest_outage_s)
+
+    def _versions(self, topic: Topic) -> Iterator[Reader]:
+        """Consumers of versions: those of this log go on behind what they have finished, and those of other clusters may come to begin at
+        the version that was told."""
+        for row in self._tables.journal(VERSION_SUBSCRIPTIONS).newest(topic=str(topic)):
+            if not row["deleted"]:
+                # By its checkpoint: how far it is is not known here, so a day of commits is kept.
+                yield Reader(f"version subscription {row['subscription']}", row["finished"], self._age_s(row["updated_at"]))
+        for row in self._tables.journal(VERSION_STARTS).newest(topic=str(topic), cluster=self._cluster):
+            if row["subscription"] and row["start"] is not None:
+                yield Reader(f"consumers that move here of {row['subscription']}", row["start"], self._age_s(row["updated_at"]))
 
     def _producers(self, topic: Topic, folder: Path, oldest: int, below: int) -> Iterator[Reader]:
         """The producers that did not stop cleanly and have commits in what would go, versions `oldest` to `below`, that their

@@ -407,14 +407,19 @@ class TopicController:
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
-    def _subscription(self, name: str) -> tuple[_Subscription | None, bool]:
-        """It, and whether it is new; None if there is no room for it."""
+    def _subscription(self, name: str, *, here: bool = False) -> tuple[_Subscription | None, bool]:
+        """It, and whether it is new; None if there is no room for it. One that is used `here` takes that of one that is not."""
         found = self._subscriptions.get(name)
         if found is not None:
             return found, False
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             self._nothing(Counted.FULL)
-            return None, False
+            if (
+                not here
+                or (oldest := next((each for each, one in self._subscriptions.items() if not one.used_here), None)) is None
+            ):
+                return None, False
+            del self._subscriptions[oldest]
         found = self._subscriptions[name] = _Subscription(self._new_cache())
         return found, True
 
@@ -425,9 +430,11 @@ class TopicController:
         before, effects = self._subscriptions.get(row.subscription), list[Effect]()
         if before is not None and before.created_us not in (None, row.created_us):
             effects += self._on_unsubscribed(row.subscription)
-        one, _ = self._subscription(row.subscription)
+        one, _ = self._subscription(row.subscription, here=True)
         if one is None:
             return effects
+        if one.created_us != row.created_us:
+            self._covered = None  # so that it gets a snapshot of a topic at rest too
         one.used_here, one.created_us = True, row.created_us
         return effects if row.version is None else effects + self._finish(row.subscription, one, row.version)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -21,16 +21,19 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.errors import SchemaError
+from geo.errors import FencedError, GeoError, RetryableError, SchemaError
 from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.streams.query import BatchQuery
 from geo.subscription.controller import Settings, TopicController
 from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, SyncedTo, WaitsFor, WriteMarker
-from geo.subscription.marker_journal import decode
+from geo.subscription.marker_journal import Shared, controllers_place, decode
 from geo.subscription.markers import encode
 from geo.tables.cluster import ClusterTables
+from geo.tables.files import remove_folder
 from geo.tables.ownership import Ownership
+from geo.tables.spark_checkpoint import goes_on_from
+from geo.text import first_line
 from geo.times import from_us
 from schemas import MARKERS, VERSION_STARTS
 
@@ -113,6 +116,19 @@ def _told(effect: Effect) -> dict[str, Any]:
     raise AssertionError(effect)
 
 
+def _place(tables: ClusterTables) -> str:
+    """The query's checkpoint. One that is ahead of the table, or behind what that has, is of no use: it is removed, and the state built anew
+    from the rows that are there. Raises RetryableError if it cannot be removed from here."""
+    place, journal = controllers_place(tables), tables.journal(MARKERS)
+    if (at := goes_on_from(tables.spark, place)) is not None and (version := at[0]) is not None:
+        newest = journal.version()
+        if version > newest or (version < newest and not journal.has_commit(version + 1)):
+            log.warning("%s: its checkpoint stands at version %s of %s; it is built anew", journal, version, newest)
+            if not remove_folder(place):
+                raise RetryableError(f"{place} is not at a version that {journal} has: remove it, and it is built anew.")
+    return place
+
+
 class ControllerQuery:
     """The query of one cluster and what it has open. Its construction starts it."""
 
@@ -122,14 +138,13 @@ class ControllerQuery:
         config: Config,
         ownership: Ownership,
         trigger: Mapping[str, Any],
-        rests: MutableMapping[str, int],
+        shared: Shared,
     ) -> None:
-        """`rests`: is told of each topic up to which row its controller has heard, whenever that has nothing more to do."""
         given = config.snapshots
         settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
-        self._rests = rests
+        self._shared = shared
         self.markers = 0
         """How many were written."""
         settings_of_spark = {
@@ -144,7 +159,9 @@ class ControllerQuery:
             outputMode="append",
             timeMode="none",
         )
-        place = tables.checkpoint("markers", tables.journal(MARKERS).table_id())
+        place = _place(tables)
+        if goes_on_from(tables.spark, place) is None:
+            shared.anew.set()
         self.running = BatchQuery(
             effects, f"geo markers {tables.cluster.name}", self._on_batch, checkpoint=place, trigger=trigger
         )
@@ -173,14 +190,23 @@ class ControllerQuery:
             self._tables.journal(VERSION_STARTS).append(starts)
         reach(CrashPoint.CONTROLLERS_STARTS)
         for topic, effects in by_topic.items():
-            self._write(topic, sorted(effects, key=lambda one: one[0]))
             self._note(topic, effects)
+            try:
+                self._write(topic, sorted(effects, key=lambda one: one[0]))
+            except (FencedError, RetryableError):
+                raise
+            except (
+                GeoError
+            ) as error:  # a person is needed: one topic holds up no other, and what markers say is asked and told again
+                log.warning("%s in %s: its markers are not written: %s", topic, self._tables.cluster.name, first_line(error))
+                if (publisher := self._publishers.pop(topic, None)) is not None:
+                    publisher.close(clean=False)
         reach(CrashPoint.CONTROLLERS_WRITTEN)
 
     def _note(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         for seq, one in effects:
             if "rests" in one:
-                self._rests[topic] = seq
+                self._shared.rests[topic] = seq
             if "given_up" in one:
                 missing = ", ".join(one["missing"]) or "nobody, but the log has not its own marker"
                 log.warning("%s: snapshot %s was given up; it lacks the answer of %s", topic, one["given_up"], missing)
@@ -219,7 +245,8 @@ class ControllerQuery:
         publisher = self._publishers.get(topic)
         if publisher is None:
             publisher = Publisher(self._tables, self._config, Topic.parse(topic), PRODUCER, again=False)
-            self._publishers[topic] = publisher.open(_COLUMNS)
+            # Whoever owns the controllers is the only one who may write their markers.
+            self._publishers[topic] = publisher.open(_COLUMNS, take_over=True)
         rows = [
             {"marker": one["marker"], "payload": base64.b64decode(one["payload"]), "replicate_to": one["to"]}
             for seq, one in effects

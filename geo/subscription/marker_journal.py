@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,8 +20,10 @@ from geo.ids import Position
 from geo.now import now_us
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.tables.cluster import ClusterTables
+from geo.tables.cut import Reader
 from geo.tables.history import CommitName
 from geo.tables.ownership import Ownership
+from geo.tables.spark_checkpoint import goes_on_from
 from schemas import MARKERS
 
 _KINDS: Mapping[str, type] = {
@@ -30,6 +34,16 @@ _KINDS: Mapping[str, type] = {
     "UNSUBSCRIBED": Unsubscribed,
     "VOID": Void,
 }
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the tail and the controllers of a cluster tell each other besides, in one process."""
+
+    rests: dict[str, int] = field(default_factory=dict)
+    """Of each topic, the number of the last row that its controller had heard when it had nothing more to do."""
+    anew: threading.Event = field(default_factory=threading.Event)
+    """The controllers begin without a state: all that they must know is to be told again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,33 +92,40 @@ def decode(seq: int, fact: str) -> Row:
 KEPT_S = 2 * 3600
 """So old rows are dropped. A state that was lost is built from what is left: it lacks older snapshots then, and finds new ones."""
 
-TRIM_S = 600.0
-"""How often that is done."""
+TRIM_S, TRIM_FILES = 600.0, 600
+"""How often that is done; and at once where so many files are there, as in runs that end soon."""
+
+
+def controllers_place(tables: ClusterTables) -> str:
+    """The checkpoint of the stream over the table, which exists: another table has another one."""
+    return tables.checkpoint("markers", tables.journal(MARKERS).table_id())
 
 
 class MarkerJournal:
     """The table of one cluster, for its tail. It comes into being with the first rows."""
 
-    def __init__(self, tables: ClusterTables) -> None:
-        self._journal = tables.journal(MARKERS)
+    def __init__(self, tables: ClusterTables, ownership: Ownership) -> None:
+        self._tables, self._ownership, self._journal = tables, ownership, tables.journal(MARKERS)
+        if self._journal.exists():
+            self._journal.fence(ownership)
         newest = self._journal.newest()
         self.looked_at = {
             row["topic"]: LookedAt(CommitName(row["table_id"], row["read_to"], row["commit_id"]), row["moved"]) for row in newest
         }
         """By topic, by its newest row."""
         self._last = max((row["seq"] for row in newest), default=0)
-        self._trimmed_at = time.monotonic()
+        self._trimmed_at = -math.inf if self._journal.files() >= TRIM_FILES else time.monotonic()
 
     def next_seq(self) -> int:
         """The number of the next row."""
         self._last = max(self._last + 1, now_us())
         return self._last
 
-    def append(self, ownership: Ownership, rows: Iterable[Heard]) -> None:
+    def append(self, rows: Iterable[Heard]) -> None:
         """In one commit, if it is still owned."""
         written_at, rows = datetime.now(timezone.utc), list(rows)
         self._journal.append_as(
-            ownership.append,
+            self._ownership.append,
             [
                 {
                     "topic": one.topic,
@@ -128,4 +149,6 @@ class MarkerJournal:
             kept = ", ".join(str(row["seq"]) for row in self._journal.newest())
             if kept:
                 self._journal.keep(f"seq > {self._last - KEPT_S * 1_000_000} OR seq IN ({kept})")
-                self._journal.cut()
+                place = goes_on_from(self._tables.spark, controllers_place(self._tables))
+                self._journal.cut([Reader("the controllers", *place, holds_s=KEPT_S)] if place is not None else [])
+                self._journal.vacuum()

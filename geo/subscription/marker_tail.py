@@ -11,20 +11,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from geo.asking import ask_all
+from geo.asking import ask
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import Position
 from geo.log.ledgers import BACKFILL_KEY, LINK_KEY, REBUILD_KEY
-from geo.log.topics import replication_clusters
+from geo.log.topics import Registered, known_topics
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_state import LinkRecord, LinkState, backfilled
@@ -32,7 +33,7 @@ from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.subscription.asked import Asked, asked
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
-from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
+from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal, Shared
 from geo.subscription.markers import MAX_BYTES
 from geo.subscription.stream_progress import finished_by
 from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, version_subscriptions
@@ -53,8 +54,8 @@ LOOK_S = 1.0
 PEERS_LOOK_S = 10.0
 """How often other clusters are asked which topics have version subscriptions there, and how their links are."""
 
-PEER_ANSWER_S = 2.0
-"""Meanwhile nothing else is done."""
+PEER_ANSWER_S = 30.0
+"""One that has not answered by then is away."""
 
 TURNS = 4
 """Of a topic in a round, of `tail.TURN_COMMITS` commits each: a busy one does not hold up the others."""
@@ -80,13 +81,47 @@ def out_of_order(commit: Commit) -> str | None:
     return "rebuild" if commit.has_record(REBUILD_KEY) else None
 
 
-@dataclass(slots=True)
-class _Peer:
-    """What another cluster said last."""
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What another cluster says: which topics have version subscriptions there, how the links into it are, and where topics replicate."""
 
     topics: frozenset[Topic] = frozenset()
     links: Mapping[tuple[str, str], LinkState] = field(default_factory=dict)
-    unreadable: str | None = "it was not asked yet"
+    policies: Mapping[Topic, Registered] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tables: ClusterTables) -> _Said:
+        topics = frozenset(one.topic for one in version_subscriptions(tables))
+        return cls(topics, read_links(tables), {one.topic: one for one in known_topics(tables)})
+
+
+class _Peer:
+    """Another cluster, which is asked again and again, by one thread at most however long it takes to answer."""
+
+    def __init__(self, tables: ClusterTables) -> None:
+        self._tables = tables
+        self.said = _Said()
+        """The last that was heard."""
+        self.unreadable: str | None = None
+        self._ask()
+
+    def _ask(self) -> None:
+        self._asked_at = time.monotonic()
+        self.asked = ask(self._tables.cluster.name, lambda: _Said.of(self._tables))
+
+    def look(self) -> None:
+        """Take the answer, if there is one, and ask again when that is due."""
+        waited = time.monotonic() - self._asked_at
+        if not self.asked.done():
+            if waited >= PEER_ANSWER_S:
+                self.unreadable = f"it has not answered for {waited:.0f} s"
+            return
+        try:
+            self.said, self.unreadable = self.asked.result(), None
+        except FAULTS as error:
+            self.unreadable = first_line(error)
+        if waited >= PEERS_LOOK_S:
+            self._ask()
 
 
 @dataclass(slots=True)
@@ -128,13 +163,16 @@ class MarkerTail:
         peers: Mapping[str, ClusterTables],
         config: Config,
         ownership: Ownership,
-        rests: Mapping[str, int],
+        shared: Shared,
     ) -> None:
-        """`rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do."""
-        self._tables, self._peer_tables, self._config, self._ownership, self._rests = tables, peers, config, ownership, rests
-        self._journal = MarkerJournal(tables)
-        self._peers = {name: _Peer() for name in peers}
-        self._asked_at, self._looked_at = -PEERS_LOOK_S, -LOOK_S
+        self._tables, self._config, self._shared = tables, config, shared
+        self._journal = MarkerJournal(tables, ownership)
+        self._peer_tables, self._peers = peers, {name: _Peer(tables) for name, tables in peers.items()}
+        wait([peer.asked for peer in self._peers.values()], PEER_ANSWER_S)
+        self._links: Mapping[tuple[str, str], LinkState] = {}
+        """The links into this cluster."""
+        self._policies: Mapping[Topic, Registered] = {}
+        self._looked_at = -LOOK_S
         self._wanted_now: Mapping[Topic, Mapping[str, VersionSubscription]] = {}
         self._followed: dict[Topic, _Followed] = {}
         self._not_followed: dict[Topic, str] = {}
@@ -143,6 +181,10 @@ class MarkerTail:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
         heard: list[Heard] = []
         now = time.monotonic()
+        if self._shared.anew.is_set():
+            self._shared.anew.clear()
+            self._followed.clear()  # each is begun anew where it was, and told
+            self._shared.rests.clear()
         if is_due := now - self._looked_at >= LOOK_S:
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
@@ -165,7 +207,7 @@ class MarkerTail:
             heard += self._left(self._followed.pop(topic))
         if heard:
             reach(CrashPoint.MARKERS_READ)
-            self._journal.append(self._ownership, heard)
+            self._journal.append(heard)
             reach(CrashPoint.MARKERS_COPIED)
             self._journal.trim_if_due()
         return bool(heard)
@@ -179,20 +221,15 @@ class MarkerTail:
 
     def _wanted(self) -> dict[Topic, dict[str, VersionSubscription]]:
         """Topics with a version subscription here or elsewhere, and those here."""
-        now = time.monotonic()
-        if now - self._asked_at >= PEERS_LOOK_S:
-            self._asked_at = now
-            answers = ask_all({name: lambda at=at: _peer(at) for name, at in self._peer_tables.items()}, PEER_ANSWER_S)  # type: ignore[misc]
-            for name, answer in answers.items():
-                try:
-                    self._peers[name] = answer.result()
-                except FAULTS as error:
-                    self._peers[name].unreadable = first_line(error)
+        for peer in self._peers.values():
+            peer.look()
+        self._links = read_links(self._tables)
+        self._policies = {one.topic: one for one in known_topics(self._tables)}
         found: dict[Topic, dict[str, VersionSubscription]] = {}
         for one in version_subscriptions(self._tables):
             found.setdefault(one.topic, {})[one.subscription] = one
         for peer in self._peers.values():
-            for topic in peer.topics:
+            for topic in peer.said.topics:
                 found.setdefault(topic, {})
         return found
 
@@ -286,7 +323,11 @@ class MarkerTail:
         if before is None or source is None or before.table_id != record.cursor.table_id:
             return f"{record.link}: what it had brought before is not known"
         try:
-            passed = list(source.log(one.topic).commits(before.version + 1, record.cursor.version, only=OUT_OF_ORDER))
+            if record.cursor.version < before.version:
+                return f"{record.link}: its source was put back"
+            passed = list(source.log(one.topic).commits(before.version, record.cursor.version, only=OUT_OF_ORDER))
+            if passed and passed[0].version == before.version and passed.pop(0).commit_id != before.commit_id:
+                return f"{record.link}: its source was put back, and has grown since"
             if len(passed) < record.cursor.version - before.version:
                 return f"{record.link}: some of what it brought is gone from its source"
             return next((f"{record.link} brought a {what}" for each in passed if (what := out_of_order(each)) is not None), None)
@@ -300,7 +341,7 @@ class MarkerTail:
             return found
         rows = one.tail.rows(Turn([commit]))
         markers = rows.where(F.col("marker").isNotNull()).select(*_READ).toArrow()
-        return markers, commit.rows != len(markers)
+        return markers, commit.rows != len(markers) or not commit.rows  # it may not have counted them
 
     def _of_subscriptions(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
         for name in one.subscriptions.keys() - subscriptions.keys() | one.deleted:
@@ -341,14 +382,15 @@ class MarkerTail:
         unable = self._unable(one.topic, ask, ways) if used else {}
         if told is not None and (told.asked, told.ways) == (ask.clusters, ways):
             same = (told.moved, told.unable) == (one.moved, unable)
-            if not used or (same and self._rests.get(str(one.topic), -1) >= one.last_seq):
+            if not used or (same and self._shared.rests.get(str(one.topic), -1) >= one.last_seq):
                 return None
         return Tick(self._journal.next_seq(), now, one.moved, ask.clusters, unable, ways, one.read_to, one.tail.at.table_id)
 
     def _asked(self, topic: Topic) -> tuple[Asked, dict[str, tuple[str, ...]]]:
         """Whom a snapshot of the topic asks, and the ways by which messages leave this cluster."""
         here, names = self._tables.cluster.name, sorted(self._config.clusters)
-        local = {here: replication_clusters(self._tables, topic)}
+        said = {here: self._policies, **{name: peer.said.policies for name, peer in self._peers.items()}}
+        local = {name: None if topic not in of else of[topic].replication_clusters for name, of in said.items()}
 
         def way(source: str, target: str) -> tuple[str, ...] | None:
             return self._config.hubs(source, target, topic, local)
@@ -360,8 +402,8 @@ class MarkerTail:
     def _unable(self, topic: Topic, ask: Asked, ways: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
         """Who cannot answer now, and why: by the links on the way to it, and back."""
         here = self._tables.cluster.name
-        links: dict[str, Mapping[tuple[str, str], LinkState]] = {name: peer.links for name, peer in self._peers.items()}
-        links[here] = read_links(self._tables)
+        links: dict[str, Mapping[tuple[str, str], LinkState]] = {name: peer.said.links for name, peer in self._peers.items()}
+        links[here] = self._links
         found = {name: f"no link brings a request to {name}, and its messages come here" for name in ask.no_way}
         for name in ask.clusters:
             if name in found:
@@ -387,7 +429,3 @@ def _marker(
     kind: str | None, payload: bytes | None, sender: str | None, position: Position, read_to: int, table: str
 ) -> Callable[[int], Row]:
     return lambda seq: MarkerRow(seq, kind, payload, sender, position, read_to, table)
-
-
-def _peer(tables: ClusterTables) -> _Peer:
-    return _Peer(frozenset(one.topic for one in version_subscriptions(tables)), read_links(tables), None)

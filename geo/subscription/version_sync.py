@@ -4,7 +4,7 @@ stream behind it, as two pieces of work of the supervisor, and so of the broker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -24,13 +24,17 @@ from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
 from geo.subscription.controller_query import ControllerQuery
-from geo.subscription.marker_tail import PEER_ANSWER_S, MarkerTail
+from geo.subscription.marker_journal import Shared
+from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.version_subscriptions import version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import Ownership, claim, release, version_sync_runner
 from schemas import MARKERS
 
 log = logging.getLogger(__name__)
+
+ANSWER_S = 2.0
+"""How long other clusters are waited for by who asks whether there is anything to do at all."""
 
 ROUND_S = 0.1
 """Between two looks whether logs have news: some microseconds a topic."""
@@ -88,13 +92,13 @@ class TailWork(QueryWork[OpenTail]):
         tables: ClusterTables,
         peers: Mapping[str, ClusterTables],
         config: Config,
-        rests: Mapping[str, int],
+        shared: Shared,
         *,
         once: bool,
         take_over: bool,
     ) -> None:
         super().__init__(self._open, once=once, take_over=take_over)
-        self._tables, self._peers, self._config, self._rests, self._once = tables, peers, config, rests, once
+        self._tables, self._peers, self._config, self._shared, self._once = tables, peers, config, shared, once
         self.rows = 0
         """Rounds in which there was something to tell."""
 
@@ -107,7 +111,7 @@ class TailWork(QueryWork[OpenTail]):
 
     def _open(self, take_over: bool) -> OpenTail:
         (ownership,) = claim(self._tables, [[version_sync_runner(self._tables, "tail")]], take_over=take_over)
-        tail = MarkerTail(self._tables, self._peers, self._config, ownership, self._rests)
+        tail = MarkerTail(self._tables, self._peers, self._config, ownership, self._shared)
 
         def step() -> bool:
             told = tail.round()
@@ -120,11 +124,9 @@ class TailWork(QueryWork[OpenTail]):
 class ControllersWork(QueryWork[OpenControllers]):
     """The controllers of all topics of one cluster."""
 
-    def __init__(
-        self, tables: ClusterTables, config: Config, rests: MutableMapping[str, int], trigger: str, *, take_over: bool
-    ) -> None:
+    def __init__(self, tables: ClusterTables, config: Config, shared: Shared, trigger: str, *, take_over: bool) -> None:
         super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)
-        self._tables, self._config, self._rests, self._trigger = tables, config, rests, parse_trigger(trigger)
+        self._tables, self._config, self._shared, self._trigger = tables, config, shared, parse_trigger(trigger)
         self._before = 0
 
     def __str__(self) -> str:
@@ -147,7 +149,7 @@ class ControllersWork(QueryWork[OpenControllers]):
     def _open(self, take_over: bool) -> OpenControllers:
         (ownership,) = claim(self._tables, [[version_sync_runner(self._tables, "controllers")]], take_over=take_over)
         try:
-            return OpenControllers(ownership, ControllerQuery(self._tables, self._config, ownership, self._trigger, self._rests))
+            return OpenControllers(ownership, ControllerQuery(self._tables, self._config, ownership, self._trigger, self._shared))
         except BaseException:
             ownership.abandon()
             raise
@@ -160,13 +162,13 @@ class Versions:
     """The two works of one cluster, as a group."""
 
     def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool = False) -> None:
-        here, rests = tables.cluster.name, dict[str, int]()
+        here, shared = tables.cluster.name, Shared()
         peers = {name: connect(tables.spark, one) for name, one in config.clusters.items() if name != here}
         once = trigger == AVAILABLE_NOW
         self._tables, self._peers = tables, peers
         self._works: dict[Hashable, SyncWork] = {
-            "tail": TailWork(tables, peers, config, rests, once=once, take_over=take_over),
-            "controllers": ControllersWork(tables, config, rests, trigger, take_over=take_over),
+            "tail": TailWork(tables, peers, config, shared, once=once, take_over=take_over),
+            "controllers": ControllersWork(tables, config, shared, trigger, take_over=take_over),
         }
         self._again = FailedAgain(FAILED_AGAIN_S)
 
@@ -184,7 +186,7 @@ class Versions:
         """Whether there is a version subscription here, or in another cluster that can be read now."""
         if version_subscriptions(self._tables):
             return True
-        asked = ask_all({name: partial(version_subscriptions, at) for name, at in self._peers.items()}, PEER_ANSWER_S)
+        asked = ask_all({name: partial(version_subscriptions, at) for name, at in self._peers.items()}, ANSWER_S)
         return any(answer.exception() is None and answer.result() for answer in asked.values())
 
     def claim(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:

@@ -10,18 +10,21 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import reduce
 from operator import and_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from geo.tables.arrow_rows import rows_frame, rows_table
-from geo.tables.cut import KEEP_OF_JOURNAL, cut_below
+from geo.tables.cut import KEEP_OF_JOURNAL, Reader, cut_below
 from geo.tables.delta_log import data_files, read_folder, remove_below
 from geo.tables.small_table import read_small
 from geo.tables.table import Table
 from schemas import TableSchema
+
+if TYPE_CHECKING:
+    from geo.tables.ownership import Ownership
 
 VACUUM_FILES = 100
 """Looking for files to remove takes a second; fewer than this disturb nobody."""
@@ -166,14 +169,23 @@ class Journal:
         """Delta's id of a table that exists."""
         return self._table.table_id()
 
-    def cut(self) -> int:
-        """Let old commits go, which nobody looks at; returns how many. Other storages than a local disk are left to Delta's
+    def fence(self, ownership: Ownership) -> None:
+        """From here on nothing that an earlier owner has in flight comes into it. It is made if it is missing."""
+        if not self.exists():
+            self._table.create(self._schema)
+        ownership.fence(self._table)
+
+    def has_commit(self, version: int) -> bool:
+        return self._table.has_commit(version)
+
+    def cut(self, readers: Collection[Reader] = ()) -> int:
+        """Let old commits go, which nobody else looks at; returns how many. Other storages than a local disk are left to Delta's
         clean-up."""
         folder = self._table.log_folder if self.exists() else None
         if folder is None:
             return 0
         found = read_folder(folder)
-        return remove_below(folder, found, cut_below(found.newest, found.checkpoints, (), keep=KEEP_OF_JOURNAL).below)
+        return remove_below(folder, found, cut_below(found.newest, found.checkpoints, readers, keep=KEEP_OF_JOURNAL).below)
 
     def vacuum(self) -> None:
         """Remove the files that no version within the table's retention needs. On a local disk only if there are many files."""

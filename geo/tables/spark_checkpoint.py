@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 
 from pyarrow import fs
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.errors import RetryableError
-from geo.faults import SPARK_ERRORS
+from geo.faults import FAULTS, SPARK_ERRORS
 from geo.tables.files import local_path
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,20 @@ def planned_end(spark: SparkSession, checkpoint: str, batch: int) -> int:
     if index >= 0:
         raise RetryableError(f"{path}: the batch ends in the middle of version {end['reservoirVersion']}, {end}.")
     return int(end["reservoirVersion"]) - 1
+
+
+def goes_on_from(spark: SparkSession, checkpoint: str) -> tuple[int | None, float] | None:
+    """The version up to which a stream from one Delta table has certainly read all, and how many seconds ago that was said (0: not known
+    where a file's time is not); None: there is no batch. The last one planned may not be done: it begins where the one before it ends."""
+    last = last_planned_batch(spark, checkpoint)
+    if last < 0:
+        return None
+    local = local_path(checkpoint)
+    age_s = 0.0 if local is None else time.time() - (local / "offsets" / str(last)).stat().st_mtime
+    try:
+        return None if last == 0 else planned_end(spark, checkpoint, last - 1), age_s
+    except FAULTS:
+        return None, age_s
 
 
 def forget(checkpoint: str) -> None:
