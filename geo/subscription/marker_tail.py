@@ -49,7 +49,8 @@ from geo.times import in_us
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""How often every topic is looked at: its log, wherever that is, its subscriptions, and whether a tick is due."""
+"""How often every topic is looked at: its log, wherever that is, its subscriptions, and whether a tick is due. Where snapshots are more
+frequent, four times between two."""
 
 PEERS_LOOK_S = 10.0
 """How often other clusters are asked which topics have version subscriptions there, and how their links are."""
@@ -185,7 +186,7 @@ class MarkerTail:
             self._shared.anew.clear()
             self._followed.clear()  # each is begun anew where it was, and told
             self._shared.rests.clear()
-        if is_due := now - self._looked_at >= LOOK_S:
+        if is_due := now - self._looked_at >= min(LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
         for topic, subscriptions in wanted.items():

@@ -474,8 +474,18 @@ def test_no_more_subscriptions_are_created_than_the_limit(monkeypatch: pytest.Mo
     assert len(topic.reads(inbound(20, "t"), "b")) == 1
     assert topic.reads(inbound(20, "u"), "b") == []
     topic.hear(Subscribed, "u")
-    assert topic.controller.subscriptions == ("s", "t")
-    assert topic.count(Counted.FULL) == 2
+    assert topic.controller.subscriptions == ("s", "u"), "what is used here takes the place of what is not"
+    topic.hear(Subscribed, "v")
+    assert topic.controller.subscriptions == ("s", "u")
+    assert topic.count(Counted.FULL) == 3
+
+
+def test_a_subscription_that_comes_to_a_topic_at_rest_gets_a_snapshot_too() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    assert topic.tick(15) == []
+    topic.hear(Subscribed, "late", None, None, 7)
+    assert topic.tick(25) == [request(25)]
 
 
 # -- what others may write -----------------------------------------------------------------------------------------------
