@@ -74,6 +74,10 @@ TIMEOUT_S = 30.0
 MAX_PENDING = 100
 """Timeout over frequency at most: so many snapshots can be under way at once."""
 
+SILENT_AFTER = 3
+"""A cluster that lacked in so many snapshots in a row is waited for, and asked ever more rarely: after the timeout, twice that, and so on,
+up to 32 times."""
+
 MAX_SUBSCRIPTIONS = 1_000
 """Of a topic. One that an update would create beyond it is counted and not created: anybody who shares the topic can write one."""
 
@@ -177,6 +181,8 @@ class TopicController:
         self._answered_since: dict[str, int] | None = None
         """Of each cluster, when the first snapshot was begun that it was answered here since the log was replaced; None: it never was."""
         self._waits_for: dict[str, str] = {}
+        self._unanswered: dict[str, int] = {}
+        """Of each cluster that was asked, in how many snapshots in a row its answer lacked."""
 
     # -- what it knows -----------------------------------------------------------------------------------------------
 
@@ -257,7 +263,7 @@ class TopicController:
         if waits_for != self._waits_for:
             self._waits_for = waits_for
             effects.append(WaitsFor(dict(waits_for)))
-        is_soon = self._started is not None and self._started <= tick.now < self._started + self.settings.frequency_s
+        is_soon = self._started is not None and self._started <= tick.now < self._started + self._pause_s
         if tick.moved is not None and self._is_wanted(tick, tick.moved) and not is_soon:
             effects += self._begin(tick, tick.moved)
         return effects
@@ -265,19 +271,32 @@ class TopicController:
     def _whom_it_waits_for(self, tick: Tick) -> dict[str, str]:
         if not self._is_of_use:
             return {}
-        found = {name: tick.unable[name] for name in tick.asked if name in tick.unable}
+        found = {name: f"it has not answered the last {self._unanswered[name]} snapshots" for name in self._silent(tick)}
+        found |= {name: tick.unable[name] for name in tick.asked if name in tick.unable}
         if self._open_voids:
             found[self.cluster] = f"{min(self._open_voids)} has begun and not ended"
         return found
+
+    def _silent(self, tick: Tick) -> list[str]:
+        return [name for name in tick.asked if self._unanswered.get(name, 0) >= SILENT_AFTER]
+
+    @property
+    def _pause_s(self) -> float:
+        """Between two snapshots."""
+        most = max(self._unanswered.values(), default=0) - SILENT_AFTER
+        return self.settings.frequency_s if most < 0 else self.settings.timeout_s * 2 ** min(most, 5)
 
     def _give_up(self, tick: Tick) -> list[Effect]:
         """What takes too long, and what was begun when others were to be asked. A clock that was put back cannot say how long it has
         been: that is given up too."""
         kept, effects = [], list[Effect]()
+        self._unanswered = {name: count for name, count in self._unanswered.items() if name in tick.asked}
         for one in self._pending:
             late = one.builder.is_timed_out(tick.now) or tick.now < one.builder.started
             if late or one.begun < self._voided:
                 self.counts[Counted.GIVEN_UP.value] += 1
+                if one.begun >= self._voided:
+                    self._unanswered |= {name: self._unanswered.get(name, 0) + 1 for name in one.builder.missing}
                 effects.append(GivenUp(one.builder.snapshot_id, tuple(sorted(one.builder.missing))))
             else:
                 kept.append(one)
@@ -290,7 +309,7 @@ class TopicController:
 
     def _is_wanted(self, tick: Tick, moved: int) -> bool:
         """Whether a snapshot is to be begun, were it not for the frequency."""
-        if not self._is_of_use or not tick.asked or self._waits_for:
+        if not self._is_of_use or not tick.asked or self._open_voids or any(name in tick.unable for name in tick.asked):
             return False
         if self._pending and not self._ever_completed:
             return False
@@ -355,6 +374,7 @@ class TopicController:
             return self._nothing(Counted.FORGED)
         if answer.source_cluster != self.cluster:
             return []  # an answer of our own, or one that passes through
+        self._unanswered.pop(answer.cluster, None)  # also by one that is late
         for one in self._pending:
             builder = one.builder
             if builder.snapshot_id == answer.snapshot_id and builder.round_number == answer.round_number <= one.requested:
@@ -544,6 +564,7 @@ class TopicController:
             "voided": self._voided,
             "answered_since": None if self._answered_since is None else dict(self._answered_since),
             "waits_for": dict(self._waits_for),
+            "unanswered": dict(self._unanswered),
             "counts": dict(self.counts),
         }
 
@@ -575,6 +596,7 @@ class TopicController:
         found._open_voids, found._voided = set(state["open_voids"]), state["voided"]
         found._answered_since = None if state["answered_since"] is None else dict(state["answered_since"])
         found._waits_for, found.counts = dict(state["waits_for"]), Counter(state["counts"])
+        found._unanswered = dict(state["unanswered"])
         return found
 
 

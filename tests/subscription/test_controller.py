@@ -140,6 +140,22 @@ def test_where_the_log_is_another_one_nothing_that_was_said_of_versions_counts()
     assert topic.hear(Void, "dropped and created again", True, "other") == [Forgotten("s", here_too=True)]
 
 
+def test_a_cluster_that_never_answers_is_named_and_asked_ever_more_rarely_until_it_does() -> None:
+    topic = Topic()
+    begun, named = list[int](), list[object]()
+    for second in range(5, 1_200, 5):
+        for effect in topic.tick(second, moved=second):
+            if isinstance(effect, WaitsFor):
+                named.append((second, dict(effect.clusters)))
+            elif isinstance(effect, WriteMarker):
+                begun.append(second)
+                topic.reads_own([effect])
+    assert begun == [5, 40, 75, 110, 170, 290, 530, 1_010], "once one is given up, then after ever longer pauses"
+    assert named[0] == (110, {"b": "it has not answered the last 3 snapshots"})
+    topic.reads_own(topic.answers(1_010, "b", 7))
+    assert topic.tick(1_205, moved=1_205) == [WaitsFor({}), request(1_205)]
+
+
 def test_without_anybody_to_ask_or_any_message_there_is_none() -> None:
     topic = Topic()
     assert topic.hear(Tick, 5, 1, ()) == []
