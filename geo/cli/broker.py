@@ -28,7 +28,7 @@ _BROUGHT = {
 
 def add_broker(verbs: Verbs, does: str) -> None:
     p = verbs.add("broker", does, broker)
-    p.add_argument("--cluster", required=True, help="the cluster whose publishers, inbound links and folds run")
+    p.add_argument("--cluster", required=True, help="the cluster whose publishers, inbound links, folds and version sync run")
     add_running(p, TRIGGER, "or available-now: one pass over what there is")
 
 

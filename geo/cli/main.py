@@ -18,7 +18,7 @@ from geo.text import printable_lines
 VERBS = {
     "demo": ("demo", "two clusters on this disk, real flights, a crash, and a check"),
     "publish": ("publish", "publish JSON lines or a Kafka topic, each line or record exactly once"),
-    "broker": ("broker", "run all that a cluster needs: publishers, inbound links, folds"),
+    "broker": ("broker", "run all that a cluster needs: publishers, inbound links, folds, version sync"),
     "replicate": ("links", "run the inbound links of a cluster"),
     "reconcile": ("links", "compare a link's two logs and append what is missing; resolves a FAILED link"),
     "backfill": ("backfill", "bring what a target lacks of what its link has passed, beside the link: scheduled, throttled"),
@@ -31,7 +31,7 @@ VERBS = {
     "topics": ("topics", "list topics (also without VERB), create, set policies, delete"),
     "clusters": ("clusters", "remove a cluster: what hangs on it in all others"),
     "consume": ("subscriptions", "deliver a topic's messages to a subscription and print them"),
-    "subscriptions": ("subscriptions", "list subscriptions (also without VERB), create, look at, ack, reset, delete, fold"),
+    "subscriptions": ("subscriptions", "list subscriptions (also without VERB), create, look at, ack, reset, delete, fold, sync"),
     "failover": ("subscriptions", "move a subscription's consumer to another cluster; works when the first is gone"),
     "doctor": ("ops", "check versions, session, table properties, locks and retention; name the fix of each finding"),
 }

@@ -130,7 +130,7 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     p.add_argument("--to", required=True, type=start_position, metavar="earliest|latest|TIME|MESSAGE_ID", help=where)
     add_dry_run(p, "say what it would repeat or skip, write nothing")
     p.add_argument("--yes", action="store_true", help="do it")
-    p = of.add("delete", "delete a subscription in every cluster", delete)
+    p = of.add("delete", "delete a subscription in every cluster; one of versions in its cluster alone", delete)
     _add_named(p, cluster="where the record is written; links bring it to the others", many=True)
     p.add_argument("--yes", action="store_true", help="do it")
     p = of.add("fold", "fold acknowledgements into system/cursors, and publish compact records", fold)
@@ -329,7 +329,8 @@ def delete(args: argparse.Namespace, output: Output) -> int:
     if not args.yes:
         named = ", ".join(f"{name} of {topic}" for topic, name in wanted)
         raise UnsafeError(
-            f"this deletes subscription {named} in every cluster, with all it acknowledged. Run it again with --yes."
+            f"this deletes subscription {named} in every cluster, with all it acknowledged; one of versions in {args.cluster} alone. "
+            "Run it again with --yes."
         )
     spark = start_spark("geo subscriptions")
 

@@ -137,6 +137,7 @@ def say_start(found: StartElsewhere, output: Output) -> int:
     output.text(
         f"start its consumer in {found.target} with startingVersion {found.start}, then: geo subscriptions create --mode version "
         f"--cluster {found.target} --topic {found.topic} --subscription {found.subscription}"
+        + (" --checkpoint DIR-OF-THAT-QUERY" if found.checkpoint is not None else "")
     )
     return 0
 

@@ -30,7 +30,7 @@
         dispatch_rate:                     as of a link, which it replaces; the first match that has one counts; default the link's
           messages_per_second: 100
     snapshots:                             of topics with version subscriptions
-      frequency: 10 seconds                at most so often one is taken; default 10 seconds. Each is two commits of the log, four with a third region
+      frequency: 10 seconds                at most so often one is taken; default 10 seconds. Each is some commits of the log: see docs/guarantees.md
       timeout: 30 seconds                  after so long one is given up; default 30 seconds
       max_cached: 30                       so many each subscription keeps that it has still to pass; default 30, at least 3
     kafka:                                 default none: PLAINTEXT; how Kafka is reached, by its bootstrap servers

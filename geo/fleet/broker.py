@@ -305,6 +305,6 @@ def report_of(group: Group[Any], work: Any, life: Life) -> BrokerReport:
                 {"topic": str(work.acks), "cursors": work.done.cursors},
             )
         case Versions(), _:
-            markers = work.markers if isinstance(work, ControllersWork) else 0
-            return BrokerReport(Kind.VERSIONS, str(group if work is None else work), state, reason, markers, {"markers": markers})
+            name, markers = str(group if work is None else work), work.markers if isinstance(work, ControllersWork) else 0
+            return BrokerReport(Kind.VERSIONS, name, state, reason, markers, {"name": name, "markers": markers})
     return BrokerReport(Kind.FOLD, str(group), state, reason, 0, {"topic": None, "cursors": 0})

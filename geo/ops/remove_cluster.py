@@ -202,9 +202,10 @@ def _remove(tables: ClusterTables, config: Config, name: str, found: InCluster) 
     ways = [runner for runner, _ in _ways(tables, name, _links(tables, name).values())]
     owned = claim(tables, [ways], point=CrashPoint.REMOVE_CLAIMED) if ways else []
     try:
+        if tables.journal(VERSION_STARTS).newest(cluster=name):
+            tables.journal(VERSION_STARTS).clean(f"cluster <> {literal(name)}")  # what it told of other clusters stays
         if found.links:
             tables.journal(LINKS).clean(f"source <> {literal(name)}")
-            tables.journal(VERSION_STARTS).clean(f"cluster <> {literal(name)}")  # what it told of other clusters stays
         reach(CrashPoint.REMOVE_LINKS_GONE)
         if found.requests:
             stay = f" OR kind = {literal(Action.PAUSE.kind)}" if name in config.clusters else ""

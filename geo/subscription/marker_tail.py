@@ -177,6 +177,8 @@ class MarkerTail:
         self._wanted_now: Mapping[Topic, Mapping[str, VersionSubscription]] = {}
         self._followed: dict[Topic, _Followed] = {}
         self._not_followed: dict[Topic, str] = {}
+        self._unread: dict[str, str] = {}
+        """Why checkpoints cannot be read, as it was said."""
 
     def round(self) -> bool:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
@@ -368,7 +370,9 @@ class MarkerTail:
         try:
             return finished_by(self._tables.files, one.checkpoint, one.table_id)
         except FAULTS as error:
-            log.warning("%s of %s: how far it is cannot be read: %s", one.subscription, one.topic, first_line(error))
+            if (why := first_line(error)) != self._unread.get(one.checkpoint):
+                self._unread[one.checkpoint] = why
+                log.warning("%s of %s: how far it is cannot be read: %s", one.subscription, one.topic, why)
             return None
 
     # -- ticks -------------------------------------------------------------------------------------------------------
@@ -379,16 +383,16 @@ class MarkerTail:
         told, now = one.told, now_us() / 1e6
         if told is not None and used and 0 <= now - told.now < self._config.snapshots.frequency_s:
             return None
-        ask, ways = self._asked(one.topic)
-        unable = self._unable(one.topic, ask, ways) if used else {}
+        ask, ways, back = self._asked(one.topic)
+        unable = self._unable(one.topic, ask, ways, back) if used else {}
         if told is not None and (told.asked, told.ways) == (ask.clusters, ways):
             same = (told.moved, told.unable) == (one.moved, unable)
             if not used or (same and self._shared.rests.get(str(one.topic), -1) >= one.last_seq):
                 return None
         return Tick(self._journal.next_seq(), now, one.moved, ask.clusters, unable, ways, one.read_to, one.tail.at.table_id)
 
-    def _asked(self, topic: Topic) -> tuple[Asked, dict[str, tuple[str, ...]]]:
-        """Whom a snapshot of the topic asks, and the ways by which messages leave this cluster."""
+    def _asked(self, topic: Topic) -> tuple[Asked, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+        """Whom a snapshot of the topic asks, and the ways by which messages leave this cluster, and come here."""
         here, names = self._tables.cluster.name, sorted(self._config.clusters)
         said = {here: self._policies, **{name: peer.said.policies for name, peer in self._peers.items()}}
         local = {name: None if topic not in of else of[topic].replication_clusters for name, of in said.items()}
@@ -398,9 +402,12 @@ class MarkerTail:
 
         reaches = {one: [other for other in names if other != one and way(one, other) is not None] for one in names}
         ways = {other: hubs for other in names if other != here and (hubs := way(here, other)) is not None}
-        return asked(here, reaches), ways
+        back = {other: hubs for other in names if other != here and (hubs := way(other, here)) is not None}
+        return asked(here, reaches), ways, back
 
-    def _unable(self, topic: Topic, ask: Asked, ways: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    def _unable(
+        self, topic: Topic, ask: Asked, ways: Mapping[str, tuple[str, ...]], ways_back: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, str]:
         """Who cannot answer now, and why: by the links on the way to it, and back."""
         here = self._tables.cluster.name
         links: dict[str, Mapping[tuple[str, str], LinkState]] = {name: peer.said.links for name, peer in self._peers.items()}
@@ -410,7 +417,7 @@ class MarkerTail:
             if name in found:
                 continue
             there = [here, *ways[name], name]
-            back = [name, *(self._config.hubs(name, here, topic) or ()), here]
+            back = [name, *ways_back.get(name, ()), here]
             for source, target in [*pairwise(there), *pairwise(back)]:
                 if target != here and (why := self._peers[target].unreadable) is not None:
                     found[name] = f"{target} cannot be read: {why}"

@@ -63,6 +63,8 @@ class StartElsewhere:
     age_s: float | None
     finished: int | None
     """The version of the source's log up to which its consumer has finished all; None: not known."""
+    checkpoint: str | None
+    """Of its streaming query in the source, if that says how far it is."""
     source_unreadable: str | None
     waits_for: Mapping[str, str]
     """Because of these clusters the source takes no snapshots, so the start grows old."""
@@ -250,12 +252,15 @@ def _start(
         source=source,
         target=target,
         start=None if best is None else best.start,
-        why_not=None if best is not None else unreadable or _why_not(here, source),
+        why_not=None
+        if best is not None
+        else unreadable or _no_way(here, config, topic, source, target) or _why_not(here, source),
         told_by=None if best is None else best.told_by,
         snapshot_id=None if best is None else best.snapshot_id,
         taken_at=None if best is None else best.taken_at,
         age_s=None if best is None else _age_s(best),
         finished=None if known is None else known.finished,
+        checkpoint=None if known is None or known.subscription is None else known.subscription.checkpoint,
         source_unreadable=here if isinstance(here, str) else None,
         waits_for={} if known is None else known.starts.waits_for,
         uncounted=unreadable or (None if known is None else known.problem),
@@ -266,6 +271,15 @@ def _start(
         return _counted(found, best.start, known, there, config, topic)
     except FAULTS as error:
         return replace(found, uncounted=first_line(error))
+
+
+def _no_way(here: _Source | str, config: Config, topic: Topic, source: str, target: str) -> str | None:
+    """Why nobody will ever tell: an answer must come back."""
+    local = {} if isinstance(here, str) else {source: here.replication_clusters}
+    there_and_back = (source, target), (target, source)
+    if all(config.hubs(one, other, topic, local) is not None for one, other in there_and_back):
+        return None
+    return f"no links lead from {source} to {target} and back, by which one asks and is answered"
 
 
 def _why_not(here: _Source | str, source: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from geo.fleet.replicator import Replicator
 from geo.names import Topic
 from geo.subscription.version_starts import read_starts
 from geo.subscription.version_subscriptions import create, finish
@@ -59,6 +60,8 @@ def many(spark: SparkSession, folder: Path, topics: int, seconds: float) -> Iter
     for name, log in logs.items():
         bench.small_commit(log)
         create(us, bench.topic(name), NAME)
+    for cluster in ("eu", "us"):  # what a link's first comparison costs is not asked here
+        Replicator(spark, bench.world.config, cluster).run()
     with running(broker_of(bench, "eu"), RUNS, topics) as (eu, _), running(broker_of(bench, "us"), RUNS, topics) as (own, _):
         time.sleep(_SETTLES_S + topics * 0.5)
         for state, writes in (("at rest", False), ("with a commit each 10 s", True)):

@@ -101,9 +101,11 @@ class Shell:
         return []
 
     def do_drop(self, link: str) -> list[str]:
+        """Says it, and is nothing: a batch that is not appended leaves the cursor where it is."""
         return [f"{link}: nothing came"]
 
     def do_duplicate(self, link: str) -> list[str]:
+        """The link tries again what it has brought: the cursor that its rows carried leaves nothing of it."""
         self.world.deliver(link, attempts=2)
         self.world.run(self.world.links[link].target)
         return []
