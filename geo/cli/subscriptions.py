@@ -420,6 +420,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         config.cluster(args.source), config.cluster(args.target)
         named = (topic, args.subscription, args.source, args.target)
         clusters = LookedAt("geo failover", config, "auto").clusters
+        clusters[args.target].refuse_unsafe_storage()
         if goes_by_versions(clusters, *named, source_gone=args.source_gone):
             found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
             output.data(versions.as_json(found))
@@ -432,6 +433,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
     config.cluster(args.source), config.cluster(args.target)
     matching = (args.topic, args.subscription, args.source, args.target)
     clusters = LookedAt("geo failover", config, "auto").clusters
+    clusters[args.target].refuse_unsafe_storage()
     of_versions = [
         start_elsewhere(clusters, config, *one, args.source, args.target, source_gone=args.source_gone)
         for one in matching_versions(clusters, *matching, source_gone=args.source_gone)
