@@ -25,6 +25,7 @@ from geo.jars import ensure_jars
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 SPARK_DEFAULTS: Mapping[str, str] = {
     # Without both, Delta's SQL (MERGE, DESCRIBE HISTORY, generated columns) and tables by name do not work.
@@ -65,7 +66,7 @@ SPARK_DEFAULTS: Mapping[str, str] = {
         r"(?i)secret|passw(or)?d|token|credential|access[.]?key|account[.]key|azure[.]sas|[?&]sig=|sasl[.]jaas"
     ),
     # State that does not fit the heap; transformWithState works with no other provider.
-    "spark.sql.streaming.stateStore.providerClass": ("org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"),
+    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
 }
 
 LOCAL_DEFAULTS: Mapping[str, str] = {

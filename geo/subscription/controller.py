@@ -434,12 +434,10 @@ class TopicController:
             return found, False
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             self._nothing(Counted.FULL)
-            if (
-                not here
-                or (oldest := next((each for each, one in self._subscriptions.items() if not one.used_here), None)) is None
-            ):
+            unused = [each for each, one in self._subscriptions.items() if not one.used_here]
+            if not here or not unused:
                 return None, False
-            del self._subscriptions[oldest]
+            del self._subscriptions[unused[0]]
         found = self._subscriptions[name] = _Subscription(self._new_cache())
         return found, True
 

@@ -24,6 +24,7 @@ from geo.crash import CrashPoint, reach
 from geo.errors import FencedError, GeoError, RetryableError, SchemaError
 from geo.log.publisher import Publisher
 from geo.names import Topic
+from geo.session import ROCKSDB
 from geo.streams.query import BatchQuery
 from geo.subscription.controller import Settings, TopicController
 from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, SyncedTo, WaitsFor, WriteMarker
@@ -48,8 +49,6 @@ topics. Frozen into a checkpoint at its creation."""
 
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 """A batch writes what it changed, some kilobytes, instead of files of RocksDB's."""
-
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _OUTPUT = "topic STRING, seq BIGINT, effects STRING"
 _COLUMNS = StructType([StructField("payload", BinaryType())])
@@ -116,17 +115,18 @@ def _told(effect: Effect) -> dict[str, Any]:
     raise AssertionError(effect)
 
 
-def _place(tables: ClusterTables) -> str:
-    """The query's checkpoint. One that is ahead of the table, or behind what that has, is of no use: it is removed, and the state built anew
-    from the rows that are there. Raises RetryableError if it cannot be removed from here."""
-    place, journal = controllers_place(tables), tables.journal(MARKERS)
-    if (at := goes_on_from(tables.spark, place)) is not None and (version := at[0]) is not None:
-        newest = journal.version()
-        if version > newest or (version < newest and not journal.has_commit(version + 1)):
-            log.warning("%s: its checkpoint stands at version %s of %s; it is built anew", journal, version, newest)
-            if not remove_folder(place):
-                raise RetryableError(f"{place} is not at a version that {journal} has: remove it, and it is built anew.")
-    return place
+def _is_of_use(tables: ClusterTables, place: str) -> bool:
+    """Whether the query's checkpoint is there. One that is ahead of the table, or behind what that has, is of no use: it is removed, and the
+    state built anew from the rows that are there. Raises RetryableError if it cannot be removed from here."""
+    if (at := goes_on_from(tables.spark, place)) is None:
+        return False
+    version, journal = at[0], tables.journal(MARKERS)
+    if version is None or version == (newest := journal.version()) or (version < newest and journal.has_commit(version + 1)):
+        return True
+    log.warning("%s: its checkpoint stands at version %s of %s; it is built anew", journal, version, newest)
+    if not remove_folder(place):
+        raise RetryableError(f"{place} is not at a version that {journal} has: remove it, and it is built anew.")
+    return False
 
 
 class ControllerQuery:
@@ -159,8 +159,8 @@ class ControllerQuery:
             outputMode="append",
             timeMode="none",
         )
-        place = _place(tables)
-        if goes_on_from(tables.spark, place) is None:
+        place = controllers_place(tables)
+        if not _is_of_use(tables, place):
             shared.anew.set()
         self.running = BatchQuery(
             effects, f"geo markers {tables.cluster.name}", self._on_batch, checkpoint=place, trigger=trigger
@@ -195,9 +195,8 @@ class ControllerQuery:
                 self._write(topic, sorted(effects, key=lambda one: one[0]))
             except (FencedError, RetryableError):
                 raise
-            except (
-                GeoError
-            ) as error:  # a person is needed: one topic holds up no other, and what markers say is asked and told again
+            except GeoError as error:
+                # A person is needed. One topic holds up no other, and what markers say is asked and told again.
                 log.warning("%s in %s: its markers are not written: %s", topic, self._tables.cluster.name, first_line(error))
                 if (publisher := self._publishers.pop(topic, None)) is not None:
                     publisher.close(clean=False)

@@ -143,7 +143,7 @@ class MarkerJournal:
         self.looked_at.update({one.topic: one.at for one in rows})
 
     def trim_if_due(self) -> None:
-        """Drop old rows, but for each topic's newest. Nobody waits for it, and a stream over the table does not see it."""
+        """Drop old rows, but for each topic's newest. A stream over the table does not see it."""
         if time.monotonic() - self._trimmed_at >= TRIM_S:
             self._trimmed_at = time.monotonic()
             kept = ", ".join(str(row["seq"]) for row in self._journal.newest())

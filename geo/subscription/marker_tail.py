@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -309,9 +309,8 @@ class MarkerTail:
         if others:
             one.moved = commit.version
         for index, row in enumerate(markers.sort_by([(name, "ascending") for name in _ID]).to_pylist()):
-            payload = (
-                None if row["payload"] is None else bytes(row["payload"])[: MAX_BYTES + 1]
-            )  # longer ones are refused as they are
+            # Longer ones are refused as they are.
+            payload = None if row["payload"] is None else bytes(row["payload"])[: MAX_BYTES + 1]
             position = Position(commit.version, index)
             yield _marker(row["marker"], payload, row["origin"], position, read_to, one.tail.at.table_id)
 
@@ -396,13 +395,11 @@ class MarkerTail:
         here, names = self._tables.cluster.name, sorted(self._config.clusters)
         said = {here: self._policies, **{name: peer.said.policies for name, peer in self._peers.items()}}
         local = {name: None if topic not in of else of[topic].replication_clusters for name, of in said.items()}
-
-        def way(source: str, target: str) -> tuple[str, ...] | None:
-            return self._config.hubs(source, target, topic, local)
-
-        reaches = {one: [other for other in names if other != one and way(one, other) is not None] for one in names}
-        ways = {other: hubs for other in names if other != here and (hubs := way(here, other)) is not None}
-        back = {other: hubs for other in names if other != here and (hubs := way(other, here)) is not None}
+        hubs = {pair: self._config.hubs(*pair, topic, local) for pair in permutations(names, 2)}
+        found = {pair: way for pair, way in hubs.items() if way is not None}
+        reaches = {one: [other for source, other in found if source == one] for one in names}
+        ways = {other: way for (source, other), way in found.items() if source == here}
+        back = {other: way for (other, target), way in found.items() if target == here}
         return asked(here, reaches), ways, back
 
     def _unable(

@@ -29,7 +29,7 @@ from geo.log.log_cutter import fold_checkpoint
 from geo.log.topic_log import is_message
 from geo.log.topics import registered_topics
 from geo.names import Topic
-from geo.session import require_delta
+from geo.session import ROCKSDB, require_delta
 from geo.streams.again import FAILED_AGAIN_S, FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query import BatchQuery
@@ -62,7 +62,6 @@ MOST_PARTITIONS = 4
 cluster, a fold of two records took half a minute on two cores. Frozen into a checkpoint at its creation."""
 
 _OUTPUT = "topic STRING, subscription STRING, state BINARY, folded STRING, refused STRING, changed BOOLEAN"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +294,7 @@ class Namespaces:
 
     def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool) -> None:
         self._tables, self._config, self._trigger, self._take_over = tables, config, trigger, take_over
-        tables.spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
+        tables.spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         self._again = FailedAgain(FAILED_AGAIN_S)
 
     def __str__(self) -> str:
