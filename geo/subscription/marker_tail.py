@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from itertools import pairwise, permutations
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -40,11 +41,15 @@ from geo.subscription.version_subscriptions import VersionSubscription, deleted_
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, parted
+from geo.tables.journal import Journal
 from geo.tables.ownership import Ownership
 from geo.tables.table import Table
 from geo.tables.tail import Tail, Turn
 from geo.text import first_line
 from geo.times import in_us
+from schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS
+
+_R = TypeVar("_R")
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +99,31 @@ class _Said:
     def of(cls, tables: ClusterTables) -> _Said:
         topics = frozenset(one.topic for one in version_subscriptions(tables))
         return cls(topics, read_links(tables), {one.topic: one for one in known_topics(tables)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Whom a snapshot of a topic asks, and the clusters on the ways by which its messages leave this cluster, and come here."""
+
+    asked: Asked
+    there: dict[str, tuple[str, ...]]
+    back: dict[str, tuple[str, ...]]
+
+
+class _Registry(Generic[_R]):
+    """What a system table of the cluster says, read again only when something has come into it."""
+
+    def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
+        self._journal, self._read = journal, read
+        self._known: tuple[tuple[int, Hashable], _R] | None = None
+
+    def now(self) -> _R:
+        if self._known is not None and self._journal.stands_at(self._known[0]):
+            return self._known[1]
+        stand = self._journal.stand()
+        found = self._read()  # what comes in between is read twice
+        self._known = None if stand is None else (stand, found)
+        return found
 
 
 class _Peer:
@@ -170,6 +200,9 @@ class MarkerTail:
         self._journal = MarkerJournal(tables, ownership)
         self._peer_tables, self._peers = peers, {name: _Peer(tables) for name, tables in peers.items()}
         wait([peer.asked for peer in self._peers.values()], PEER_ANSWER_S)
+        self._own_subscriptions = _Registry(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
+        self._own_links = _Registry(tables.journal(LINKS), lambda: read_links(tables))
+        self._own_topics = _Registry(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
         self._links: Mapping[tuple[str, str], LinkState] = {}
         """The links into this cluster."""
         self._policies: Mapping[Topic, Registered] = {}
@@ -179,6 +212,8 @@ class MarkerTail:
         self._not_followed: dict[Topic, str] = {}
         self._unread: dict[str, str] = {}
         """Why checkpoints cannot be read, as it was said."""
+        self._ways: dict[Topic, tuple[Mapping[str, Sequence[str] | None], _Ways]] = {}
+        """Where messages of a topic go, and the clusters' policies by which that was derived."""
 
     def round(self) -> bool:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
@@ -226,10 +261,9 @@ class MarkerTail:
         """Topics with a version subscription here or elsewhere, and those here."""
         for peer in self._peers.values():
             peer.look()
-        self._links = read_links(self._tables)
-        self._policies = {one.topic: one for one in known_topics(self._tables)}
+        self._links, self._policies = self._own_links.now(), self._own_topics.now()
         found: dict[Topic, dict[str, VersionSubscription]] = {}
-        for one in version_subscriptions(self._tables):
+        for one in self._own_subscriptions.now():
             found.setdefault(one.topic, {})[one.subscription] = one
         for peer in self._peers.values():
             for topic in peer.said.topics:
@@ -254,6 +288,7 @@ class MarkerTail:
         return one
 
     def _left(self, one: _Followed) -> Iterator[Heard]:
+        self._ways.pop(one.topic, None)
         for name in one.subscriptions:
             yield Heard(str(one.topic), Unsubscribed(self._journal.next_seq(), name), one.at)
 
@@ -382,39 +417,41 @@ class MarkerTail:
         told, now = one.told, now_us() / 1e6
         if told is not None and used and 0 <= now - told.now < self._config.snapshots.frequency_s:
             return None
-        ask, ways, back = self._asked(one.topic)
-        unable = self._unable(one.topic, ask, ways, back) if used else {}
-        if told is not None and (told.asked, told.ways) == (ask.clusters, ways):
+        ways = self._ways_of(one.topic)
+        unable = self._unable(one.topic, ways) if used else {}
+        if told is not None and (told.asked, told.ways) == (ways.asked.clusters, ways.there):
             same = (told.moved, told.unable) == (one.moved, unable)
             if not used or (same and self._shared.rests.get(str(one.topic), -1) >= one.last_seq):
                 return None
-        return Tick(self._journal.next_seq(), now, one.moved, ask.clusters, unable, ways, one.read_to, one.tail.at.table_id)
+        asked, there = ways.asked.clusters, ways.there
+        return Tick(self._journal.next_seq(), now, one.moved, asked, unable, there, one.read_to, one.tail.at.table_id)
 
-    def _asked(self, topic: Topic) -> tuple[Asked, dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-        """Whom a snapshot of the topic asks, and the ways by which messages leave this cluster, and come here."""
+    def _ways_of(self, topic: Topic) -> _Ways:
+        """Derived once, and again when a cluster's policy of the topic has changed."""
         here, names = self._tables.cluster.name, sorted(self._config.clusters)
         said = {here: self._policies, **{name: peer.said.policies for name, peer in self._peers.items()}}
         local = {name: None if topic not in of else of[topic].replication_clusters for name, of in said.items()}
+        if (known := self._ways.get(topic)) is not None and known[0] == local:
+            return known[1]
         hubs = {pair: self._config.hubs(*pair, topic, local) for pair in permutations(names, 2)}
         found = {pair: way for pair, way in hubs.items() if way is not None}
         reaches = {one: [other for source, other in found if source == one] for one in names}
-        ways = {other: way for (source, other), way in found.items() if source == here}
+        there = {other: way for (source, other), way in found.items() if source == here}
         back = {other: way for (other, target), way in found.items() if target == here}
-        return asked(here, reaches), ways, back
+        self._ways[topic] = local, _Ways(asked(here, reaches), there, back)
+        return self._ways[topic][1]
 
-    def _unable(
-        self, topic: Topic, ask: Asked, ways: Mapping[str, tuple[str, ...]], ways_back: Mapping[str, tuple[str, ...]]
-    ) -> dict[str, str]:
+    def _unable(self, topic: Topic, ways: _Ways) -> dict[str, str]:
         """Who cannot answer now, and why: by the links on the way to it, and back."""
         here = self._tables.cluster.name
         links: dict[str, Mapping[tuple[str, str], LinkState]] = {name: peer.said.links for name, peer in self._peers.items()}
         links[here] = self._links
-        found = {name: f"no link brings a request to {name}, and its messages come here" for name in ask.no_way}
-        for name in ask.clusters:
+        found = {name: f"no link brings a request to {name}, and its messages come here" for name in ways.asked.no_way}
+        for name in ways.asked.clusters:
             if name in found:
                 continue
-            there = [here, *ways[name], name]
-            back = [name, *ways_back.get(name, ()), here]
+            there = [here, *ways.there[name], name]
+            back = [name, *ways.back.get(name, ()), here]
             for source, target in [*pairwise(there), *pairwise(back)]:
                 if target != here and (why := self._peers[target].unreadable) is not None:
                     found[name] = f"{target} cannot be read: {why}"

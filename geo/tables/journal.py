@@ -5,7 +5,7 @@ Nothing is overwritten, so writers never wait for each other. Off their path som
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import reduce
@@ -114,6 +114,19 @@ class Journal:
     def version(self) -> int:
         """The newest version, of a journal that exists."""
         return self._table.latest_version()
+
+    def stand(self) -> tuple[int, Hashable] | None:
+        """Its newest version, and what tells that commit's file from one in its place. None where it is not there, or not on a local disk."""
+        if not self.exists() or self._table.log_folder is None:
+            return None
+        version = self.version()
+        stamp = self._table.commit_stamp(version)
+        return None if stamp is None else (version, stamp)
+
+    def stands_at(self, stand: tuple[int, Hashable]) -> bool:
+        """Whether nothing has come into it since it stood there: a look at two names."""
+        version, stamp = stand
+        return not self._table.has_commit(version + 1) and self._table.commit_stamp(version) == stamp
 
     def committed_at(self, version: int) -> datetime | None:
         """When the storage says that a version came; None if it cannot say."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -51,6 +52,27 @@ def test_the_row_that_is_last_by_generation_and_then_by_sequence_counts(spark: S
     journal.append([_owner("a", 2, 0), _owner("a", 1, 9), _owner("b", 1, 1), _owner("b", 1, 0)])
     assert _tokens(journal) == {"a": "2-0", "b": "1-1"}
     assert [row["token"] for row in journal.newest(runner="b")] == ["1-1"]
+
+
+@pytest.mark.spark
+def test_whether_something_has_come_is_seen_without_reading_also_where_another_table_took_its_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    journal = _journal(spark, tmp_path)
+    assert journal.stand() is None, "it is not there"
+    journal.append([_owner("a", 1)])
+    before = journal.stand()
+    assert before is not None
+    assert journal.stands_at(before)
+    shutil.move(tmp_path / OWNERS.kind, tmp_path / "moved")
+    journal = _journal(spark, tmp_path)
+    journal.append([_owner("b", 1)])
+    assert not journal.stands_at(before), "another table at the same version"
+    now = journal.stand()
+    assert now is not None
+    assert now[0] == before[0]
+    journal.append([_owner("b", 2)])
+    assert not journal.stands_at(now)
 
 
 @pytest.mark.spark

@@ -17,6 +17,7 @@ import pyspark
 import pytest
 
 from geo.jars import ensure_jars
+from tests.processes import JAVA
 
 _JAVA = """
 import java.io.File;
@@ -133,7 +134,7 @@ def _found(program: str, jars: str, folder: Path) -> Any:
     """What a process with that storage printed."""
     ended = subprocess.run(
         [sys.executable, "-c", program, jars, str(folder)],
-        env={**os.environ, "GEO_LOSE": str(folder / "lose")},
+        env={**os.environ, "JDK_JAVA_OPTIONS": JAVA, "GEO_LOSE": str(folder / "lose")},
         capture_output=True,
         text=True,
     )
