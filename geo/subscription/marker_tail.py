@@ -89,16 +89,11 @@ def out_of_order(commit: Commit) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What another cluster says: which topics have version subscriptions there, how the links into it are, and where topics replicate."""
+    """What a cluster says: its version subscriptions, how the links into it are, and where topics replicate."""
 
-    topics: frozenset[Topic] = frozenset()
+    subscriptions: Sequence[VersionSubscription] = ()
     links: Mapping[tuple[str, str], LinkState] = field(default_factory=dict)
     policies: Mapping[Topic, Registered] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, tables: ClusterTables) -> _Said:
-        topics = frozenset(one.topic for one in version_subscriptions(tables))
-        return cls(topics, read_links(tables), {one.topic: one for one in known_topics(tables)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +106,7 @@ class _Ways:
 
 
 class _Registry(Generic[_R]):
-    """What a system table of the cluster says, read again only when something has come into it."""
+    """What a system table says, read again only when something has come into it."""
 
     def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
         self._journal, self._read = journal, read
@@ -126,11 +121,23 @@ class _Registry(Generic[_R]):
         return found
 
 
+class _Registries:
+    """What a cluster says, by its system tables."""
+
+    def __init__(self, tables: ClusterTables) -> None:
+        self._subscriptions = _Registry(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
+        self._links = _Registry(tables.journal(LINKS), lambda: read_links(tables))
+        self._topics = _Registry(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
+
+    def now(self) -> _Said:
+        return _Said(self._subscriptions.now(), self._links.now(), self._topics.now())
+
+
 class _Peer:
     """Another cluster, which is asked again and again, by one thread at most however long it takes to answer."""
 
     def __init__(self, tables: ClusterTables) -> None:
-        self._tables = tables
+        self._name, self._registries = tables.cluster.name, _Registries(tables)
         self.said = _Said()
         """The last that was heard."""
         self.unreadable: str | None = None
@@ -138,7 +145,7 @@ class _Peer:
 
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
-        self.asked = ask(self._tables.cluster.name, lambda: _Said.of(self._tables))
+        self.asked = ask(self._name, self._registries.now)
 
     def look(self) -> None:
         """Take the answer, if there is one, and ask again when that is due."""
@@ -175,6 +182,8 @@ class _Followed:
     finished: dict[str, int] = field(default_factory=dict)
     cursors: dict[str, CommitName] = field(default_factory=dict)
     """Up to which commit of its source each link has brought everything."""
+    ways: tuple[Mapping[str, Sequence[str] | None], _Ways] | None = None
+    """Where its messages go, and the clusters' policies by which that was derived."""
 
     @property
     def read_to(self) -> int:
@@ -200,20 +209,13 @@ class MarkerTail:
         self._journal = MarkerJournal(tables, ownership)
         self._peer_tables, self._peers = peers, {name: _Peer(tables) for name, tables in peers.items()}
         wait([peer.asked for peer in self._peers.values()], PEER_ANSWER_S)
-        self._own_subscriptions = _Registry(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
-        self._own_links = _Registry(tables.journal(LINKS), lambda: read_links(tables))
-        self._own_topics = _Registry(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
-        self._links: Mapping[tuple[str, str], LinkState] = {}
-        """The links into this cluster."""
-        self._policies: Mapping[Topic, Registered] = {}
+        self._registries, self._said = _Registries(tables), _Said()
         self._looked_at = -LOOK_S
         self._wanted_now: Mapping[Topic, Mapping[str, VersionSubscription]] = {}
         self._followed: dict[Topic, _Followed] = {}
         self._not_followed: dict[Topic, str] = {}
         self._unread: dict[str, str] = {}
         """Why checkpoints cannot be read, as it was said."""
-        self._ways: dict[Topic, tuple[Mapping[str, Sequence[str] | None], _Ways]] = {}
-        """Where messages of a topic go, and the clusters' policies by which that was derived."""
 
     def round(self) -> bool:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
@@ -261,13 +263,13 @@ class MarkerTail:
         """Topics with a version subscription here or elsewhere, and those here."""
         for peer in self._peers.values():
             peer.look()
-        self._links, self._policies = self._own_links.now(), self._own_topics.now()
+        self._said = self._registries.now()
         found: dict[Topic, dict[str, VersionSubscription]] = {}
-        for one in self._own_subscriptions.now():
+        for one in self._said.subscriptions:
             found.setdefault(one.topic, {})[one.subscription] = one
         for peer in self._peers.values():
-            for topic in peer.said.topics:
-                found.setdefault(topic, {})
+            for there in peer.said.subscriptions:
+                found.setdefault(there.topic, {})
         return found
 
     def _begun(self, topic: Topic) -> _Followed:
@@ -288,7 +290,6 @@ class MarkerTail:
         return one
 
     def _left(self, one: _Followed) -> Iterator[Heard]:
-        self._ways.pop(one.topic, None)
         for name in one.subscriptions:
             yield Heard(str(one.topic), Unsubscribed(self._journal.next_seq(), name), one.at)
 
@@ -417,7 +418,7 @@ class MarkerTail:
         told, now = one.told, now_us() / 1e6
         if told is not None and used and 0 <= now - told.now < self._config.snapshots.frequency_s:
             return None
-        ways = self._ways_of(one.topic)
+        ways = self._ways_of(one)
         unable = self._unable(one.topic, ways) if used else {}
         if told is not None and (told.asked, told.ways) == (ways.asked.clusters, ways.there):
             same = (told.moved, told.unable) == (one.moved, unable)
@@ -426,26 +427,30 @@ class MarkerTail:
         asked, there = ways.asked.clusters, ways.there
         return Tick(self._journal.next_seq(), now, one.moved, asked, unable, there, one.read_to, one.tail.at.table_id)
 
-    def _ways_of(self, topic: Topic) -> _Ways:
+    def _all_said(self) -> dict[str, _Said]:
+        """What each cluster says, this one too."""
+        return {self._tables.cluster.name: self._said, **{name: peer.said for name, peer in self._peers.items()}}
+
+    def _ways_of(self, one: _Followed) -> _Ways:
         """Derived once, and again when a cluster's policy of the topic has changed."""
-        here, names = self._tables.cluster.name, sorted(self._config.clusters)
-        said = {here: self._policies, **{name: peer.said.policies for name, peer in self._peers.items()}}
-        local = {name: None if topic not in of else of[topic].replication_clusters for name, of in said.items()}
-        if (known := self._ways.get(topic)) is not None and known[0] == local:
-            return known[1]
+        here, names, topic = self._tables.cluster.name, sorted(self._config.clusters), one.topic
+        policies = {name: said.policies.get(topic) for name, said in self._all_said().items()}
+        local = {name: None if policy is None else policy.replication_clusters for name, policy in policies.items()}
+        if one.ways is not None and one.ways[0] == local:
+            return one.ways[1]
         hubs = {pair: self._config.hubs(*pair, topic, local) for pair in permutations(names, 2)}
         found = {pair: way for pair, way in hubs.items() if way is not None}
-        reaches = {one: [other for source, other in found if source == one] for one in names}
+        reaches = {name: [other for source, other in found if source == name] for name in names}
         there = {other: way for (source, other), way in found.items() if source == here}
         back = {other: way for (other, target), way in found.items() if target == here}
-        self._ways[topic] = local, _Ways(asked(here, reaches), there, back)
-        return self._ways[topic][1]
+        ways = _Ways(asked(here, reaches), there, back)
+        one.ways = local, ways
+        return ways
 
     def _unable(self, topic: Topic, ways: _Ways) -> dict[str, str]:
         """Who cannot answer now, and why: by the links on the way to it, and back."""
         here = self._tables.cluster.name
-        links: dict[str, Mapping[tuple[str, str], LinkState]] = {name: peer.said.links for name, peer in self._peers.items()}
-        links[here] = self._links
+        links = {name: said.links for name, said in self._all_said().items()}
         found = {name: f"no link brings a request to {name}, and its messages come here" for name in ways.asked.no_way}
         for name in ways.asked.clusters:
             if name in found:
