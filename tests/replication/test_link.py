@@ -80,7 +80,7 @@ def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: Wor
             at_append.set()
 
     with crash.watched(reach), running(linked, "eu", queries=True) as links:
-        for number in range(20, 26):
+        for number in range(20, 30):
             links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)  # its turns are over: what comes now, a query brings
             at_append.clear()
             linked.write("us", number, number + 1)
@@ -91,7 +91,7 @@ def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: Wor
                 time.sleep(pauses.uniform(0, 0.8))
             for query in streams.active:
                 query.stop()
-        links.until(lambda: _brought(linked) >= 26)
+        links.until(lambda: _brought(linked) >= 30)
     linked.replicate("us")
     linked.assert_clean()
 
