@@ -183,6 +183,8 @@ class Topic:
 
 
 DEFAULT_PRODUCER = "default"
+MARKERS_PRODUCER = "geo-markers"
+"""Who writes the markers of version subscriptions into a topic; nobody else publishes under this name."""
 
 
 def check_cluster(name: str) -> str:

@@ -349,8 +349,8 @@ FAULTS = (
     Fault(
         "a living owner is taken over",
         "geo/tables/claims.py",
-        "if liveness[owner.holder] is Liveness.LIVES:",
-        "if liveness[owner.holder] is Liveness.DEAD:",
+        "is Liveness.LIVES and owner.runner not in take_over:",
+        "is Liveness.DEAD and owner.runner not in take_over:",
         ("tables/test_claims.py",),
     ),
     Fault(
@@ -730,6 +730,20 @@ FAULTS = (
         'names = files.plain_names(f"{checkpoint}/commits") or ()',
         'names = files.plain_names(f"{checkpoint}/offsets") or ()',
         ("subscription/test_stream_progress.py -k newest_batch",),
+    ),
+    Fault(
+        "the controllers go on in a table that was put back",
+        "geo/subscription/source_offsets.py",
+        "if not planned or planned[-1].reached > newest:",
+        "if not planned or planned[0].reached > newest:",
+        ("subscription/test_source_offsets.py",),
+    ),
+    Fault(
+        "the controllers go on over rows that are gone",
+        "geo/subscription/source_offsets.py",
+        "return first > newest or has_commit(first)",
+        "return first > newest or has_commit(planned[-1].reached)",
+        ("subscription/test_source_offsets.py",),
     ),
     Fault(
         "what a link brings counts as what none does",

@@ -9,22 +9,29 @@ from __future__ import annotations
 import base64
 import json
 import math
-import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from geo.ids import Position
+from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import now_us
+from geo.subscription.controller import STATE_VERSION
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.tables.cluster import ClusterTables
 from geo.tables.cut import Reader
 from geo.tables.history import CommitName
-from geo.tables.ownership import Ownership
+from geo.tables.ownership import Ownership, Runner, producer_runner
 from geo.tables.spark_checkpoint import goes_on_from
 from schemas import MARKERS
+
+
+def markers_producer(tables: ClusterTables, topic: Topic) -> Runner:
+    """What is owned by who writes the markers of a topic. Whoever owns the controllers takes it, and who deletes the topic."""
+    return producer_runner(tables, topic, MARKERS_PRODUCER)
+
 
 _KINDS: Mapping[str, type] = {
     "MARKER": MarkerRow,
@@ -34,16 +41,6 @@ _KINDS: Mapping[str, type] = {
     "UNSUBSCRIBED": Unsubscribed,
     "VOID": Void,
 }
-
-
-@dataclass(slots=True)
-class Shared:
-    """What the tail and the controllers of a cluster tell each other besides, in one process."""
-
-    rests: dict[str, int] = field(default_factory=dict)
-    """Of each topic, the number of the last row that its controller had heard when it had nothing more to do."""
-    anew: threading.Event = field(default_factory=threading.Event)
-    """The controllers begin without a state: all that they must know is to be told again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +94,16 @@ TRIM_S, TRIM_FILES = 600.0, 600
 
 
 def controllers_place(tables: ClusterTables) -> str:
-    """The checkpoint of the stream over the table, which exists: another table has another one."""
-    return tables.checkpoint("markers", tables.journal(MARKERS).table_id())
+    """The checkpoint of the stream over the table, which exists: another table has another one, and so have states of another version."""
+    return tables.checkpoint("markers", tables.journal(MARKERS).table_id(), f"states-{STATE_VERSION}")
 
 
 class MarkerJournal:
-    """The table of one cluster, for its tail. It comes into being with the first rows."""
+    """The table of one cluster, for its tail. It is made if it is missing."""
 
     def __init__(self, tables: ClusterTables, ownership: Ownership) -> None:
         self._tables, self._ownership, self._journal = tables, ownership, tables.journal(MARKERS)
-        if self._journal.exists():
-            self._journal.fence(ownership)
+        self._journal.fence(ownership)
         newest = self._journal.newest()
         self.looked_at = {
             row["topic"]: LookedAt(CommitName(row["table_id"], row["read_to"], row["commit_id"]), row["moved"]) for row in newest

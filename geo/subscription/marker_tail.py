@@ -33,7 +33,7 @@ from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.subscription.asked import Asked, asked
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
-from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal, Shared
+from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
 from geo.subscription.stream_progress import finished_by
 from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, version_subscriptions
@@ -156,7 +156,10 @@ class _Followed:
 
 
 class MarkerTail:
-    """Called round by round; owned by whoever runs it."""
+    """Called round by round; owned by whoever runs it. A new one tells each topic's controller again what it must know.
+
+    `rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do.
+    """
 
     def __init__(
         self,
@@ -164,9 +167,9 @@ class MarkerTail:
         peers: Mapping[str, ClusterTables],
         config: Config,
         ownership: Ownership,
-        shared: Shared,
+        rests: Mapping[str, int],
     ) -> None:
-        self._tables, self._config, self._shared = tables, config, shared
+        self._tables, self._config, self._rests = tables, config, rests
         self._journal = MarkerJournal(tables, ownership)
         self._peer_tables, self._peers = peers, {name: _Peer(tables) for name, tables in peers.items()}
         wait([peer.asked for peer in self._peers.values()], PEER_ANSWER_S)
@@ -184,10 +187,6 @@ class MarkerTail:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
         heard: list[Heard] = []
         now = time.monotonic()
-        if self._shared.anew.is_set():
-            self._shared.anew.clear()
-            self._followed.clear()  # each is begun anew where it was, and told
-            self._shared.rests.clear()
         if is_due := now - self._looked_at >= min(LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
@@ -386,7 +385,7 @@ class MarkerTail:
         unable = self._unable(one.topic, ask, ways, back) if used else {}
         if told is not None and (told.asked, told.ways) == (ask.clusters, ways):
             same = (told.moved, told.unable) == (one.moved, unable)
-            if not used or (same and self._shared.rests.get(str(one.topic), -1) >= one.last_seq):
+            if not used or (same and self._rests.get(str(one.topic), -1) >= one.last_seq):
                 return None
         return Tick(self._journal.next_seq(), now, one.moved, ask.clusters, unable, ways, one.read_to, one.tail.at.table_id)
 

@@ -18,14 +18,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
-from geo.crash import InjectedCrash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.errors import AlreadyOwnedError, RetryableError
 from geo.fleet.replicator import Replicator
+from geo.log.topics import create_single
+from geo.ops.delete_topic import delete_topics
 from geo.streams import supervisor
 from geo.subscription import marker_tail
 from geo.subscription.marker_tail import out_of_order
 from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_subscriptions import create, finish
 from geo.subscription.version_sync import VersionSync
+from geo.tables.ownership import claim, version_sync_runner
 from schemas import VERSION_STARTS
 from tests.subscription.streams_of_others import DeltaStream
 from tests.test_crash_points import SYNC_POINTS
@@ -191,6 +195,48 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
         twice = [one for one, count in Counter((row[0], bytes(row[1])) for row in own).items() if count > 1]
         assert twice == []
     assert synced.verify().clean
+    both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanwhile(synced)
+
+
+def both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanwhile(world: World) -> None:
+    us, began = world.tables("us"), world.log("us").table_id()
+    running = VersionSync(world.spark, world.config, "us", trigger=TRIGGER)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    failed: list[CrashPoint] = []
+
+    def fail_once(point: CrashPoint) -> None:
+        if point is CrashPoint.MARKERS_READ and not failed:
+            failed.append(point)
+            raise RetryableError("the tail fails on purpose")
+
+    def until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while not condition():
+            assert thread.is_alive()
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.1)
+
+    try:
+        newest = world.log("us").latest_version()
+        with crash.watched(fail_once):
+            world.write("us", 50, 51)
+            until(lambda: world.log("us").latest_version() > newest + 1)  # it asks for a snapshot
+        assert failed == [CrashPoint.MARKERS_READ]
+        with pytest.raises(AlreadyOwnedError, match="version sync of us: already run by"):
+            claim(us, [[version_sync_runner(us)]])
+        delete_topics(world.spark, world.config, "us", str(TOPIC), lose=True)
+        assert not world.log("us").exists()
+        create_single(us, TOPIC)
+        world.write("us", 60, 61)
+        world.replicate("us")
+        create(us, TOPIC, NAME)
+        until(lambda: markers(world, "us").where("marker = 'SNAPSHOT_REQUEST'").count() > 0)
+        assert world.log("us").table_id() != began
+    finally:
+        running.stop()
+        thread.join(_LIMIT_S)
+    assert not thread.is_alive()
 
 
 def test_of_three_clusters_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_each(spark: SparkSession, tmp_path: Path) -> None:
