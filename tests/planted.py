@@ -732,6 +732,14 @@ FAULTS = (
         ("subscription/test_stream_progress.py -k newest_batch",),
     ),
     Fault(
+        "a checkpoint counts that is another query's by now",
+        "geo/subscription/version_subscriptions.py",
+        "    _refuse_other_query(one, found.query_id)\n",
+        "",
+        ("subscription/test_version_subscriptions.py -k another_query",),
+        spark=True,
+    ),
+    Fault(
         "the controllers go on in a table that was put back",
         "geo/subscription/source_offsets.py",
         "if not planned or planned[-1].reached > newest:",

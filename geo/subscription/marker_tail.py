@@ -35,8 +35,7 @@ from geo.subscription.asked import Asked, asked
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
-from geo.subscription.stream_progress import finished_by
-from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, version_subscriptions
+from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, said_by, version_subscriptions
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, parted
@@ -356,20 +355,21 @@ class MarkerTail:
                 yield Subscribed(self._journal.next_seq(), name, table=now.table_id, created_us=in_us(now.created_at))
                 one.finished.pop(name, None)
             one.subscriptions[name] = now
-            finished = self._finished(now) if now.table_id == one.tail.at.table_id else None
+            finished = self._finished(now, one.finished.get(name)) if now.table_id == one.tail.at.table_id else None
             # One that is further than was looked at here is told once that is.
             if finished is not None and one.finished.get(name, -1) < finished <= one.read_to:
                 one.finished[name] = finished
                 yield Progress(self._journal.next_seq(), name, finished, now.table_id)
 
-    def _finished(self, one: VersionSubscription) -> int | None:
-        if one.checkpoint is None:
-            return one.finished
+    def _finished(self, one: VersionSubscription, told: int | None) -> int | None:
         try:
-            return finished_by(self._tables.files, one.checkpoint, one.table_id)
+            finished = said_by(self._tables, one)
+            if finished is not None and told is not None and finished < told:
+                raise RetryableError(f"it is back at version {finished}, and version {told} was told as finished, which stays")
+            return finished
         except FAULTS as error:
-            if (why := first_line(error)) != self._unread.get(one.checkpoint):
-                self._unread[one.checkpoint] = why
+            if (why := first_line(error)) != self._unread.get(str(one)):
+                self._unread[str(one)] = why
                 log.warning("%s of %s: how far it is cannot be read: %s", one.subscription, one.topic, why)
             return None
 

@@ -1,5 +1,6 @@
 """How far a batch of a streaming query has come in the Delta tables it reads, by the file that Spark writes of it. Pure.
 
+    metadata            {"id": id of the query}
     offsets/<batch>     v1, a line of metadata, then of each source a line with its end, `-` for none; or v2, where each of these
                         lines begins with the source's name and a colon
     a Delta source      {"sourceVersion": 1, "reservoirId": table id, "reservoirVersion": v, "index": i, "isStartingVersion": false}
@@ -82,6 +83,14 @@ def read_ends(text: str) -> Ends:
     if lines[0].strip() == FILE_VERSIONS[1]:
         sources = [line.partition(":")[2] for line in sources]
     return _ends(sources)
+
+
+def read_query_id(text: str) -> str:
+    """The content of a file `metadata`. Raises UsageError for one that Spark cannot have written."""
+    fields = _fields(text) or {}
+    if not isinstance(query_id := fields.get("id"), str) or not query_id:
+        raise UsageError(f"has no id of a streaming query: {show(text[:100])}")
+    return query_id
 
 
 def goes_on(planned: Sequence[DeltaEnd], newest: int, has_commit: Callable[[int], bool]) -> bool:

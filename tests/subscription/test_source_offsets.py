@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geo.errors import UsageError
-from geo.subscription.source_offsets import DeltaEnd, Ends, goes_on, read_ends
+from geo.subscription.source_offsets import DeltaEnd, Ends, goes_on, read_ends, read_query_id
 from tests.subscription.streams_of_others import OTHER, TABLE, delta, offsets
 
 
@@ -85,6 +85,13 @@ def test_another_table_is_refused_by_both_ids_and_a_query_without_any_too() -> N
 def test_what_spark_and_delta_cannot_have_written_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         read_ends(text)
+
+
+@pytest.mark.parametrize("text", ["", "v1", "[]", '"id"', "{}", '{"id":null}', '{"id":7}', '{"id":""}'])
+def test_a_query_has_an_id(text: str) -> None:
+    assert read_query_id('{"id":"5bcf1a8e"}') == "5bcf1a8e"
+    with pytest.raises(UsageError, match="has no id of a streaming query"):
+        read_query_id(text)
 
 
 def at(version: int, *, first: bool = False) -> DeltaEnd:
