@@ -799,9 +799,16 @@ FAULTS = (
     Fault(
         "a snapshot that was being written outlives a void",
         "geo/subscription/controller.py",
-        "if self._open_voids or taken.begun < self._voided:",
+        "if self._open_voids or self._tick is None or taken.begun < self._voided:",
         "if self._open_voids:",
         ("subscription/test_controller.py", "model/test_pip33.py"),
+    ),
+    Fault(
+        "a snapshot counts from before all that a controller knows",
+        "geo/subscription/controller.py",
+        "if self._tick is None or set(self._tick.asked) != set(tick.asked):",
+        "if self._tick is not None and set(self._tick.asked) != set(tick.asked):",
+        ("subscription/test_controller.py",),
     ),
     Fault(
         "a snapshot is begun while a void is open",

@@ -425,8 +425,9 @@ class MarkerTail:
 
 
 def _void(what: str, table: str | None = None) -> list[Callable[[int], Row]]:
-    """Rows came otherwise than in order: begun and ended."""
-    return [lambda seq: Void(seq, what, begins=True, table=table), lambda seq: Void(seq, what, begins=False)]
+    """Rows came otherwise than in order: begun and ended. Of another table one row says all, which is kept (geo.subscription.marker_journal)."""
+    begins = [lambda seq: Void(seq, what, begins=True)] if table is None else []
+    return [*begins, lambda seq: Void(seq, what, begins=False, table=table)]
 
 
 def _marker(

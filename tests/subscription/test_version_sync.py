@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -24,13 +25,16 @@ from geo.fleet.replicator import Replicator
 from geo.log.topics import create_single
 from geo.ops.delete_topic import delete_topics
 from geo.streams import supervisor
-from geo.subscription import marker_tail
+from geo.subscription import marker_journal, marker_tail
+from geo.subscription.controller_rows import Void
+from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.marker_tail import out_of_order
 from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_subscriptions import create, finish
 from geo.subscription.version_sync import VersionSync
+from geo.tables.history import CommitName
 from geo.tables.ownership import claim, version_sync_runner
-from schemas import VERSION_STARTS
+from schemas import MARKERS, VERSION_STARTS
 from tests.subscription.streams_of_others import DeltaStream
 from tests.test_crash_points import SYNC_POINTS
 from tests.version_checks import violations
@@ -40,6 +44,7 @@ pytestmark = pytest.mark.spark
 
 NAME = "reports"
 TRIGGER = "250 ms"
+AT_US = 1_764_000_000_000_000
 _LIMIT_S = 180.0
 
 
@@ -284,6 +289,35 @@ def test_of_three_clusters_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_
     journal.append([{**row.asDict(), "start": world.log("us").latest_version() + 1, "sequence": row["sequence"] + 1}])
     (said,) = violations(tables, TOPIC)
     assert said.endswith("which skips ('eu', 1, 7)"), "what is checked is seen"
+
+
+def test_old_rows_go_also_after_a_clock_that_was_ahead_and_what_is_always_to_be_known_stays(world: World) -> None:
+    eu = world.tables("eu")
+    (ownership,) = claim(eu, [[version_sync_runner(eu)]])
+    journal, at, hour = MarkerJournal(eu, ownership), LookedAt(CommitName("t", 1, "c"), 1), 3_600_000_000
+    clock = mock.patch.object(marker_journal, "now_us")
+
+    def tell(hours: float, what: str, table: str | None = None) -> None:
+        with clock as now:
+            now.return_value = AT_US + int(hours * hour)
+            journal.append(
+                [Heard(topic, Void(journal.next_seq(), what, begins=False, table=table), at) for topic in ("one", "two")]
+            )
+
+    tell(0, "of another table", "new")
+    tell(0, "old")
+    tell(30, "while the clock was ahead")
+    tell(3, "put right")
+    tell(5, "young")
+    tell(6, "newest")
+    with clock as now, mock.patch.object(marker_journal, "TRIM_S", 0.0):
+        now.return_value = AT_US + 6 * hour
+        journal.trim_if_due()
+    rows = eu.journal(MARKERS).rows()
+    assert rows is not None
+    left = sorted(json.loads(row["fact"])["what"] for row in rows.where("topic = 'one'").collect())
+    assert left == ["newest", "of another table", "while the clock was ahead", "young"]
+    ownership.abandon()
 
 
 def test_a_comparison_of_both_logs_is_out_of_order_and_makes_snapshots_void(linked: World) -> None:
