@@ -193,6 +193,7 @@ VERSION_SUBSCRIPTIONS = TableSchema(
         Column("table_id", "STRING", "Delta id of the topic log whose versions are meant", nullable=False),
         Column("finished", "BIGINT", "it has processed every version up to this one; NULL: nothing, or the checkpoint says it"),
         Column("checkpoint", "STRING", "checkpoint folder of its streaming query, which says how far it is; NULL: people say it"),
+        Column("query_id", "STRING", "Spark's id of that query: another one in the folder does not count; NULL: people say it"),
         Column("created_at", "TIMESTAMP", "when it was created: deleted and created again it is another one", nullable=False),
         Column("by", "STRING", "the process that recorded it", nullable=False),
         Column("sequence", "BIGINT", "counts the subscription's rows here; the newest has the highest", nullable=False),

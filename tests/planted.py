@@ -349,8 +349,8 @@ FAULTS = (
     Fault(
         "a living owner is taken over",
         "geo/tables/claims.py",
-        "if liveness[owner.holder] is Liveness.LIVES:",
-        "if liveness[owner.holder] is Liveness.DEAD:",
+        "is Liveness.LIVES and owner.runner not in take_over:",
+        "is Liveness.DEAD and owner.runner not in take_over:",
         ("tables/test_claims.py",),
     ),
     Fault(
@@ -732,6 +732,28 @@ FAULTS = (
         ("subscription/test_stream_progress.py -k newest_batch",),
     ),
     Fault(
+        "a checkpoint counts that is another query's by now",
+        "geo/subscription/version_subscriptions.py",
+        "    _refuse_other_query(one, found.query_id)\n",
+        "",
+        ("subscription/test_version_subscriptions.py -k another_query",),
+        spark=True,
+    ),
+    Fault(
+        "the controllers go on in a table that was put back",
+        "geo/subscription/source_offsets.py",
+        "if not planned or planned[-1].reached > newest:",
+        "if not planned or planned[0].reached > newest:",
+        ("subscription/test_source_offsets.py",),
+    ),
+    Fault(
+        "the controllers go on over rows that are gone",
+        "geo/subscription/source_offsets.py",
+        "return first > newest or has_commit(first)",
+        "return first > newest or has_commit(planned[-1].reached)",
+        ("subscription/test_source_offsets.py",),
+    ),
+    Fault(
         "what a link brings counts as what none does",
         "geo/subscription/going_on.py",
         "if ledger.origin not in reached_by:",
@@ -777,9 +799,16 @@ FAULTS = (
     Fault(
         "a snapshot that was being written outlives a void",
         "geo/subscription/controller.py",
-        "if self._open_voids or taken.begun < self._voided:",
+        "if self._open_voids or self._tick is None or taken.begun < self._voided:",
         "if self._open_voids:",
         ("subscription/test_controller.py", "model/test_pip33.py"),
+    ),
+    Fault(
+        "a snapshot counts from before all that a controller knows",
+        "geo/subscription/controller.py",
+        "if self._tick is None or set(self._tick.asked) != set(tick.asked):",
+        "if self._tick is not None and set(self._tick.asked) != set(tick.asked):",
+        ("subscription/test_controller.py",),
     ),
     Fault(
         "a snapshot is begun while a void is open",

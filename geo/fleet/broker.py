@@ -35,7 +35,7 @@ from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Group
 from geo.subscription.acks.fold_query import NamespaceFold, Namespaces
-from geo.subscription.version_sync import ControllersWork, Versions
+from geo.subscription.version_sync import Versions
 from geo.tables.cluster import connect
 from geo.tables.heartbeat import keep_house_anew
 from geo.tables.ownership import Ownership, broker_runner, claim, release
@@ -305,6 +305,6 @@ def report_of(group: Group[Any], work: Any, life: Life) -> BrokerReport:
                 {"topic": str(work.acks), "cursors": work.done.cursors},
             )
         case Versions(), _:
-            name, markers = str(group if work is None else work), work.markers if isinstance(work, ControllersWork) else 0
+            name, markers = str(group if work is None else work), 0 if work is None else work.markers
             return BrokerReport(Kind.VERSIONS, name, state, reason, markers, {"name": name, "markers": markers})
     return BrokerReport(Kind.FOLD, str(group), state, reason, 0, {"topic": None, "cursors": 0})

@@ -26,6 +26,7 @@ from geo.session import require_delta
 from geo.sql_text import literal
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
+from geo.subscription.marker_journal import markers_producer
 from geo.subscription.version_subscriptions import delete, version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import is_partly_removed, local_path, remove_folder
@@ -107,9 +108,11 @@ def _has_remains(tables: ClusterTables, topic: Topic) -> bool:
 
 def _facts(tables: ClusterTables, holdings: Holdings, config: Config, topic: Topic) -> TopicFacts:
     cluster, log = tables.cluster.name, tables.log(topic)
-    lives = None
+    lives, replaced = None, markers_producer(tables, topic)
     try:
-        refuse_living(tables, [row for name, row in named_owners(tables) if name.topic == topic], else_="")
+        refuse_living(
+            tables, [row for name, row in named_owners(tables) if name.topic == topic and name.runner != replaced], else_=""
+        )
     except AlreadyOwnedError as error:
         lives = str(error).strip()
     known = read_known(tables, topic).states
@@ -181,11 +184,13 @@ def _delete(tables: ClusterTables, holdings: Holdings, config: Config, facts: To
 
 
 def _own(tables: ClusterTables, config: Config, topic: Topic) -> Ownership:
-    """Step 1 of `_delete`: own every way into the topic, every producer and consumer of it."""
+    """Step 1 of `_delete`: own every way into the topic, every producer and consumer of it. Who writes markers is replaced though it lives:
+    nobody needs them without the topic, and it writes no more."""
     runners = [name.runner for name, _ in named_owners(tables) if name.topic == topic]
     for ways in (origin_runners, filling_runners):
         runners += ways(config.clusters.keys(), topic, tables.cluster.name)
-    (ownership,) = claim(tables, [list({one.name: one for one in runners}.values())], point=CrashPoint.DELETE_CLAIMED)
+    wanted, replaced = list({one.name: one for one in runners}.values()), [markers_producer(tables, topic)]
+    (ownership,) = claim(tables, [wanted], take_over=replaced, point=CrashPoint.DELETE_CLAIMED)
     return ownership
 
 

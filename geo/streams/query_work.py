@@ -47,6 +47,39 @@ class Opened(Protocol):
         """Raises FencedError if somebody took over what was owned."""
 
 
+class Both:
+    """Two that are followed as one: what ends one of them ends both. `once`: each ends when it has done what there is."""
+
+    def __init__(self, first: Running, second: Running, *, once: bool) -> None:
+        self._parts, self._once = (first, second), once
+
+    @property
+    def is_active(self) -> bool:
+        """Whether both go on as they should: neither has failed, nor ended before its time."""
+        active = [part.is_active for part in self._parts]
+        return any(active) and self.error is None if self._once else all(active)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended one of them."""
+        return next((error for part in self._parts if (error := part.error) is not None), None)
+
+    @property
+    def ended_well(self) -> bool:
+        return all(part.ended_well for part in self._parts)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is active no longer, or the time is over, for each of them; True if it is not."""
+        for part in self._parts:
+            if self.is_active:
+                part.wait(timeout_s)
+        return not self.is_active
+
+    def stop(self) -> None:
+        for part in self._parts:
+            part.stop()
+
+
 T = TypeVar("T", bound=Opened)
 
 

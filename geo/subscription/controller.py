@@ -252,8 +252,8 @@ class TopicController:
     # -- ticks: begin, give up, say who is missing -------------------------------------------------------------------
 
     def _on_tick(self, tick: Tick) -> list[Effect]:
-        if self._tick is not None and set(self._tick.asked) != set(tick.asked):
-            self._voided = tick.seq
+        if self._tick is None or set(self._tick.asked) != set(tick.asked):
+            self._voided = tick.seq  # before the first one there may be a void that is not known any more
         self._tick = tick
         effects = self._give_up(tick)
         for name, one in self._subscriptions.items():
@@ -388,7 +388,7 @@ class TopicController:
         if row.sender != self.cluster:
             return self._nothing(Counted.FORGED)
         self._pending = [one for one in self._pending if one.builder.snapshot_id != taken.snapshot.snapshot_id]
-        if self._open_voids or taken.begun < self._voided:
+        if self._open_voids or self._tick is None or taken.begun < self._voided:
             return self._nothing(Counted.VOID)
         self.counts[Counted.COMPLETED.value] += 1
         self._ever_completed, self._covered = True, taken.moved

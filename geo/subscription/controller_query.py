@@ -11,9 +11,12 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from datetime import datetime, timezone
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -21,24 +24,34 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.errors import FencedError, GeoError, RetryableError, SchemaError
+from geo.errors import FencedError, GeoError, RetryableError, UsageError
+from geo.faults import FAULTS
 from geo.log.publisher import Publisher
+from geo.log.topic_log import open_log
+from geo.log.topics import refuse_deleted
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.session import ROCKSDB
 from geo.streams.query import BatchQuery
+from geo.streams.workers import Workers
 from geo.subscription.controller import Settings, TopicController
 from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, SyncedTo, WaitsFor, WriteMarker
-from geo.subscription.marker_journal import Shared, controllers_place, decode
+from geo.subscription.marker_journal import controllers_place, decode, markers_producer
 from geo.subscription.markers import encode
+from geo.subscription.source_offsets import DeltaEnd, goes_on, read_ends
 from geo.tables.cluster import ClusterTables
 from geo.tables.files import remove_folder
 from geo.tables.ownership import Ownership
-from geo.tables.spark_checkpoint import goes_on_from
 from geo.text import first_line
 from geo.times import from_us
 from schemas import MARKERS, VERSION_STARTS
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+AT_ONCE = 8
+"""Topics whose markers are written side by side. To begin with a topic takes 0.05 s on a local disk and some seconds elsewhere, and a minute
+while a cluster does not answer that may hold more of its ledgers."""
 
 PARTITIONS = "1"
 """Of the states, one a topic of some kilobytes: every partition is a Python worker and a commit of a state store in each batch, and a batch is of few
@@ -63,12 +76,10 @@ class Processor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # Spark's names
         (topic,) = key
         kept = self._kept.get()
-        controller = TopicController(self._cluster, topic, self._settings)
-        if kept is not None:
-            try:
-                controller = TopicController.from_state(self._cluster, topic, json.loads(kept[0]), self._settings)
-            except SchemaError as error:
-                log.warning("%s: begun anew: %s", topic, error)
+        if kept is None:
+            controller = TopicController(self._cluster, topic, self._settings)
+        else:
+            controller = TopicController.from_state(self._cluster, topic, json.loads(kept[0]), self._settings)
         for seq, fact in sorted((row["seq"], row["fact"]) for row in rows):
             effects = controller.hear(decode(seq, fact))
             if effects:
@@ -112,18 +123,22 @@ def _told(effect: Effect) -> dict[str, Any]:
     raise AssertionError(effect)
 
 
-def _is_of_use(tables: ClusterTables, place: str) -> bool:
-    """Whether the query's checkpoint is there. One that is ahead of the table, or behind what that has, is of no use: it is removed, and the
-    state built anew from the rows that are there. Raises RetryableError if it cannot be removed from here."""
-    if (at := goes_on_from(tables.spark, place)) is None:
-        return False
-    version, journal = at[0], tables.journal(MARKERS)
-    if version is None or version == (newest := journal.version()) or (version < newest and journal.has_commit(version + 1)):
-        return True
-    log.warning("%s: its checkpoint stands at version %s of %s; it is built anew", journal, version, newest)
+def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
+    """Remove the query's checkpoint if it does not go on in the table as it is: then the state is built anew from the rows that are there.
+    Asked before the tail writes anything, so a table that was put back has not grown again. Raises RetryableError if it cannot be removed
+    from here."""
+    names = tables.files.plain_names(f"{place}/offsets") or ()
+    planned = sorted(int(name) for name in names if name.isascii() and name.isdigit())[-2:]
+    if not planned:
+        return
+    journal, ends = tables.journal(MARKERS), list[DeltaEnd]()
+    with suppress(UsageError):  # of what nobody can read nobody goes on
+        ends = [end for batch in planned for end in read_ends("\n".join(tables.files.lines(f"{place}/offsets/{batch}"))).tables]
+    if goes_on(ends, journal.version(), journal.has_commit):
+        return
+    log.warning("%s: its controllers do not go on from %s; they are built anew", journal, place)
     if not remove_folder(place):
-        raise RetryableError(f"{place} is not at a version that {journal} has: remove it, and it is built anew.")
-    return False
+        raise RetryableError(f"{place} does not go on in {journal} as that is: remove it, and it is built anew.")
 
 
 class ControllerQuery:
@@ -135,13 +150,15 @@ class ControllerQuery:
         config: Config,
         ownership: Ownership,
         trigger: Mapping[str, Any],
-        shared: Shared,
+        rests: dict[str, int],
     ) -> None:
+        """`rests`: where it notes of each topic the number of the last row that its controller had heard when it had nothing more to do."""
         given = config.snapshots
         settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
-        self._shared = shared
+        """By topic."""
+        self._rests = rests
         self.markers = 0
         """How many were written."""
         settings_of_spark = {
@@ -157,22 +174,33 @@ class ControllerQuery:
             timeMode="none",
         )
         place = controllers_place(tables)
-        if not _is_of_use(tables, place):
-            shared.anew.set()
+        _remove_if_of_no_use(tables, place)
         self.running = BatchQuery(
             effects, f"geo markers {tables.cluster.name}", self._on_batch, checkpoint=place, trigger=trigger
         )
 
-    def close(self, *, clean: bool) -> None:
-        for publisher in self._publishers.values():
-            publisher.close(clean=clean)
+    def close(self) -> None:
+        """Give back what is owned, once the query has ended. A topic of which that fails holds up no other."""
+        for topic, closed in self._side_by_side({topic: one.close for topic, one in self._publishers.items()}).items():
+            try:
+                closed.result()
+            except FAULTS as error:
+                self._warn(topic, "what it wrote last is found out by the next start", error)
 
     def abandon(self) -> None:
-        for publisher in self._publishers.values():
+        for publisher in list(self._publishers.values()):
             publisher.abandon()
 
-    def refuse_if_replaced(self) -> None:
-        self._ownership.refuse_if_replaced()
+    def _side_by_side(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
+        """Do it for each topic, for AT_ONCE at a time; every Future returned is done."""
+        workers = Workers(AT_ONCE, f"geo-markers-{self._tables.cluster.name}")
+        found = {topic: workers.submit(call) for topic, call in calls.items()}
+        workers.close()
+        wait(found.values())
+        return found
+
+    def _warn(self, topic: str, what: str, error: Exception) -> None:
+        log.warning("%s in %s: %s: %s", topic, self._tables.cluster.name, what, first_line(error))
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         by_topic: dict[str, list[tuple[int, dict[str, Any]]]] = {}
@@ -186,23 +214,28 @@ class ControllerQuery:
         if starts:
             self._tables.journal(VERSION_STARTS).append(starts)
         reach(CrashPoint.CONTROLLERS_STARTS)
+        writing: dict[str, Callable[[], int]] = {}
         for topic, effects in by_topic.items():
             self._note(topic, effects)
+            if any("marker" in one for _, one in effects):
+                writing[topic] = partial(self._write, topic, sorted(effects, key=lambda one: one[0]))
+        for topic, written in self._side_by_side(writing).items():
             try:
-                self._write(topic, sorted(effects, key=lambda one: one[0]))
-            except (FencedError, RetryableError):
+                self.markers += written.result()
+            except RetryableError:
                 raise
             except GeoError as error:
-                # A person is needed. One topic holds up no other, and what markers say is asked and told again.
-                log.warning("%s in %s: its markers are not written: %s", topic, self._tables.cluster.name, first_line(error))
-                if (publisher := self._publishers.pop(topic, None)) is not None:
-                    publisher.close(clean=False)
+                if isinstance(error, FencedError):
+                    self._ownership.refuse_if_lost()  # else it is who deletes the topic
+                # A person is needed, or acts. One topic holds up no other, and what markers say is asked and told again.
+                self._warn(topic, "its markers are not written", error)
+                self._let_go(topic)
         reach(CrashPoint.CONTROLLERS_WRITTEN)
 
     def _note(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         for seq, one in effects:
             if "rests" in one:
-                self._shared.rests[topic] = seq
+                self._rests[topic] = seq
             if "given_up" in one:
                 missing = ", ".join(one["missing"]) or "nobody, but the log has not its own marker"
                 log.warning("%s: snapshot %s was given up; it lacks the answer of %s", topic, one["given_up"], missing)
@@ -234,15 +267,9 @@ class ControllerQuery:
     def _told(self, topic: str, subscription: str) -> list[Row]:
         return self._tables.journal(VERSION_STARTS).newest(topic=topic, subscription=subscription)
 
-    def _write(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        """The markers of a topic, in one commit, but for those that are there."""
-        if not any("marker" in one for _, one in effects):
-            return
-        publisher = self._publishers.get(topic)
-        if publisher is None:
-            publisher = Publisher(self._tables, self._config, Topic.parse(topic), MARKERS_PRODUCER, again=False)
-            # Whoever owns the controllers is the only one who may write their markers.
-            self._publishers[topic] = publisher.open(_COLUMNS, take_over=True)
+    def _write(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> int:
+        """The markers of a topic, in one commit, but for those that are there. Returns how many were not."""
+        publisher = self._publisher(topic)
         rows = [
             {"marker": one["marker"], "payload": base64.b64decode(one["payload"]), "replicate_to": one["to"]}
             for seq, one in effects
@@ -251,4 +278,39 @@ class ControllerQuery:
         if rows:
             publisher.publish_markers(rows, effects[-1][0])
             publisher.record_ends_if_due()
-            self.markers += len(rows)
+        return len(rows)
+
+    def _publisher(self, topic: str) -> Publisher:
+        """That of the last batch, unless it was replaced: by who deleted the topic, which may be there again."""
+        if (found := self._publishers.get(topic)) is not None:
+            try:
+                found.refuse_if_replaced()
+                return found
+            except FencedError:
+                self._let_go(topic)
+        return self._opened(topic)
+
+    def _let_go(self, topic: str) -> None:
+        if (publisher := self._publishers.pop(topic, None)) is not None:
+            publisher.abandon()
+
+    def _opened(self, topic: str) -> Publisher:
+        """Whoever owns the controllers alone may write their markers, so it is taken from an owner of former ones, whether that lives or
+        not; but not from who came since: that one deletes the topic. Raises GeoError as `Publisher.open`, and for a topic that was deleted."""
+        name = Topic.parse(topic)
+        self._refuse(name)
+        since = self._ownership.precedes(markers_producer(self._tables, name))
+        publisher = Publisher(self._tables, self._config, name, MARKERS_PRODUCER, again=False).open(_COLUMNS, take_over=not since)
+        try:
+            self._refuse(name)  # after the claim: who deletes it, or owns the controllers next, looks at claims after its own
+        except GeoError:
+            with suppress(*FAULTS):
+                publisher.close()
+            raise
+        self._publishers[topic] = publisher
+        return publisher
+
+    def _refuse(self, topic: Topic) -> None:
+        self._ownership.refuse_if_lost()
+        refuse_deleted(self._tables, topic)
+        open_log(self._tables, topic)  # nobody makes it again by this

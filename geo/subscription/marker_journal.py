@@ -9,22 +9,29 @@ from __future__ import annotations
 import base64
 import json
 import math
-import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from geo.ids import Position
+from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import now_us
+from geo.subscription.controller import STATE_VERSION
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.tables.cluster import ClusterTables
 from geo.tables.cut import Reader
 from geo.tables.history import CommitName
-from geo.tables.ownership import Ownership
+from geo.tables.ownership import Ownership, Runner, producer_runner
 from geo.tables.spark_checkpoint import goes_on_from
+from geo.times import from_us
 from schemas import MARKERS
+
+
+def markers_producer(tables: ClusterTables, topic: Topic) -> Runner:
+    """What is owned by who writes the markers of a topic. Whoever owns the controllers takes it, and who deletes the topic."""
+    return producer_runner(tables, topic, MARKERS_PRODUCER)
+
 
 _KINDS: Mapping[str, type] = {
     "MARKER": MarkerRow,
@@ -34,16 +41,6 @@ _KINDS: Mapping[str, type] = {
     "UNSUBSCRIBED": Unsubscribed,
     "VOID": Void,
 }
-
-
-@dataclass(slots=True)
-class Shared:
-    """What the tail and the controllers of a cluster tell each other besides, in one process."""
-
-    rests: dict[str, int] = field(default_factory=dict)
-    """Of each topic, the number of the last row that its controller had heard when it had nothing more to do."""
-    anew: threading.Event = field(default_factory=threading.Event)
-    """The controllers begin without a state: all that they must know is to be told again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +87,30 @@ def decode(seq: int, fact: str) -> Row:
 
 
 KEPT_S = 2 * 3600
-"""So old rows are dropped. A state that was lost is built from what is left: it lacks older snapshots then, and finds new ones."""
+"""So old rows are dropped. A state that was lost is built from what is left: it lacks older snapshots then, and finds new ones.
+
+By their numbers, so that a clock that jumps ahead makes none old that came after it; and by the time they were written, since after one that
+jumped ahead and was set right numbers go on one by one, from where it had been."""
+
+_OF_ANOTHER_TABLE = "get_json_object(fact, '$.row') = 'VOID' AND get_json_object(fact, '$.table') IS NOT NULL"
+"""Rows that say that a log is another one from now on: one each time. They are kept, for without them a state that is built anew would take what
+others still say of the first one for something of this one."""
 
 TRIM_S, TRIM_FILES = 600.0, 600
 """How often that is done; and at once where so many files are there, as in runs that end soon."""
 
 
 def controllers_place(tables: ClusterTables) -> str:
-    """The checkpoint of the stream over the table, which exists: another table has another one."""
-    return tables.checkpoint("markers", tables.journal(MARKERS).table_id())
+    """The checkpoint of the stream over the table, which exists: another table has another one, and so have states of another version."""
+    return tables.checkpoint("markers", tables.journal(MARKERS).table_id(), f"states-{STATE_VERSION}")
 
 
 class MarkerJournal:
-    """The table of one cluster, for its tail. It comes into being with the first rows."""
+    """The table of one cluster, for its tail. It is made if it is missing."""
 
     def __init__(self, tables: ClusterTables, ownership: Ownership) -> None:
         self._tables, self._ownership, self._journal = tables, ownership, tables.journal(MARKERS)
-        if self._journal.exists():
-            self._journal.fence(ownership)
+        self._journal.fence(ownership)
         newest = self._journal.newest()
         self.looked_at = {
             row["topic"]: LookedAt(CommitName(row["table_id"], row["read_to"], row["commit_id"]), row["moved"]) for row in newest
@@ -123,7 +126,7 @@ class MarkerJournal:
 
     def append(self, rows: Iterable[Heard]) -> None:
         """In one commit, if it is still owned."""
-        written_at, rows = datetime.now(timezone.utc), list(rows)
+        written_at, rows = from_us(now_us()), list(rows)
         self._journal.append_as(
             self._ownership.append,
             [
@@ -143,12 +146,14 @@ class MarkerJournal:
         self.looked_at.update({one.topic: one.at for one in rows})
 
     def trim_if_due(self) -> None:
-        """Drop old rows, but for each topic's newest. A stream over the table does not see it."""
+        """Drop old rows, but for each topic's newest and what is always to be known. A stream over the table does not see it."""
         if time.monotonic() - self._trimmed_at >= TRIM_S:
             self._trimmed_at = time.monotonic()
-            kept = ", ".join(str(row["seq"]) for row in self._journal.newest())
-            if kept:
-                self._journal.keep(f"seq > {self._last - KEPT_S * 1_000_000} OR seq IN ({kept})")
+            newest = ", ".join(str(row["seq"]) for row in self._journal.newest())
+            if newest:
+                kept_us = KEPT_S * 1_000_000
+                is_young = f"seq > {self._last - kept_us} AND written_at > timestamp_micros({now_us() - kept_us})"
+                self._journal.keep(f"({is_young}) OR seq IN ({newest}) OR ({_OF_ANOTHER_TABLE})")
                 place = goes_on_from(self._tables.spark, controllers_place(self._tables))
                 self._journal.cut([Reader("the controllers", *place, holds_s=KEPT_S)] if place is not None else [])
                 self._journal.vacuum()

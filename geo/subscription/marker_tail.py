@@ -34,10 +34,9 @@ from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.subscription.asked import Asked, asked
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
-from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal, Shared
+from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
-from geo.subscription.stream_progress import finished_by
-from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, version_subscriptions
+from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, said_by, version_subscriptions
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, parted
@@ -195,7 +194,10 @@ class _Followed:
 
 
 class MarkerTail:
-    """Called round by round; owned by whoever runs it."""
+    """Called round by round; owned by whoever runs it. A new one tells each topic's controller again what it must know.
+
+    `rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do.
+    """
 
     def __init__(
         self,
@@ -203,9 +205,9 @@ class MarkerTail:
         peers: Mapping[str, ClusterTables],
         config: Config,
         ownership: Ownership,
-        shared: Shared,
+        rests: Mapping[str, int],
     ) -> None:
-        self._tables, self._config, self._shared = tables, config, shared
+        self._tables, self._config, self._rests = tables, config, rests
         self._journal = MarkerJournal(tables, ownership)
         self._peer_tables, self._peers = peers, {name: _Peer(tables) for name, tables in peers.items()}
         wait([peer.asked for peer in self._peers.values()], PEER_ANSWER_S)
@@ -221,10 +223,6 @@ class MarkerTail:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
         heard: list[Heard] = []
         now = time.monotonic()
-        if self._shared.anew.is_set():
-            self._shared.anew.clear()
-            self._followed.clear()  # each is begun anew where it was, and told
-            self._shared.rests.clear()
         if is_due := now - self._looked_at >= min(LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
@@ -393,20 +391,21 @@ class MarkerTail:
                 yield Subscribed(self._journal.next_seq(), name, table=now.table_id, created_us=in_us(now.created_at))
                 one.finished.pop(name, None)
             one.subscriptions[name] = now
-            finished = self._finished(now) if now.table_id == one.tail.at.table_id else None
+            finished = self._finished(now, one.finished.get(name)) if now.table_id == one.tail.at.table_id else None
             # One that is further than was looked at here is told once that is.
             if finished is not None and one.finished.get(name, -1) < finished <= one.read_to:
                 one.finished[name] = finished
                 yield Progress(self._journal.next_seq(), name, finished, now.table_id)
 
-    def _finished(self, one: VersionSubscription) -> int | None:
-        if one.checkpoint is None:
-            return one.finished
+    def _finished(self, one: VersionSubscription, told: int | None) -> int | None:
         try:
-            return finished_by(self._tables.files, one.checkpoint, one.table_id)
+            finished = said_by(self._tables, one)
+            if finished is not None and told is not None and finished < told:
+                raise RetryableError(f"it is back at version {finished}, and version {told} was told as finished, which stays")
+            return finished
         except FAULTS as error:
-            if (why := first_line(error)) != self._unread.get(one.checkpoint):
-                self._unread[one.checkpoint] = why
+            if (why := first_line(error)) != self._unread.get(str(one)):
+                self._unread[str(one)] = why
                 log.warning("%s of %s: how far it is cannot be read: %s", one.subscription, one.topic, why)
             return None
 
@@ -422,7 +421,7 @@ class MarkerTail:
         unable = self._unable(one.topic, ways) if used else {}
         if told is not None and (told.asked, told.ways) == (ways.asked.clusters, ways.there):
             same = (told.moved, told.unable) == (one.moved, unable)
-            if not used or (same and self._shared.rests.get(str(one.topic), -1) >= one.last_seq):
+            if not used or (same and self._rests.get(str(one.topic), -1) >= one.last_seq):
                 return None
         asked, there = ways.asked.clusters, ways.there
         return Tick(self._journal.next_seq(), now, one.moved, asked, unable, there, one.read_to, one.tail.at.table_id)
@@ -468,8 +467,9 @@ class MarkerTail:
 
 
 def _void(what: str, table: str | None = None) -> list[Callable[[int], Row]]:
-    """Rows came otherwise than in order: begun and ended."""
-    return [lambda seq: Void(seq, what, begins=True, table=table), lambda seq: Void(seq, what, begins=False)]
+    """Rows came otherwise than in order: begun and ended. Of another table one row says all, which is kept (geo.subscription.marker_journal)."""
+    begins = [lambda seq: Void(seq, what, begins=True)] if table is None else []
+    return [*begins, lambda seq: Void(seq, what, begins=False, table=table)]
 
 
 def _marker(

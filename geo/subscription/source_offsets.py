@@ -1,5 +1,6 @@
 """How far a batch of a streaming query has come in the Delta tables it reads, by the file that Spark writes of it. Pure.
 
+    metadata            {"id": id of the query}
     offsets/<batch>     v1, a line of metadata, then of each source a line with its end, `-` for none; or v2, where each of these
                         lines begins with the source's name and a colon
     a Delta source      {"sourceVersion": 1, "reservoirId": table id, "reservoirVersion": v, "index": i, "isStartingVersion": false}
@@ -12,7 +13,7 @@ none). While the table's first content is read in parts (`isStartingVersion`) no
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,11 @@ class DeltaEnd:
         """The version up to which all is in the batch or an earlier one; None: there is none."""
         return None if self.in_first_content or self.version == 0 else self.version - 1
 
+    @property
+    def reached(self) -> int:
+        """The newest version of which it has read something, where a commit adds one file."""
+        return self.version if self.in_first_content else self.version - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Ends:
@@ -79,6 +85,27 @@ def read_ends(text: str) -> Ends:
     return _ends(sources)
 
 
+def read_query_id(text: str) -> str:
+    """The content of a file `metadata`. Raises UsageError for one that Spark cannot have written."""
+    fields = _fields(text) or {}
+    if not isinstance(query_id := fields.get("id"), str) or not query_id:
+        raise UsageError(f"has no id of a streaming query: {show(text[:100])}")
+    return query_id
+
+
+def goes_on(planned: Sequence[DeltaEnd], newest: int, has_commit: Callable[[int], bool]) -> bool:
+    """Whether a query over one table goes on in it as it is, with its newest version and the commits it has. `planned`: the ends of the last
+    batches that the query has planned, two or, of its first one, one; the last one may be done or not.
+
+    It does not if the table was put back to before what the query has read: what comes now under the same numbers it would pass over. Nor
+    if the first commit is gone that it may still have to read; of its first batch that is the version whose content it reads.
+    """
+    if not planned or planned[-1].reached > newest:
+        return False
+    first = planned[0].version if len(planned) > 1 else planned[0].reached
+    return first > newest or has_commit(first)
+
+
 def _ends(sources: Sequence[str]) -> Ends:
     found = []
     for source in sources:
@@ -88,10 +115,10 @@ def _ends(sources: Sequence[str]) -> Ends:
     return Ends(tuple(found), VOID in sources or not sources)
 
 
-def _fields(source: str) -> dict[str, Any] | None:
-    """The end of a source that writes JSON, as Delta's and some others do; None of another one."""
+def _fields(text: str) -> dict[str, Any] | None:
+    """What is an object of JSON, as the ends of Delta's sources and some others are; None of other texts."""
     try:
-        fields = json.loads(source)
+        fields = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None

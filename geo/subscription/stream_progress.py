@@ -1,26 +1,55 @@
 """How far a running Delta streaming query has come in a topic log, by its checkpoint folder. Reads only, beside the query.
 
 What is there of a batch: `offsets/<batch>` from before it begins, `commits/<batch>` once it has ended. Spark lets old ones of both go,
-the newest never.
+the newest never. `metadata` has the query's id, from before its first batch on: a folder that was made anew, or replaced by another
+query's, has another one.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from geo.errors import RetryableError, UsageError
-from geo.subscription.source_offsets import read_ends
+from geo.subscription.source_offsets import read_ends, read_query_id
 from geo.tables.files import SmallFiles
 
 _TRIES = 3
 """The batch that was the newest may be one to be let go before its file is read."""
 
 
-def finished_by(files: SmallFiles, checkpoint: str, table_id: str) -> int | None:
-    """The version up to which the query has processed all of the table; None: it has not finished any.
+@dataclass(frozen=True, slots=True)
+class StreamProgress:
+    """`finished`: the version up to which the query has processed all of the table; None: it has not finished any. `query_id`: the id that
+    Spark gave the query."""
+
+    finished: int | None
+    query_id: str
+
+
+def read_progress(files: SmallFiles, checkpoint: str, table_id: str) -> StreamProgress:
+    """How far the query has come in the table, by what is in the folder now.
 
     A version of which it has processed some files only does not count. What was before the version it began at counts: who started it
     there wanted that. Raises UsageError if there is no such checkpoint, or it is of another table, RetryableError if it cannot be read
     just now.
     """
+    finished = _finished(files, checkpoint, table_id)
+    return StreamProgress(finished, _query_id(files, checkpoint))  # read last: what was read before it is not of a later query
+
+
+def _query_id(files: SmallFiles, checkpoint: str) -> str:
+    file = f"{checkpoint}/metadata"
+    try:
+        if lines := files.lines(file):
+            return read_query_id("\n".join(lines))
+    except UsageError as error:
+        raise UsageError(f"{file} {error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is no text") from None
+    raise RetryableError(f"{file}, which says whose checkpoint it is, is not there.")
+
+
+def _finished(files: SmallFiles, checkpoint: str, table_id: str) -> int | None:
     for _ in range(_TRIES):
         names = files.plain_names(f"{checkpoint}/commits") or ()
         batches = [int(name) for name in names if name.isascii() and name.isdigit()]

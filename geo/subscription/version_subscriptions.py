@@ -20,7 +20,7 @@ from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
 from geo.subscription.controller import MAX_SUBSCRIPTIONS
-from geo.subscription.stream_progress import finished_by
+from geo.subscription.stream_progress import read_progress
 from geo.subscription.version_starts import forget
 from geo.tables.cluster import ClusterTables
 from geo.tables.files import local_path
@@ -31,14 +31,17 @@ from schemas import VERSION_SUBSCRIPTIONS
 
 @dataclass(frozen=True, slots=True)
 class VersionSubscription:
-    """`finished`: every version up to this one is processed, as people said; None: nothing is, or `checkpoint` says it. Versions are
-    those of the topic log whose Delta id is `table_id`. Created again it is another one, which `created_at` says."""
+    """`finished`: every version up to this one is processed, as people said; None: nothing is, or `checkpoint` says it, as long as it is that
+    of the query `query_id`. Versions are those of the topic log whose Delta id is `table_id`. Created again it is another one, which
+    `created_at` says."""
 
     topic: Topic
     subscription: str
     table_id: str
     finished: int | None
     checkpoint: str | None
+    query_id: str | None
+    """Spark's id of it, if there is a checkpoint."""
     created_at: datetime
 
     def __str__(self) -> str:
@@ -47,7 +50,7 @@ class VersionSubscription:
     @classmethod
     def of(cls, row: Row) -> VersionSubscription:
         topic, created_at = Topic.parse(row["topic"]), utc(row["created_at"])
-        return cls(topic, row["subscription"], row["table_id"], row["finished"], row["checkpoint"], created_at)
+        return cls(topic, row["subscription"], row["table_id"], row["finished"], row["checkpoint"], row["query_id"], created_at)
 
 
 def version_subscriptions(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[VersionSubscription]:
@@ -71,11 +74,11 @@ def version_subscription(tables: ClusterTables, topic: Topic, subscription: str)
 def progress(tables: ClusterTables, one: VersionSubscription) -> int | None:
     """The version up to which its consumer has finished all, now; None: nothing yet.
 
-    Raises UnsafeError if that is of another log than the one that is here, beside what `finished_by` raises.
+    Raises UnsafeError if that is of another log than the one that is here, beside what `said_by` raises.
     """
     log, _ = open_log(tables, one.topic)
     _refuse_other_log(tables, one, log.table_id())
-    finished = one.finished if one.checkpoint is None else finished_by(tables.files, one.checkpoint, one.table_id)
+    finished = said_by(tables, one)
     newest = log.latest_version()
     if finished is not None and finished > newest:
         raise UnsafeError(
@@ -85,15 +88,28 @@ def progress(tables: ClusterTables, one: VersionSubscription) -> int | None:
     return finished
 
 
+def said_by(tables: ClusterTables, one: VersionSubscription) -> int | None:
+    """The version up to which its consumer has finished all, by people or its checkpoint, of the log it was created for; None: nothing yet.
+
+    Raises UnsafeError if the checkpoint is another query's by now, beside what `read_progress` raises.
+    """
+    if one.checkpoint is None:
+        return one.finished
+    found = read_progress(tables.files, one.checkpoint, one.table_id)
+    _refuse_other_query(one, found.query_id)
+    return found.finished
+
+
 def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: str | None = None) -> VersionSubscription:
     """Create it here, with `checkpoint` followed by its query's checkpoint folder. Again it changes nothing.
 
     Raises UsageError if the name is that of an ordinary subscription here, if it is there with another checkpoint, if the topic has
-    MAX_SUBSCRIPTIONS of them here, and for a folder that is no checkpoint of a query over this log; SchemaError if the topic has no log here.
+    MAX_SUBSCRIPTIONS of them here, and for a folder that is no checkpoint of a query over this log; UnsafeError if it is there for another
+    query or another log; SchemaError if the topic has no log here.
     """
     log, _ = open_log(tables, topic)
     name, now = check_subscription(subscription), datetime.now(timezone.utc)
-    new = VersionSubscription(topic, name, log.table_id(), None, _absolute(checkpoint), now)
+    new = VersionSubscription(topic, name, log.table_id(), None, _absolute(checkpoint), None, now)
     state = read_known(tables, topic, subscription).states.get(key_of(topic, subscription))
     if state is not None and not state.deleted:
         raise UsageError(
@@ -101,7 +117,7 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
             "Give the consumer that knows only versions another name."
         )
     if new.checkpoint is not None:
-        finished_by(tables.files, new.checkpoint, new.table_id)
+        new = replace(new, query_id=read_progress(tables.files, new.checkpoint, new.table_id).query_id)
 
     def begun(there: VersionSubscription | None) -> VersionSubscription:
         if there is None:
@@ -115,6 +131,7 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
         if there.checkpoint != new.checkpoint:
             how = f"by the checkpoint {there.checkpoint}" if there.checkpoint else "by what is said with `geo subscriptions ack`"
             raise UsageError(f"{there} in {tables.cluster.name} is there already, and goes {how}. {_ANEW}")
+        _refuse_other_query(there, new.query_id)
         return there
 
     return _change(tables, topic, subscription, begun)
@@ -183,6 +200,14 @@ def _refuse_other_log(tables: ClusterTables, one: VersionSubscription, table_id:
         )
 
 
+def _refuse_other_query(one: VersionSubscription, found: str | None) -> None:
+    if one.query_id != found:
+        raise UnsafeError(
+            f"{one} follows the streaming query with the id {one.query_id}, and {one.checkpoint} is of one with the id {found} now. How far that "
+            f"one is says nothing of what this consumer has finished, so it does not count. Bring the first one's folder back. {_ANEW}"
+        )
+
+
 def _newest(journal: Journal, topic: Topic, subscription: str) -> Row | None:
     return next(iter(journal.newest(topic=str(topic), subscription=subscription)), None)
 
@@ -219,6 +244,7 @@ def _row(one: VersionSubscription, deleted: bool, by: str, sequence: int) -> dic
         "table_id": one.table_id,
         "finished": one.finished,
         "checkpoint": one.checkpoint,
+        "query_id": one.query_id,
         "created_at": one.created_at,
         "by": by,
         "sequence": sequence,

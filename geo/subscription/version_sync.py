@@ -1,5 +1,5 @@
 """Where consumers of versions may go on in other clusters (PIP-33), kept up to date for one cluster: the tail of its logs and the stateful
-stream behind it, as two pieces of work of the supervisor, and so of the broker."""
+stream behind it, as one piece of work of the supervisor, and so of the broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -18,13 +17,11 @@ from geo.session import require_delta
 from geo.streams.again import FAILED_AGAIN_S, FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.loop import BatchLoop
-from geo.streams.query import BatchQuery
-from geo.streams.query_work import QueryWork, leave
+from geo.streams.query_work import Both, QueryWork, leave
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
 from geo.subscription.controller_query import ControllerQuery
-from geo.subscription.marker_journal import Shared
 from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.version_subscriptions import version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
@@ -41,135 +38,89 @@ ROUND_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTail:
-    """The loop of a tail, and what it owns."""
+class OpenSync:
+    """The tail and the controllers of a cluster, and what is owned for both."""
 
     ownership: Ownership
-    running: BatchLoop
+    controllers: ControllerQuery
+    running: Both
 
     def close(self, *, clean: bool) -> None:
-        if clean:
-            release([self.ownership])
-        self.ownership.abandon()
+        try:
+            if not clean:
+                self.abandon()  # the other one may still run: nothing of it lands any more
+            self.running.stop()
+            if clean:
+                self.controllers.close()
+                release([self.ownership])
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
+        self.controllers.abandon()
         self.ownership.abandon()
 
     def refuse_if_replaced(self) -> None:
         self.ownership.refuse_if_replaced()
 
 
-@dataclass(frozen=True, slots=True)
-class OpenControllers:
-    """The query of the controllers, and what it owns."""
-
-    ownership: Ownership
-    query: ControllerQuery
-
-    @property
-    def running(self) -> BatchQuery:
-        return self.query.running
-
-    def close(self, *, clean: bool) -> None:
-        self.query.close(clean=clean)
-        if clean:
-            release([self.ownership])
-        self.ownership.abandon()
-
-    def abandon(self) -> None:
-        self.query.abandon()
-        self.ownership.abandon()
-
-    def refuse_if_replaced(self) -> None:
-        self.ownership.refuse_if_replaced()
-
-
-class TailWork(QueryWork[OpenTail]):
-    """The tail of one cluster."""
+class SyncWork(QueryWork[OpenSync]):
+    """The tail of one cluster and the controllers of all its topics. One claim for both: they tell each other, in this process, which topics
+    rest, and what the tail must tell controllers that begin without a state it tells whenever both begin."""
 
     def __init__(
-        self,
-        tables: ClusterTables,
-        peers: Mapping[str, ClusterTables],
-        config: Config,
-        shared: Shared,
-        *,
-        once: bool,
-        take_over: bool,
+        self, tables: ClusterTables, peers: Mapping[str, ClusterTables], config: Config, trigger: str, *, take_over: bool
     ) -> None:
-        super().__init__(self._open, once=once, take_over=take_over)
-        self._tables, self._peers, self._config, self._shared, self._once = tables, peers, config, shared, once
-        self.rows = 0
-        """Rounds in which there was something to tell."""
-
-    def __str__(self) -> str:
-        return f"tail of {self._tables.cluster.name}"
-
-    @property
-    def how_far(self) -> int | None:
-        return self.rows or None
-
-    def _open(self, take_over: bool) -> OpenTail:
-        (ownership,) = claim(self._tables, [[version_sync_runner(self._tables, "tail")]], take_over=take_over)
-        tail = MarkerTail(self._tables, self._peers, self._config, ownership, self._shared)
-
-        def step() -> bool:
-            told = tail.round()
-            self.rows += told
-            return told
-
-        return OpenTail(ownership, BatchLoop(str(self), step, lambda: None, every_s=None if self._once else ROUND_S))
-
-
-class ControllersWork(QueryWork[OpenControllers]):
-    """The controllers of all topics of one cluster."""
-
-    def __init__(self, tables: ClusterTables, config: Config, shared: Shared, trigger: str, *, take_over: bool) -> None:
         super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)
-        self._tables, self._config, self._shared, self._trigger = tables, config, shared, parse_trigger(trigger)
-        self._before = 0
+        self._tables, self._peers, self._config = tables, peers, config
+        self._trigger, self._every_s = parse_trigger(trigger), None if trigger == AVAILABLE_NOW else ROUND_S
+        self._told = self._before = 0
 
     def __str__(self) -> str:
-        return f"controllers of {self._tables.cluster.name}"
+        return f"version sync of {self._tables.cluster.name}"
 
     @property
     def markers(self) -> int:
         """How many were written."""
         opened = self.opened
-        return self._before + (0 if opened is None else opened.query.markers)
+        return self._before + (0 if opened is None else opened.controllers.markers)
 
     @property
-    def how_far(self) -> int | None:
-        return self.markers or None
+    def how_far(self) -> tuple[int, int] | None:
+        """Rounds in which there was something to tell, and markers written."""
+        return (self._told, self.markers) if self._told or self.markers else None
 
-    def take_off(self) -> OpenControllers | None:
+    def take_off(self) -> OpenSync | None:
         self._before = self.markers
         return super().take_off()
 
-    def _open(self, take_over: bool) -> OpenControllers:
-        (ownership,) = claim(self._tables, [[version_sync_runner(self._tables, "controllers")]], take_over=take_over)
+    def _open(self, take_over: bool) -> OpenSync:
+        (ownership,) = claim(self._tables, [[version_sync_runner(self._tables)]], take_over=take_over)
         try:
-            return OpenControllers(ownership, ControllerQuery(self._tables, self._config, ownership, self._trigger, self._shared))
+            rests: dict[str, int] = {}
+            tail = MarkerTail(self._tables, self._peers, self._config, ownership, rests)
+            controllers = ControllerQuery(self._tables, self._config, ownership, self._trigger, rests)
         except BaseException:
             ownership.abandon()
             raise
 
+        def step() -> bool:
+            told = tail.round()
+            self._told += told
+            return told
 
-SyncWork: TypeAlias = "TailWork | ControllersWork"
+        loop = BatchLoop(f"tail of {self._tables.cluster.name}", step, lambda: None, every_s=self._every_s)
+        return OpenSync(ownership, controllers, Both(loop, controllers.running, once=self._every_s is None))
 
 
 class Versions:
-    """The two works of one cluster, as a group."""
+    """The work of one cluster, as a group."""
 
     def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool = False) -> None:
-        here, shared = tables.cluster.name, Shared()
-        peers = {name: connect(tables.spark, one) for name, one in config.clusters.items() if name != here}
-        once = trigger == AVAILABLE_NOW
-        self._tables, self._peers = tables, peers
-        self._works: dict[Hashable, SyncWork] = {
-            "tail": TailWork(tables, peers, config, shared, once=once, take_over=take_over),
-            "controllers": ControllersWork(tables, config, shared, trigger, take_over=take_over),
-        }
+        here = tables.cluster.name
+        self._tables = tables
+        self._peers = {name: connect(tables.spark, one) for name, one in config.clusters.items() if name != here}
+        self._work = SyncWork(tables, self._peers, config, trigger, take_over=take_over)
         self._again = FailedAgain(FAILED_AGAIN_S)
 
     def __str__(self) -> str:
@@ -177,10 +128,8 @@ class Versions:
 
     def discover(self, known: Mapping[Hashable, tuple[SyncWork, State]]) -> Found[SyncWork]:
         # Without a version subscription anywhere there is nothing to tell, and nothing runs.
-        told = self._tables.journal(MARKERS).exists()
-        wanted = ["tail", "controllers"] if told else ["tail"] if self._are_used() else []
-        fresh = [(key, self._works[key]) for key in wanted if key not in known]
-        return Found(fresh, resolved=self._again.due(known))
+        begins = not known and (self._tables.journal(MARKERS).exists() or self._are_used())
+        return Found([("sync", self._work)] if begins else [], resolved=self._again.due(known))
 
     def _are_used(self) -> bool:
         """Whether there is a version subscription here, or in another cluster that can be read now."""
@@ -190,7 +139,7 @@ class Versions:
         return any(answer.exception() is None and answer.result() for answer in asked.values())
 
     def claim(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
-        return []  # each owns itself when it is begun
+        return []  # it owns itself when it is begun
 
     def record_states(self, works: Sequence[tuple[SyncWork, State]]) -> Failed[SyncWork]:
         return []
@@ -232,9 +181,9 @@ class VersionSync:
 
     def run(self) -> Synced:
         """Run until stopped, or with the available-now trigger over what is there: what the tail tells in such a pass its controllers may
-        hear in the next one. Raises AlreadyOwnedError if another process does both."""
+        hear in the next one. While another process does it, it is DELAYED, and taken up once that one has ended."""
         ended = self._supervisor.run()
-        markers = sum(work.markers for _, work, _ in ended if isinstance(work, ControllersWork))
+        markers = sum(work.markers for _, work, _ in ended if work is not None)
         unfinished = {
             str(group if work is None else work): f"{life.state.value}: {life.reason}"
             for group, work, life in ended

@@ -64,21 +64,20 @@ def decide(
     liveness: Mapping[str, Liveness],
     fences: Mapping[str, Iterable[int]],
     *,
-    take_over: bool = False,
+    take_over: Collection[str] = (),
 ) -> Take | Refuse:
     """Whether the `wanted` runners may be claimed together.
 
     `owners` are the newest claims of all runners of the cluster, `liveness` is by holder, `fences` are the generations of
     the fence files of the wanted runners. The new generation is above all of them: also if the table of owners was lost or
     put back older, no two claims of a runner ever share one; then of an owner that only its fence tells of nothing is known.
-    `take_over` replaces an owner that lives; its next append fails.
+    Of the runners `take_over` an owner that lives is replaced; its next append fails.
     """
     found = {owner.runner: owner for owner in owners if owner.runner in wanted}
     held = [owner for owner in found.values() if not owner.released]
-    if not take_over:
-        for owner in held:
-            if liveness[owner.holder] is Liveness.LIVES:
-                return Refuse(owner)
+    for owner in held:
+        if liveness[owner.holder] is Liveness.LIVES and owner.runner not in take_over:
+            return Refuse(owner)
     highest = {runner: max(fences.get(runner, ()), default=0) for runner in wanted}
     generation = max((*(owner.generation for owner in owners), *highest.values()), default=0) + 1
     dead = {owner.holder for owner in held if liveness[owner.holder] is Liveness.DEAD}

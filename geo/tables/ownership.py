@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -172,10 +172,9 @@ def broker_runner(tables: ClusterTables) -> Runner:
     return Runner(f"broker of {tables.cluster.name}", "broker", "broker")
 
 
-def version_sync_runner(tables: ClusterTables, part: str) -> Runner:
-    """One of the two parts of telling where version subscriptions may go on: the `tail`, which writes `system/markers`, and the
-    `controllers`, which read it."""
-    return Runner(f"version {part} of {tables.cluster.name}", f"versions/{part}", f"versions.{part}")
+def version_sync_runner(tables: ClusterTables) -> Runner:
+    """Telling where version subscriptions may go on: the tail, which writes `system/markers`, and the controllers, which read it."""
+    return Runner(f"version sync of {tables.cluster.name}", "version-sync", "version-sync")
 
 
 class Ownership:
@@ -216,6 +215,10 @@ class Ownership:
         """True while this claim owns its runners; evaluated inside the plan that appends, it fails the append if not."""
         found = " AND ".join(f"(SELECT count(*) FROM text.{identifier(path)}) = 1" for path in self._fences)
         return F.expr(f"CASE WHEN {found} THEN true ELSE raise_error('{_RAISED}') END")
+
+    def precedes(self, runner: Runner) -> bool:
+        """Whether somebody claimed another runner of the cluster after this claim."""
+        return any(row["generation"] > self.generation for row in self._tables.journal(OWNERS).newest(runner=runner.name))
 
     def still_owns(self) -> bool:
         """Whether nobody took a runner over, as far as can be seen now. For what is not an append; an append asks in its plan."""
@@ -312,25 +315,30 @@ def release(ownerships: Sequence[Ownership]) -> None:
 
 
 def claim(
-    tables: ClusterTables, wanted: Sequence[Sequence[Runner]], *, take_over: bool = False, point: CrashPoint | None = None
+    tables: ClusterTables,
+    wanted: Sequence[Sequence[Runner]],
+    *,
+    take_over: bool | Collection[Runner] = False,
+    point: CrashPoint | None = None,
 ) -> list[Ownership]:
     """Steps (a) to (d) for several groups of runners in one commit: take them for this process, all or none.
 
-    `take_over` also replaces an owner that lives. The fence makes this safe; the replaced runner fails.
+    `take_over` also replaces an owner that lives, of all of them or of these. The fence makes this safe; the replaced runner fails.
     Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host
     whose clock is not the storage's.
     """
     tables.refuse_unsafe_storage()
     runners = {runner.name: runner for group in wanted for runner in group}
+    replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
     if owners.exists():
         refuse_wrong(who, in_us(_now()), in_us(owners.committed_at(owners.version())))
     for _ in range(_CLAIM_TRIES):
-        rows, decision = _looked(tables, owners, runners, take_over=take_over)
+        rows, decision = _looked(tables, owners, runners, replaced)
         with owners.alone() as alone:
             if alone is not None:
                 waited_for = decision.dead
-                rows, decision = _looked(tables, alone, runners, take_over=take_over, wait=False)
+                rows, decision = _looked(tables, alone, runners, replaced, wait=False)
                 if not decision.dead <= waited_for:
                     continue
             claims = [
@@ -365,7 +373,7 @@ def claim(
 
 
 def _looked(
-    tables: ClusterTables, owners: Journal, runners: Mapping[str, Runner], *, take_over: bool, wait: bool = True
+    tables: ClusterTables, owners: Journal, runners: Mapping[str, Runner], replaced: Collection[str], *, wait: bool = True
 ) -> tuple[dict[str, Row], Take]:
     """The newest claims of the cluster by runner, and what may be done about `runners`. Waits for the JVMs of the dead to end.
     Raises AlreadyOwnedError."""
@@ -376,7 +384,7 @@ def _looked(
         name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
         for name, runner in runners.items()
     }
-    decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=take_over)
+    decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=replaced)
     if isinstance(decision, Refuse):
         raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
     for holder in decision.dead if wait else ():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, Row
 
-from geo.subscription.stream_progress import finished_by
+from geo.subscription.stream_progress import read_progress
 from tests.world import World
 
 TABLE, OTHER = "5bcf1a8e-1d0c-4c3f-9a43-6f1b6a5f9d11", "0e0e0e0e-1d0c-4c3f-9a43-6f1b6a5f9d22"
@@ -25,8 +25,15 @@ def offsets(*sources: str, version: str = "v1") -> str:
     return "\n".join([version, METADATA, *sources])
 
 
-def write_batch(checkpoint: Path, batch: int, version: int, *, committed: bool = True, table: str = TABLE) -> None:
+QUERY = "2f7c6f2a-9a52-4d0e-8d5e-6a0f5c0f7a11"
+
+
+def write_batch(
+    checkpoint: Path, batch: int, version: int, *, committed: bool = True, table: str = TABLE, query: str = QUERY
+) -> None:
     """What Spark leaves of a batch that has read all below a version."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": query}))
     files = {"offsets": offsets(delta(version, table=table)), "commits": 'v1\n{"nextBatchWatermarkMs":0}'}
     for name, text in files.items():
         if name == "offsets" or committed:
@@ -60,4 +67,4 @@ class DeltaStream:
         writer.trigger(availableNow=True).start().awaitTermination()
 
     def finished(self) -> int | None:
-        return finished_by(self._world.tables("eu").files, self.checkpoint, self.table_id)
+        return read_progress(self._world.tables("eu").files, self.checkpoint, self.table_id).finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geo.errors import UsageError
-from geo.subscription.source_offsets import DeltaEnd, Ends, read_ends
+from geo.subscription.source_offsets import DeltaEnd, Ends, goes_on, read_ends, read_query_id
 from tests.subscription.streams_of_others import OTHER, TABLE, delta, offsets
 
 
@@ -84,6 +85,46 @@ def test_another_table_is_refused_by_both_ids_and_a_query_without_any_too() -> N
 def test_what_spark_and_delta_cannot_have_written_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         read_ends(text)
+
+
+@pytest.mark.parametrize("text", ["", "v1", "[]", '"id"', "{}", '{"id":null}', '{"id":7}', '{"id":""}'])
+def test_a_query_has_an_id(text: str) -> None:
+    assert read_query_id('{"id":"5bcf1a8e"}') == "5bcf1a8e"
+    with pytest.raises(UsageError, match="has no id of a streaming query"):
+        read_query_id(text)
+
+
+def at(version: int, *, first: bool = False) -> DeltaEnd:
+    return DeltaEnd(TABLE, version, first)
+
+
+@pytest.mark.parametrize(
+    ("planned", "newest", "commits", "does"),
+    [
+        ([], 5, range(6), False),  # what cannot be read
+        ([at(6)], 5, range(6), True),  # the first batch has all there is
+        ([at(3)], 5, range(6), True),
+        ([at(3)], 5, range(2, 6), True),
+        ([at(3)], 5, range(3, 6), False),  # it may have to read again what was there at version 2
+        ([at(6)], 4, range(5), False),  # the table was put back to before it
+        ([at(5, first=True)], 5, range(6), True),  # the first batch has a part of what was there
+        ([at(5, first=True)], 4, range(5), False),
+        ([at(5, first=True)], 8, range(6, 9), False),
+        ([at(4), at(6)], 5, range(4, 6), True),
+        ([at(4), at(6)], 5, range(5, 6), False),  # the last batch, of versions 4 and 5, may not be done
+        ([at(4), at(6)], 9, range(4, 10), True),
+        ([at(4), at(6)], 4, range(5), False),  # put back into the middle of the last batch
+        ([at(4), at(6)], 3, range(4), False),
+        ([at(6), at(6)], 5, range(6), True),
+        ([at(6), at(6)], 5, [], True),  # there is nothing more to read, and nothing that is needed again
+        ([at(5, first=True), at(6)], 9, range(5, 10), True),
+        ([at(5, first=True), at(6)], 9, range(6, 10), False),  # the rest of what was there
+    ],
+)
+def test_a_checkpoint_is_of_use_unless_its_table_is_behind_it_or_has_let_go_of_what_it_needs(
+    planned: list[DeltaEnd], newest: int, commits: Sequence[int], does: bool
+) -> None:
+    assert goes_on(planned, newest, lambda version: version in commits) is does
 
 
 @given(st.text() | st.lists(st.text() | st.sampled_from(["v1", "v2", "-", delta(8)])).map("\n".join))

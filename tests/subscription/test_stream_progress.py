@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.errors import RetryableError, UsageError
-from geo.subscription.stream_progress import finished_by
+from geo.subscription.stream_progress import StreamProgress, read_progress
 from geo.tables.driver import Driver
 from geo.tables.files import SmallFiles
-from tests.subscription.streams_of_others import OTHER, TABLE, DeltaStream, write_batch
+from tests.subscription.streams_of_others import OTHER, QUERY, TABLE, DeltaStream, write_batch
 from tests.world import World
 
 
@@ -28,35 +28,47 @@ def test_the_newest_batch_that_has_ended_counts(tmp_path: Path) -> None:
     write_batch(tmp_path, 10, 21)
     write_batch(tmp_path, 11, 30, committed=False)
     (tmp_path / "commits" / ".12.0e3f.tmp").write_text("on its way")
-    assert finished_by(FILES, str(tmp_path), TABLE) == 20
-    assert finished_by(FILES, f"file://{tmp_path}", TABLE) == 20
+    assert read_progress(FILES, str(tmp_path), TABLE).finished == 20
+    assert read_progress(FILES, f"file://{tmp_path}", TABLE).finished == 20
 
 
 def test_a_query_that_has_ended_no_batch_has_finished_nothing(tmp_path: Path) -> None:
     write_batch(tmp_path, 0, 5, committed=False)
-    assert finished_by(FILES, str(tmp_path), TABLE) is None
+    assert read_progress(FILES, str(tmp_path), TABLE).finished is None
     (tmp_path / "commits").mkdir()
-    assert finished_by(FILES, str(tmp_path), TABLE) is None
+    assert read_progress(FILES, str(tmp_path), TABLE).finished is None
 
 
 def test_what_is_no_checkpoint_of_a_query_over_the_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no checkpoint of a streaming query"):
-        finished_by(FILES, str(tmp_path / "nowhere"), TABLE)
+        read_progress(FILES, str(tmp_path / "nowhere"), TABLE)
     with pytest.raises(UsageError, match="is no checkpoint of a streaming query"):
-        finished_by(FILES, str(tmp_path), TABLE)
+        read_progress(FILES, str(tmp_path), TABLE)
     write_batch(tmp_path, 3, 5, table=OTHER)
     with pytest.raises(UsageError, match=f"offsets/3 is not of a query over the table with the id {TABLE}.*{OTHER}"):
-        finished_by(FILES, str(tmp_path), TABLE)
+        read_progress(FILES, str(tmp_path), TABLE)
     (tmp_path / "offsets" / "3").write_bytes(b"v1\n\xff\xfe")
     with pytest.raises(UsageError, match="offsets/3 is no text"):
-        finished_by(FILES, str(tmp_path), TABLE)
+        read_progress(FILES, str(tmp_path), TABLE)
 
 
 def test_a_batch_whose_offsets_are_gone_is_read_later(tmp_path: Path) -> None:
     write_batch(tmp_path, 3, 5)
     (tmp_path / "offsets" / "3").unlink()
     with pytest.raises(RetryableError, match="the offsets of its newest batch, 3, are not there"):
-        finished_by(FILES, str(tmp_path), TABLE)
+        read_progress(FILES, str(tmp_path), TABLE)
+
+
+def test_whose_checkpoint_it_is_stands_beside_its_batches(tmp_path: Path) -> None:
+    write_batch(tmp_path, 3, 5)
+    assert read_progress(FILES, str(tmp_path), TABLE) == StreamProgress(4, QUERY)
+    (tmp_path / "metadata").unlink()
+    with pytest.raises(RetryableError, match="metadata, which says whose checkpoint it is, is not there"):
+        read_progress(FILES, str(tmp_path), TABLE)
+    for content in (b"{}", b"v1", b"\xff\xfe"):
+        (tmp_path / "metadata").write_bytes(content)
+        with pytest.raises(UsageError, match=f"{tmp_path}/metadata (has no id of a streaming query|is no text)"):
+            read_progress(FILES, str(tmp_path), TABLE)
 
 
 @pytest.fixture
@@ -117,4 +129,4 @@ def test_what_spark_reads_of_a_checkpoint_is_the_same(world: World, monkeypatch:
     monkeypatch.setattr("geo.tables.files.local_path", lambda location: None)  # as on another storage
     assert stream.finished() == 2
     with pytest.raises(UsageError, match="is no checkpoint"):
-        finished_by(SmallFiles(Driver.of(world.spark)), str(world.folder / "nowhere"), stream.table_id)
+        read_progress(SmallFiles(Driver.of(world.spark)), str(world.folder / "nowhere"), stream.table_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from geo.errors import SchemaError, UnsafeError, UsageError
 from geo.names import Topic
 from geo.subscription import changes
 from geo.subscription import version_subscriptions as module
+from geo.subscription.version_status import version_standings
 from geo.subscription.version_subscriptions import (
     VersionSubscription,
     create,
@@ -41,7 +43,7 @@ def test_one_is_made_finishes_versions_never_backward_and_is_deleted(world: Worl
     assert (
         made
         == create(eu, TOPIC, NAME)
-        == VersionSubscription(TOPIC, NAME, world.log("eu").table_id(), None, None, made.created_at)
+        == VersionSubscription(TOPIC, NAME, world.log("eu").table_id(), None, None, None, made.created_at)
     )
     assert progress(eu, made) is None
     assert finish(eu, TOPIC, NAME, 1).finished == finish(eu, TOPIC, NAME, 1).finished == 1
@@ -132,9 +134,33 @@ def test_one_that_goes_by_a_checkpoint_is_as_far_as_its_query(
         finish(eu, TOPIC, NAME, 2)
     with pytest.raises(UsageError, match=f"is there already, and goes by the checkpoint {stream.checkpoint}"):
         create(eu, TOPIC, NAME)
-    write_batch(Path(stream.checkpoint), 99, 51, table=stream.table_id)
+    query = json.loads(Path(stream.checkpoint, "metadata").read_text())["id"]
+    write_batch(Path(stream.checkpoint), 99, 51, table=stream.table_id, query=query)
     with pytest.raises(UnsafeError, match="has finished version 50, and its log ends at version 2: an older copy was put back"):
         progress(eu, one)
+
+
+def test_a_checkpoint_that_is_another_query_s_by_now_does_not_count_until_it_is_created_anew(world: World) -> None:
+    for first in range(2):
+        world.write("eu", first, first + 1)
+    eu, stream = world.tables("eu"), DeltaStream(world)
+    stream.run()
+    one = create(eu, TOPIC, NAME, stream.checkpoint)
+    assert progress(eu, one) == 2
+    Path(stream.checkpoint).rename(world.folder / "the-first-one")
+    another = DeltaStream(world, startingVersion=2)
+    another.run()
+    why = f"reports of .* follows the streaming query with the id {one.query_id}, and {stream.checkpoint} is of one with the id "
+    for look in (lambda: progress(eu, one), lambda: create(eu, TOPIC, NAME, stream.checkpoint)):
+        with pytest.raises(UnsafeError, match=f"{why}.*delete it and create it anew"):
+            look()
+    (here, _) = version_standings({"eu": eu, "us": world.tables("us")}, world.config, TOPIC, NAME)
+    assert here.finished is None
+    assert "follows the streaming query with the id" in (here.unfinished_why or "")
+    delete(eu, TOPIC, NAME)
+    again = create(eu, TOPIC, NAME, stream.checkpoint)
+    assert again.query_id != one.query_id
+    assert progress(eu, again) == 2
 
 
 def test_two_topics_have_subscriptions_of_one_name_and_one_has_not_more_than_its_controller_takes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -18,15 +19,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
-from geo.crash import InjectedCrash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.errors import AlreadyOwnedError, RetryableError
 from geo.fleet.replicator import Replicator
+from geo.log.topics import create_single
+from geo.ops.delete_topic import delete_topics
 from geo.streams import supervisor
-from geo.subscription import marker_tail
+from geo.subscription import marker_journal, marker_tail
+from geo.subscription.controller_rows import Void
+from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.marker_tail import out_of_order
 from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_subscriptions import create, finish
 from geo.subscription.version_sync import VersionSync
-from schemas import VERSION_STARTS
+from geo.tables.history import CommitName
+from geo.tables.ownership import claim, version_sync_runner
+from schemas import MARKERS, VERSION_STARTS
 from tests.subscription.streams_of_others import DeltaStream
 from tests.test_crash_points import SYNC_POINTS
 from tests.version_checks import violations
@@ -36,6 +44,7 @@ pytestmark = pytest.mark.spark
 
 NAME = "reports"
 TRIGGER = "250 ms"
+AT_US = 1_764_000_000_000_000
 _LIMIT_S = 180.0
 
 
@@ -191,6 +200,48 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
         twice = [one for one, count in Counter((row[0], bytes(row[1])) for row in own).items() if count > 1]
         assert twice == []
     assert synced.verify().clean
+    both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanwhile(synced)
+
+
+def both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanwhile(world: World) -> None:
+    us, began = world.tables("us"), world.log("us").table_id()
+    running = VersionSync(world.spark, world.config, "us", trigger=TRIGGER)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    failed: list[CrashPoint] = []
+
+    def fail_once(point: CrashPoint) -> None:
+        if point is CrashPoint.MARKERS_READ and not failed:
+            failed.append(point)
+            raise RetryableError("the tail fails on purpose")
+
+    def until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while not condition():
+            assert thread.is_alive()
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.1)
+
+    try:
+        newest = world.log("us").latest_version()
+        with crash.watched(fail_once):
+            world.write("us", 50, 51)
+            until(lambda: world.log("us").latest_version() > newest + 1)  # it asks for a snapshot
+        assert failed == [CrashPoint.MARKERS_READ]
+        with pytest.raises(AlreadyOwnedError, match="version sync of us: already run by"):
+            claim(us, [[version_sync_runner(us)]])
+        delete_topics(world.spark, world.config, "us", str(TOPIC), lose=True)
+        assert not world.log("us").exists()
+        create_single(us, TOPIC)
+        world.write("us", 60, 61)
+        world.replicate("us")
+        create(us, TOPIC, NAME)
+        until(lambda: markers(world, "us").where("marker = 'SNAPSHOT_REQUEST'").count() > 0)
+        assert world.log("us").table_id() != began
+    finally:
+        running.stop()
+        thread.join(_LIMIT_S)
+    assert not thread.is_alive()
 
 
 def test_of_three_clusters_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_each(spark: SparkSession, tmp_path: Path) -> None:
@@ -238,6 +289,35 @@ def test_of_three_clusters_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_
     journal.append([{**row.asDict(), "start": world.log("us").latest_version() + 1, "sequence": row["sequence"] + 1}])
     (said,) = violations(tables, TOPIC)
     assert said.endswith("which skips ('eu', 1, 7)"), "what is checked is seen"
+
+
+def test_old_rows_go_also_after_a_clock_that_was_ahead_and_what_is_always_to_be_known_stays(world: World) -> None:
+    eu = world.tables("eu")
+    (ownership,) = claim(eu, [[version_sync_runner(eu)]])
+    journal, at, hour = MarkerJournal(eu, ownership), LookedAt(CommitName("t", 1, "c"), 1), 3_600_000_000
+    clock = mock.patch.object(marker_journal, "now_us")
+
+    def tell(hours: float, what: str, table: str | None = None) -> None:
+        with clock as now:
+            now.return_value = AT_US + int(hours * hour)
+            journal.append(
+                [Heard(topic, Void(journal.next_seq(), what, begins=False, table=table), at) for topic in ("one", "two")]
+            )
+
+    tell(0, "of another table", "new")
+    tell(0, "old")
+    tell(30, "while the clock was ahead")
+    tell(3, "put right")
+    tell(5, "young")
+    tell(6, "newest")
+    with clock as now, mock.patch.object(marker_journal, "TRIM_S", 0.0):
+        now.return_value = AT_US + 6 * hour
+        journal.trim_if_due()
+    rows = eu.journal(MARKERS).rows()
+    assert rows is not None
+    left = sorted(json.loads(row["fact"])["what"] for row in rows.where("topic = 'one'").collect())
+    assert left == ["newest", "of another table", "while the clock was ahead", "young"]
+    ownership.abandon()
 
 
 def test_a_comparison_of_both_logs_is_out_of_order_and_makes_snapshots_void(linked: World) -> None:

@@ -87,7 +87,7 @@ def test_of_several_origins_each_has_a_runner_in_one_order() -> None:
     "text",
     [
         broker_runner(EU).name,
-        version_sync_runner(EU, "tail").name,
+        version_sync_runner(EU).name,
         f"origin us of {TOPIC} in eu",
         f"producer p of {TOPIC} into eu",
         f"origin us of {TOPIC} into eu ",
