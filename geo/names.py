@@ -183,6 +183,8 @@ class Topic:
 
 
 DEFAULT_PRODUCER = "default"
+MARKERS_PRODUCER = "geo-markers"
+"""Who writes the markers of version subscriptions into a topic; nobody else publishes under this name."""
 
 
 def check_cluster(name: str) -> str:
@@ -193,6 +195,13 @@ def check_cluster(name: str) -> str:
 def check_producer(name: str) -> str:
     """The name itself, when it is one a producer may have. Raises InvalidNameError."""
     return _check_label("producer", name)
+
+
+def check_user_producer(name: str) -> str:
+    """As `check_producer`, of one that is not delta-geo itself."""
+    if name == MARKERS_PRODUCER:
+        raise InvalidNameError(f"producer {name} is delta-geo itself, which writes markers under this name; choose another one")
+    return check_producer(name)
 
 
 def check_subscription(name: str) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from geo.errors import InvalidNameError
 from geo.names import (
     ALL_TOPICS,
+    MARKERS_PRODUCER,
     MAX_LABEL,
     MAX_PART,
     MAX_TABLE_NAME,
@@ -19,6 +20,7 @@ from geo.names import (
     check_cluster,
     check_producer,
     check_topic_glob,
+    check_user_producer,
     topic_glob_matches,
 )
 from geo.text import show
@@ -224,6 +226,13 @@ def test_a_cluster_or_producer_outside_the_grammar_is_refused(name: str) -> None
         check_cluster(name)
     with pytest.raises(InvalidNameError, match=r"^producer .*; allowed: lower-case ASCII letters"):
         check_producer(name)
+
+
+def test_a_user_publishes_under_any_name_but_that_of_markers() -> None:
+    assert check_user_producer("geo-marker") == "geo-marker"
+    assert check_producer(MARKERS_PRODUCER) == MARKERS_PRODUCER
+    with pytest.raises(InvalidNameError, match="geo-markers is delta-geo itself"):
+        check_user_producer(MARKERS_PRODUCER)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from geo.names import (
     DEFAULT_PRODUCER,
     Topic,
     check_cluster,
-    check_producer,
     check_topic_glob,
+    check_user_producer,
     glob_names_system_topics,
     namespace_glob_matches,
     topic_glob_matches,
@@ -53,8 +53,12 @@ REPLICA_LAG_MAX_S = 30
 NUM_FETCHERS, MOST_FETCHERS = 4, 64
 """Batches of a link at once: as many as keep some cores busy (Kafka's num.replica.fetchers, which is 1 by default)."""
 
-LEAST_CACHED, MOST_PENDING = 3, 100
-"""Snapshots that a subscription keeps, the first and the last always among them; and those that can be under way at once."""
+LEAST_CACHED, MOST_CACHED = 3, 300
+"""Snapshots that a subscription keeps, the first and the last always among them. The state of a topic is read and written at each of its
+batches: with the most, and a thousand subscriptions that all wait, it is 3 MB of JSON and takes some seconds."""
+
+MOST_PENDING = 100
+"""Snapshots that can be under way at once."""
 
 # Unity Catalog and Hive take more when quoted; these never need more than quoting.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
@@ -218,8 +222,8 @@ class Snapshots:
             raise UsageError(f"snapshots: frequency {self.frequency_s} s; allowed: 1 to {MAX_DURATION_S}")
         if not 1 <= self.timeout_s <= MOST_PENDING * self.frequency_s:
             raise UsageError(f"snapshots: timeout {self.timeout_s} s; allowed: 1 to {MOST_PENDING} times the frequency")
-        if self.max_cached < LEAST_CACHED:
-            raise UsageError(f"snapshots: max_cached {self.max_cached}; allowed: {LEAST_CACHED} or more")
+        if not LEAST_CACHED <= self.max_cached <= MOST_CACHED:
+            raise UsageError(f"snapshots: max_cached {self.max_cached}; allowed: {LEAST_CACHED} to {MOST_CACHED}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +240,7 @@ class Publication:
     kafka_start: Start = "earliest"
 
     def __post_init__(self) -> None:
-        check_cluster(self.cluster), check_producer(self.producer)
+        check_cluster(self.cluster), check_user_producer(self.producer)
         if self.topic.is_system:
             raise UsageError(f"{self.topic} is a system topic, into which delta-geo alone publishes")
         if (self.jsonl is None) == (self.kafka is None):

@@ -32,7 +32,7 @@
     snapshots:                             of topics with version subscriptions
       frequency: 10 seconds                at most so often one is taken; default 10 seconds. Each is some commits of the log: see docs/guarantees.md
       timeout: 30 seconds                  after so long one is given up; default 30 seconds
-      max_cached: 30                       so many each subscription keeps that it has still to pass; default 30, at least 3
+      max_cached: 30                       so many each subscription keeps that it has still to pass; default 30, 3 to 300
     kafka:                                 default none: PLAINTEXT; how Kafka is reached, by its bootstrap servers
       broker-1:9092,broker-2:9092:
         security_protocol: SASL_SSL        settings of kafka-python, those of KAFKA_SETTINGS; secrets only as references
@@ -82,7 +82,7 @@ from geo.config.model import (
 from geo.config.secret import SECRET_FORMS, Secret
 from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, duration_s, line_of, resolve_location
 from geo.errors import ConfigError, UsageError
-from geo.names import ALL_TOPICS, DEFAULT_PRODUCER, Topic, check_cluster, check_producer, check_topic_glob
+from geo.names import ALL_TOPICS, DEFAULT_PRODUCER, Topic, check_cluster, check_topic_glob, check_user_producer
 from geo.text import show
 
 VERSION = "1"
@@ -275,7 +275,7 @@ def _read_publication(reader: Reader, node: Node, clusters: Collection[str], res
     before = reader.refused
     cluster = reader.word(fields.get("cluster"), "cluster", partial(check_known, clusters=clusters))
     topic = reader.word(fields.get("topic"), "topic", Topic.parse)
-    producer = reader.word(fields.get("producer"), "producer", check_producer)
+    producer = reader.word(fields.get("producer"), "producer", check_user_producer)
     jsonl = reader.text(fields.get("jsonl"), "jsonl", resolve)
     kafka, kafka_topic = (reader.text(fields.get(name), name, str) for name in ("kafka", "kafka_topic"))
     start = reader.word(fields.get("kafka_start"), "kafka_start", check_start)

@@ -22,7 +22,7 @@ from geo.log.source_identity import Identity, by_id, by_order
 from geo.log.sources import jsonl, kafka
 from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.log.sources.source import Source
-from geo.names import DEFAULT_PRODUCER, Topic
+from geo.names import DEFAULT_PRODUCER, Topic, check_user_producer
 from geo.session import require_delta
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.tables.cluster import connect
@@ -66,7 +66,7 @@ def publish(
     """
     spark = df.sparkSession
     require_delta(spark)
-    topic = _of_users(topic)
+    topic = _of_users(topic, producer)
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     publisher = Publisher(connect(spark, config.cluster(cluster)), config, topic, producer)
     if df.isStreaming:
@@ -98,8 +98,10 @@ def waited(
         raise
 
 
-def _of_users(topic: str | Topic) -> Topic:
+def _of_users(topic: str | Topic, producer: str) -> Topic:
+    """The topic. Raises UsageError where delta-geo alone publishes to it, or under the producer's name."""
     topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
+    check_user_producer(producer)
     if topic.is_system:
         raise UsageError(f"{topic}: names that start with __ are for what delta-geo itself writes. Choose another name.")
     return topic
@@ -174,7 +176,7 @@ def publish_json_lines(
     path = jsonl.whole_path(path)
     jsonl.open_path(path)
     require_delta(spark)
-    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer, again=again)
+    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic, producer), producer, again=again)
     span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-batch_bytes // spark.sparkContext.defaultParallelism))
 
     def reader(_: Mapping[str, SourceEnd]) -> jsonl.JsonLinesReader:
@@ -232,7 +234,7 @@ def publish_kafka(
         kafka.refuse_other_topic(kafka_topic, topic_id, places)
         return found
 
-    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic), producer, again=again)
+    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic, producer), producer, again=again)
     other = None
     if continue_from is not None:
         one = reader({})

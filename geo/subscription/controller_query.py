@@ -23,7 +23,7 @@ from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import FencedError, GeoError, RetryableError, SchemaError
 from geo.log.publisher import Publisher
-from geo.names import Topic
+from geo.names import MARKERS_PRODUCER, Topic
 from geo.session import ROCKSDB
 from geo.streams.query import BatchQuery
 from geo.subscription.controller import Settings, TopicController
@@ -39,9 +39,6 @@ from geo.times import from_us
 from schemas import MARKERS, VERSION_STARTS
 
 log = logging.getLogger(__name__)
-
-PRODUCER = "geo-markers"
-"""Who writes the markers of a topic in its cluster."""
 
 PARTITIONS = "1"
 """Of the states, one a topic of some kilobytes: every partition is a Python worker and a commit of a state store in each batch, and a batch is of few
@@ -243,7 +240,7 @@ class ControllerQuery:
             return
         publisher = self._publishers.get(topic)
         if publisher is None:
-            publisher = Publisher(self._tables, self._config, Topic.parse(topic), PRODUCER, again=False)
+            publisher = Publisher(self._tables, self._config, Topic.parse(topic), MARKERS_PRODUCER, again=False)
             # Whoever owns the controllers is the only one who may write their markers.
             self._publishers[topic] = publisher.open(_COLUMNS, take_over=True)
         rows = [

@@ -19,6 +19,7 @@ from geo.log.topic_log import open_log
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
+from geo.subscription.controller import MAX_SUBSCRIPTIONS
 from geo.subscription.stream_progress import finished_by
 from geo.subscription.version_starts import forget
 from geo.tables.cluster import ClusterTables
@@ -87,8 +88,8 @@ def progress(tables: ClusterTables, one: VersionSubscription) -> int | None:
 def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: str | None = None) -> VersionSubscription:
     """Create it here, with `checkpoint` followed by its query's checkpoint folder. Again it changes nothing.
 
-    Raises UsageError if the name is that of an ordinary subscription here, if it is there with another checkpoint, and for a folder that
-    is no checkpoint of a query over this log; SchemaError if the topic has no log here.
+    Raises UsageError if the name is that of an ordinary subscription here, if it is there with another checkpoint, if the topic has
+    MAX_SUBSCRIPTIONS of them here, and for a folder that is no checkpoint of a query over this log; SchemaError if the topic has no log here.
     """
     log, _ = open_log(tables, topic)
     name, now = check_subscription(subscription), datetime.now(timezone.utc)
@@ -104,6 +105,11 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
 
     def begun(there: VersionSubscription | None) -> VersionSubscription:
         if there is None:
+            if len(version_subscriptions(tables, str(topic))) >= MAX_SUBSCRIPTIONS:
+                raise UsageError(
+                    f"{topic} has {MAX_SUBSCRIPTIONS:,} version subscriptions in {tables.cluster.name}, and can have no more: where another "
+                    "one goes on elsewhere nobody would find out. Delete one that is not used (`geo subscriptions delete`)."
+                )
             return new
         _refuse_other_log(tables, there, new.table_id)
         if there.checkpoint != new.checkpoint:

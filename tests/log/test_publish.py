@@ -44,9 +44,11 @@ def _ledgers(world: World) -> list[tuple[object, int, int, int]]:
 # -- identity ------------------------------------------------------------------------------------------------------------
 
 
-def test_rows_without_an_identity_are_refused_and_nothing_is_made(world: World) -> None:
+def test_rows_without_an_identity_or_under_a_name_of_ours_are_refused_and_nothing_is_made(world: World) -> None:
     with pytest.raises(UsageError, match="no identity"):
         _publish(world, world.rows(0, 5))
+    with pytest.raises(UsageError, match="geo-markers is delta-geo itself"):
+        _publish(world, world.rows(0, 5), order_by="number", producer="geo-markers")
     assert not world.log("eu").exists()
 
 

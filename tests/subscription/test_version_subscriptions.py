@@ -10,6 +10,7 @@ import pytest
 from geo.errors import SchemaError, UnsafeError, UsageError
 from geo.names import Topic
 from geo.subscription import changes
+from geo.subscription import version_subscriptions as module
 from geo.subscription.version_subscriptions import (
     VersionSubscription,
     create,
@@ -136,10 +137,16 @@ def test_one_that_goes_by_a_checkpoint_is_as_far_as_its_query(
         progress(eu, one)
 
 
-def test_two_topics_have_subscriptions_of_one_name(world: World) -> None:
+def test_two_topics_have_subscriptions_of_one_name_and_one_has_not_more_than_its_controller_takes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_SUBSCRIPTIONS", 1)
     other = Topic.parse("persistent://shop/web/orders")
     for topic in (TOPIC, other):
         world.write("eu", 0, 1, topic=topic)
         create(world.tables("eu"), topic, NAME)
+    with pytest.raises(UsageError, match=r"orders has 1 version subscriptions in eu, and can have no more"):
+        create(world.tables("eu"), other, "one-more")
+    assert create(world.tables("eu"), other, NAME).subscription == NAME, "one that is there is no other one"
     finish(world.tables("eu"), other, NAME, 1)
     assert [(one.topic, one.finished) for one in version_subscriptions(world.tables("eu"))] == [(TOPIC, None), (other, 1)]
