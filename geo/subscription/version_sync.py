@@ -4,7 +4,8 @@ stream behind it, as two pieces of work of the supervisor, and so of the broker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -29,12 +30,16 @@ from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.version_subscriptions import version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import Ownership, claim, release, version_sync_runner
+from geo.text import counted
 from schemas import MARKERS
 
 log = logging.getLogger(__name__)
 
 ANSWER_S = 2.0
 """How long other clusters are waited for by who asks whether there is anything to do at all."""
+
+STATUS_S = 60.0
+"""Between two lines that say how many markers were written."""
 
 ROUND_S = 0.1
 """Between two looks whether logs have news: some microseconds a topic."""
@@ -161,11 +166,20 @@ SyncWork: TypeAlias = "TailWork | ControllersWork"
 class Versions:
     """The two works of one cluster, as a group."""
 
-    def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool = False) -> None:
+    def __init__(
+        self,
+        tables: ClusterTables,
+        config: Config,
+        trigger: str,
+        *,
+        take_over: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`say` gets a line for people where there is nothing to do."""
         here, shared = tables.cluster.name, Shared()
         peers = {name: connect(tables.spark, one) for name, one in config.clusters.items() if name != here}
         once = trigger == AVAILABLE_NOW
-        self._tables, self._peers = tables, peers
+        self._tables, self._peers, self._say, self._has_said = tables, peers, say, False
         self._works: dict[Hashable, SyncWork] = {
             "tail": TailWork(tables, peers, config, shared, once=once, take_over=take_over),
             "controllers": ControllersWork(tables, config, shared, trigger, take_over=take_over),
@@ -175,19 +189,31 @@ class Versions:
     def __str__(self) -> str:
         return f"version subscriptions in {self._tables.cluster.name}"
 
+    @property
+    def markers(self) -> int:
+        """How many were written."""
+        return sum(work.markers for work in self._works.values() if isinstance(work, ControllersWork))
+
     def discover(self, known: Mapping[Hashable, tuple[SyncWork, State]]) -> Found[SyncWork]:
-        # Without a version subscription anywhere there is nothing to tell, and nothing runs.
+        # Without a version subscription anywhere there is nothing to tell, and nothing is begun. What was begun runs on when the last one
+        # is deleted: it looks at no log then, and takes up the next one at once.
         told = self._tables.journal(MARKERS).exists()
-        wanted = ["tail", "controllers"] if told else ["tail"] if self._are_used() else []
+        if not known and not self._are_used(told=told):
+            if not self._has_said:
+                self._has_said = True
+                self._say(f"{self}: no cluster that can be read has one, so there is nothing to do")
+            return Found()
+        wanted = ["tail", "controllers"] if told else ["tail"]
         fresh = [(key, self._works[key]) for key in wanted if key not in known]
         return Found(fresh, resolved=self._again.due(known))
 
-    def _are_used(self) -> bool:
-        """Whether there is a version subscription here, or in another cluster that can be read now."""
+    def _are_used(self, *, told: bool) -> bool:
+        """Whether there is a version subscription here or in another cluster. One that cannot be read now counts as having one where
+        something was `told` before."""
         if version_subscriptions(self._tables):
             return True
         asked = ask_all({name: partial(version_subscriptions, at) for name, at in self._peers.items()}, ANSWER_S)
-        return any(answer.exception() is None and answer.result() for answer in asked.values())
+        return any(told if answer.exception() is not None else answer.result() for answer in asked.values())
 
     def claim(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
         return []  # each owns itself when it is begun
@@ -218,13 +244,18 @@ class VersionSync:
         *,
         trigger: str = AVAILABLE_NOW,
         take_over: bool = False,
+        say: Callable[[str], None] = log.info,
     ) -> None:
-        """Raises ConfigError for an unknown cluster, UnsafeError for a storage that several writers would break."""
+        """`say` gets lines for people: what begins and ends, and now and then how many markers were written; faults are logged. Raises
+        ConfigError for an unknown cluster, UnsafeError for a storage that several writers would break."""
         require_delta(spark)
         parse_trigger(trigger)
         tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
-        group = Versions(tables, config, trigger, take_over=take_over)
-        self._supervisor = Supervisor[SyncWork]([group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
+        self._group, self._say = Versions(tables, config, trigger, take_over=take_over, say=say), say
+        self._said_at, self._said = time.monotonic(), 0
+        self._supervisor = Supervisor[SyncWork](
+            [self._group], once=trigger == AVAILABLE_NOW, on_change=self._changed, regroup=self._progress
+        )
 
     def stop(self) -> None:
         """Let what runs end, then stop; callable from a signal handler."""
@@ -234,15 +265,24 @@ class VersionSync:
         """Run until stopped, or with the available-now trigger over what is there: what the tail tells in such a pass its controllers may
         hear in the next one. Raises AlreadyOwnedError if another process does both."""
         ended = self._supervisor.run()
-        markers = sum(work.markers for _, work, _ in ended if isinstance(work, ControllersWork))
         unfinished = {
             str(group if work is None else work): f"{life.state.value}: {life.reason}"
             for group, work, life in ended
             if life.reason is not None
         }
-        return Synced(markers, unfinished)
+        return Synced(self._group.markers, unfinished)
 
+    def _changed(self, group: object, work: SyncWork | None, life: Life) -> None:
+        head = f"{group if work is None else work}: {life.state.value}"
+        if life.reason is None:
+            self._say(head)
+        else:
+            log.warning("%s: %s", head, life.reason)
 
-def _log_fault(group: object, work: SyncWork | None, life: Life) -> None:
-    if life.reason is not None:
-        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)
+    def _progress(self) -> None:
+        """Say how many markers were written, if there are more."""
+        if time.monotonic() - self._said_at >= STATUS_S:
+            self._said_at = time.monotonic()
+            if (markers := self._group.markers) > self._said:
+                self._said = markers
+                self._say(f"{self._group}: {counted(markers, 'marker')} written so far")
