@@ -415,31 +415,24 @@ def status(args: argparse.Namespace, output: Output) -> int:
 
 def failover(args: argparse.Namespace, output: Output) -> int:
     options = {"dry_run": args.dry_run, "wait_s": args.wait, "source_gone": args.source_gone}
-    if not _is_many(args):
-        config, topic = _named(args)
-        config.cluster(args.source), config.cluster(args.target)
-        named = (topic, args.subscription, args.source, args.target)
-        clusters = LookedAt("geo failover", config, "auto").clusters
-        clusters[args.target].refuse_unsafe_storage()
-        found = None
-        if goes_by_versions(clusters, *named, source_gone=args.source_gone):
-            found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
-            if not is_of_messages(clusters[args.target], topic, args.subscription):
-                output.data(versions.as_json(found))
-                return versions.say_start(found, output)
-        done = moving.failover(start_spark("geo failover"), config, *named, **options)
-        if found is None:
-            output.data(asdict(done))
-            _say_moved(done, output)
-            return 0
-        output.data([asdict(done), versions.as_json(found)])
-        _say_moved(done, output, f"{args.subscription} of {topic}, as one of messages:")
-        return versions.say_start(found, output, is_of_both=True)
-    config = load(args.config)
+    config = load(args.config) if _is_many(args) else _named(args)[0]
     config.cluster(args.source), config.cluster(args.target)
     matching = (args.topic, args.subscription, args.source, args.target)
     clusters = LookedAt("geo failover", config, "auto").clusters
     clusters[args.target].refuse_unsafe_storage()
+    if not _is_many(args):
+        topic = Topic.parse(args.topic)
+        named = (topic, args.subscription, args.source, args.target)
+        if not goes_by_versions(clusters, *named, source_gone=args.source_gone):
+            done = moving.failover(start_spark("geo failover"), config, *named, **options)
+            output.data(asdict(done))
+            _say_moved(done, output)
+            return 0
+        if not is_of_messages(clusters[args.target], topic, args.subscription):
+            found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
+            output.data(versions.as_json(found))
+            return versions.say_start(found, output)
+        # One of each kind: as by a glob that stands for them alone.
     of_versions = [
         start_elsewhere(clusters, config, *one, args.source, args.target, source_gone=args.source_gone)
         for one in matching_versions(clusters, *matching, source_gone=args.source_gone)

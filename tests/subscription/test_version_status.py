@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from geo.subscription.version_subscriptions import create, delete, finish
 from geo.tables.cluster import ClusterTables, connect_later
 from geo.tables.driver import Reads
 from geo.tables.ownership import claim, release, version_sync_runner
+from geo.tables.process import Process
+from schemas import OWNERS
 from tests.subscription.streams_of_others import DeltaStream
 from tests.version_starts import found_refused, found_start, found_waits, read_up_to
 from tests.world import TOPIC, World
@@ -120,6 +123,19 @@ def test_nothing_is_known_before_a_snapshot_and_what_holds_it_up_is_named(moving
         found_refused(moving, cluster, {"malformed": 3})
         assert standing(moving, cluster).refused == {"malformed": 3}, "also where it is not known"
     assert re.fullmatch(r"process \d+ on \S+ ended at .* UTC", standing(moving).not_run or "")
+    for silent_s, says in ((0, ""), (600, r"process 7 on elsewhere gave no sign of life for 6\d\d s")):
+        owners = moving.tables("eu").journal(OWNERS)
+        since = datetime.now(timezone.utc) - timedelta(seconds=silent_s)
+        claimed = {"runner": version_sync_runner(moving.tables("eu"), "tail").name, "generation": 100 + silent_s, "token": "t"}
+        owner = {
+            "holder": Process("elsewhere", 7, "").encode(),
+            "state": "owned",
+            "sequence": 0,
+            "in_flight": False,
+            "since": since,
+        }
+        owners.append([{**claimed, **owner}])
+        assert re.fullmatch(says, standing(moving).not_run or "")
 
 
 def test_where_the_source_is_gone_what_its_updates_brought_counts(moving: World) -> None:
