@@ -209,13 +209,16 @@ VERSION_STARTS = TableSchema(
     properties=_JOURNAL,
     columns=(
         Column("topic", "STRING", "full topic name", nullable=False),
-        Column("subscription", "STRING", "the version subscription; empty: of the topic, `waits_for` alone", nullable=False),
+        Column(
+            "subscription", "STRING", "the version subscription; empty: of the topic, `waits_for` and `refused`", nullable=False
+        ),
         Column("cluster", "STRING", "where a consumer may start", nullable=False),
         Column("start", "BIGINT", "the first version to read of the topic log there; NULL: none is known"),
         Column("snapshot_id", "STRING", "the snapshot that says so"),
         Column("taken_at", "TIMESTAMP", "when that snapshot was begun"),
         Column("sender", "STRING", "the cluster that told it by an update; NULL: found out here"),
         Column("waits_for", "MAP<STRING, STRING>", "the clusters because of which no snapshot is begun, and why; NULL: none"),
+        Column("refused", "MAP<STRING, BIGINT>", "markers that changed nothing, by reason; NULL: none"),
         Column("sequence", "BIGINT", "number of the row of system/markers it follows from", nullable=False),
         Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
     ),

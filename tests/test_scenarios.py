@@ -6,6 +6,7 @@ Below a command stands what it prints, as a terminal shows it, and an exit code 
 
     found CLUSTER start SUBSCRIPTION TARGET VERSION [SENDER]    a version subscription may go on in TARGET at VERSION
     found CLUSTER waits [FOR WHY]                               no snapshots are taken, because of the cluster FOR
+    found CLUSTER refused COUNT WHY                             so many markers of the topic changed nothing
 """
 
 from __future__ import annotations

@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from geo.now import now_us
-from schemas import VERSION_STARTS
+from schemas import MARKERS, VERSION_STARTS
 from tests.world import TOPIC, World
 
 
 def found(world: World, cluster: str, what: str, *values: str) -> None:
-    """In the tables of `cluster`: `start SUBSCRIPTION TARGET VERSION [SENDER]`, or `waits [FOR WHY]`."""
+    """In the tables of `cluster`: `start SUBSCRIPTION TARGET VERSION [SENDER]`, `waits [FOR WHY]`, or `refused COUNT WHY`."""
     if what == "start":
         subscription, target, version, *sender = values
         found_start(world, cluster, subscription, target, int(version), sender=sender[0] if sender else None)
+    elif what == "refused":
+        found_refused(world, cluster, {values[1]: int(values[0])})
     else:
         assert what == "waits"
         found_waits(world, cluster, dict([values]) if values else {})  # type: ignore[list-item]
@@ -28,6 +30,18 @@ def found_start(world: World, cluster: str, subscription: str, target: str, star
 def found_waits(world: World, cluster: str, waits_for: dict[str, str]) -> None:
     """Because of these clusters it takes no snapshots of the topic."""
     _append(world, cluster, subscription="", cluster=cluster, taken_at=None, waits_for=waits_for or None)
+
+
+def found_refused(world: World, cluster: str, refused: dict[str, int]) -> None:
+    """So many markers of the topic changed nothing, by why."""
+    _append(world, cluster, subscription="", cluster=cluster, taken_at=None, refused=refused)
+
+
+def read_up_to(world: World, cluster: str, version: int) -> None:
+    """Whoever runs version sync has read the log up to this version."""
+    row = {"topic": str(TOPIC), "seq": now_us(), "fact": "{}", "table_id": world.log(cluster).table_id(), "commit_id": None}
+    more = {"read_to": version, "moved": version, "written_at": datetime.now(timezone.utc)}
+    world.tables(cluster).journal(MARKERS).append([{**row, **more}])
 
 
 def _append(world: World, where: str, /, **values: object) -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
 from geo.cli.output import Output
+from geo.config import load
 from geo.config.model import Config
 from geo.errors import GeoError, NoSparkError
 from geo.faults import FAULTS, session_is_gone
 from geo.session import session
+from geo.streams.trigger import parse_trigger
 from geo.tables.cluster import ClusterTables, connect_later
 from geo.tables.driver import Reads
 from geo.text import first_line
+
+R = TypeVar("R", covariant=True)
 
 _NOISE = (b"WARNING: Using incubator modules:", b"Starting Streaming TransformWithState", b"Streaming TransformWithState")
 """How lines begin that Java and Spark's Python workers write to stderr, and that nobody can act on."""
@@ -108,6 +113,24 @@ def say_unreadable(output: Output, unreadable: list[dict[str, Any]]) -> int:
     for one in unreadable:
         output.text(f"{one['cluster']}: cannot be read: {one['cannot_be_read']}")
     return 1 if unreadable else 0
+
+
+class Runs(Protocol[R]):
+    """What runs until it is done or stopped."""
+
+    def stop(self) -> None: ...
+
+    def run(self) -> R: ...
+
+
+def run_in_cluster(args: argparse.Namespace, name: str, make: Callable[..., Runs[R]], **more: Any) -> R:
+    """Run, with the arguments `--cluster` and those of `add_running`, what `make` makes of a session, a configuration and its cluster."""
+    parse_trigger(args.trigger)
+    config = load(args.config)
+    config.cluster(args.cluster)
+    running = make(start_spark(name), config, args.cluster, trigger=args.trigger, take_over=args.take_over, **more)
+    stop_on_signals(running.stop)
+    return running.run()
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ from geo.cli.arguments import (
 )
 from geo.cli.arguments import start as parse_start
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signals
+from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, start_spark, stop_on_signals
 from geo.config import Config, load
 from geo.errors import GeoError, UnsafeError, UsageError
 from geo.log.housekeeping import open_for_writing
@@ -49,7 +49,7 @@ from geo.subscription.consumer.user_function import Listener
 from geo.subscription.status import Subscribed, matching, subscriptions_in
 from geo.subscription.version_status import goes_by_versions, matching_versions, start_elsewhere, version_standings
 from geo.subscription.version_subscriptions import delete as delete_version
-from geo.subscription.version_subscriptions import version_subscription, version_subscriptions
+from geo.subscription.version_subscriptions import is_of_messages, version_subscription, version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, printable
 
@@ -415,25 +415,24 @@ def status(args: argparse.Namespace, output: Output) -> int:
 
 def failover(args: argparse.Namespace, output: Output) -> int:
     options = {"dry_run": args.dry_run, "wait_s": args.wait, "source_gone": args.source_gone}
-    if not _is_many(args):
-        config, topic = _named(args)
-        config.cluster(args.source), config.cluster(args.target)
-        named = (topic, args.subscription, args.source, args.target)
-        clusters = LookedAt("geo failover", config, "auto").clusters
-        clusters[args.target].refuse_unsafe_storage()
-        if goes_by_versions(clusters, *named, source_gone=args.source_gone):
-            found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
-            output.data(versions.as_json(found))
-            return versions.say_start(found, output)
-        done = moving.failover(start_spark("geo failover"), config, *named, **options)
-        output.data(asdict(done))
-        _say_moved(done, output)
-        return 0
-    config = load(args.config)
+    config = load(args.config) if _is_many(args) else _named(args)[0]
     config.cluster(args.source), config.cluster(args.target)
     matching = (args.topic, args.subscription, args.source, args.target)
     clusters = LookedAt("geo failover", config, "auto").clusters
     clusters[args.target].refuse_unsafe_storage()
+    if not _is_many(args):
+        topic = Topic.parse(args.topic)
+        named = (topic, args.subscription, args.source, args.target)
+        if not goes_by_versions(clusters, *named, source_gone=args.source_gone):
+            done = moving.failover(start_spark("geo failover"), config, *named, **options)
+            output.data(asdict(done))
+            _say_moved(done, output)
+            return 0
+        if not is_of_messages(clusters[args.target], topic, args.subscription):
+            found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
+            output.data(versions.as_json(found))
+            return versions.say_start(found, output)
+        # One of each kind: as by a glob that stands for them alone.
     of_versions = [
         start_elsewhere(clusters, config, *one, args.source, args.target, source_gone=args.source_gone)
         for one in matching_versions(clusters, *matching, source_gone=args.source_gone)
@@ -443,15 +442,19 @@ def failover(args: argparse.Namespace, output: Output) -> int:
     )
     told = [{"topic": str(topic), "subscription": name, "refused": str(why)} for (topic, name), why in refused.items()]
     output.data([*map(asdict, all_done), *told, *map(versions.as_json, of_versions)])
+    by_versions = {(one.topic, one.subscription) for one in of_versions}
+    of_messages = {(done.topic, done.subscription) for done in all_done} | {(str(topic), name) for topic, name in refused}
     for done in all_done:
-        output.text(f"{done.subscription} of {done.topic}:")
-        _say_moved(done, output)
+        as_one = ", as one of messages" if (done.topic, done.subscription) in by_versions else ""
+        _say_moved(done, output, f"{done.subscription} of {done.topic}{as_one}:")
     for (topic, name), why in refused.items():
         output.text(f"{name} of {topic} is not moved: {why}")
-    return max([why.exit_code for why in refused.values()] + [versions.say_start(one, output) for one in of_versions], default=0)
+    codes = [versions.say_start(one, output, is_of_both=(one.topic, one.subscription) in of_messages) for one in of_versions]
+    return max([why.exit_code for why in refused.values()] + codes, default=0)
 
 
-def _say_moved(done: moving.Failover, output: Output) -> None:
+def _say_moved(done: moving.Failover, output: Output, *head: str) -> None:
+    output.text(*head)
     last = f"of {done.last_acknowledged:%Y-%m-%d %H:%M:%S} UTC" if done.last_acknowledged else "not known"
     of_source = {
         "stopped": f"no consumer runs in {done.source}, all it acknowledged is known",
@@ -474,12 +477,7 @@ def _say_moved(done: moving.Failover, output: Output) -> None:
 
 
 def fold(args: argparse.Namespace, output: Output) -> int:
-    parse_trigger(args.trigger)
-    config = load(args.config)
-    config.cluster(args.cluster)
-    folding = Folding(start_spark("geo subscriptions"), config, args.cluster, trigger=args.trigger, take_over=args.take_over)
-    stop_on_signals(folding.stop)
-    done = folding.run()
+    done = run_in_cluster(args, "geo subscriptions", Folding)
     output.data(asdict(done))
     output.text(
         f"{args.cluster}: {counted(done.cursors, 'cursor')} written, {counted(done.compacted, 'compact record')} published"

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from geo.cli.output import Output
-from geo.cli.running import start_spark, stop_on_signals
-from geo.config import Config, load
+from geo.cli.running import run_in_cluster, start_spark
+from geo.config import Config
 from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
-from geo.streams.trigger import parse_trigger
 from geo.subscription import version_subscriptions as changes
 from geo.subscription.version_status import StartElsewhere, VersionStanding
 from geo.subscription.version_subscriptions import VersionSubscription
 from geo.subscription.version_sync import VersionSync
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted
+
+log = logging.getLogger(__name__)
 
 
 def add_mode(p: argparse.ArgumentParser) -> None:
@@ -66,12 +68,12 @@ def ack(args: argparse.Namespace, output: Output, config: Config, topic: Topic) 
 
 
 def sync(args: argparse.Namespace, output: Output) -> int:
-    parse_trigger(args.trigger)
-    config = load(args.config)
-    config.cluster(args.cluster)
-    running = VersionSync(start_spark("geo subscriptions"), config, args.cluster, trigger=args.trigger, take_over=args.take_over)
-    stop_on_signals(running.stop)
-    done = running.run()
+    done = run_in_cluster(
+        args,
+        "geo subscriptions",
+        VersionSync,
+        say=lambda line: log.info("%s", line) if output.as_json else output.text(line),
+    )
     output.data(asdict(done))
     output.text(f"{args.cluster}: {counted(done.markers, 'marker')} written")
     for what, why in done.unfinished.items():
@@ -100,11 +102,17 @@ def say_standings(found: list[VersionStanding], output: Output) -> int:
     output.data([{"mode": "version", **asdict(one)} for one in found])
     for one in found:
         output.text(f"{one.cluster}: {_how_far(one)}")
+        _say_not_run(one.cluster, one.not_run, output, "  ")
         _say_waits(one.cluster, one.waits_for, output)
+        if one.unread is not None:
+            output.text(f"  {one.unread}; whoever runs version sync in {one.cluster} logs why")
+        for reason, count in one.refused.items():
+            output.text(f"  {counted(count, 'marker')} refused: {reason}")
         if one.start_here is not None:
             output.text(f"  here: a consumer may begin at version {one.start_here}, as {one.told_by} told{_old(one.age_s)}")
         for start in one.elsewhere:
             output.text(f"  in {start.target}: {_begins(start)}")
+            _say_not_run(start.target, start.not_run.get(start.target), output, "    ")
             _say_counts(start, output, "    ")
     return 1 if any(one.unreadable is not None for one in found) else 0
 
@@ -124,11 +132,16 @@ def as_json(found: StartElsewhere) -> dict[str, Any]:
     return {"mode": "version", **asdict(found)}
 
 
-def say_start(found: StartElsewhere, output: Output) -> int:
-    """Say where a consumer that moves goes on. Returns the exit code: 1, that is not known."""
+def say_start(found: StartElsewhere, output: Output, *, is_of_both: bool = False) -> int:
+    """Say where a consumer that moves goes on. Returns the exit code: 1, that is not known. `is_of_both`: the name is also that of a
+    subscription of messages, which is there under it."""
     if found.source_unreadable is not None:
         output.text(f"{found.source}: {found.source_unreadable}")
-    output.text(f"{found.subscription} of {found.topic} in {found.target}: {_begins(found)}")
+    as_one = ", as one of versions" if is_of_both else ""
+    output.text(f"{found.subscription} of {found.topic} in {found.target}{as_one}: {_begins(found)}")
+    if found.start is None:
+        for cluster, why in found.not_run.items():
+            _say_not_run(cluster, why, output, "  ")
     _say_waits(found.source, found.waits_for, output)
     _say_counts(found, output, "")
     if found.start is None:
@@ -136,7 +149,7 @@ def say_start(found: StartElsewhere, output: Output) -> int:
         return 1
     output.text(
         f"start its consumer in {found.target} with startingVersion {found.start}, then: geo subscriptions create --mode version "
-        f"--cluster {found.target} --topic {found.topic} --subscription {found.subscription}"
+        f"--cluster {found.target} --topic {found.topic} --subscription {'ANOTHER-NAME' if is_of_both else found.subscription}"
         + (" --checkpoint DIR-OF-THAT-QUERY" if found.checkpoint is not None else "")
     )
     return 0
@@ -151,6 +164,12 @@ def _begins(start: StartElsewhere) -> str:
 
 def _old(age_s: float | None) -> str:
     return "" if age_s is None else f", {age_s:,.1f} s old"
+
+
+def _say_not_run(cluster: str, why: str | None, output: Output, indent: str) -> None:
+    if why is not None:
+        verbs = f"geo broker --cluster {cluster}, or geo subscriptions sync --cluster {cluster}"
+        output.text(f"{indent}nobody runs version sync in {cluster} ({why}). To run it: {verbs}")
 
 
 def _say_waits(cluster: str, waits_for: Mapping[str, str] | None, output: Output) -> None:

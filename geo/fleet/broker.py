@@ -279,7 +279,11 @@ class Broker:
         ]
         brought = self._brought + Counter({kind: sum(r.brought for _, r in told if r.kind is kind) for kind in Kind})
         published = counted(brought[Kind.PUBLISHER], "message")
-        return f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}; {published} published, {brought[Kind.LINK]:,} replicated"
+        written = counted(brought[Kind.VERSIONS], "marker")
+        return (
+            f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}; {published} published, {brought[Kind.LINK]:,} replicated, "
+            f"{written} written"
+        )
 
 
 def report_of(group: Group[Any], work: Any, life: Life) -> BrokerReport:

@@ -45,11 +45,11 @@ from geo.subscription.controller_rows import (
     Tick,
     Unsubscribed,
     Void,
-    WaitsFor,
     WriteMarker,
 )
 from geo.subscription.markers import (
     MAX_CLUSTERS,
+    Refusal,
     RefusedMarkerError,
     SnapshotRequest,
     SnapshotResponse,
@@ -97,6 +97,10 @@ class Counted(str, Enum):
     BEYOND = "beyond the end of this log"
     FULL = "subscriptions beyond the limit"
     UNKNOWN_SUBSCRIPTION = "progress of an unknown subscription"
+
+
+_REFUSED = {why.value for why in (*Refusal, Counted.FORGED, Counted.LATE, Counted.VOID, Counted.BEYOND, Counted.FULL)}
+"""UNREACHABLE is not among them: a link that leads one way brings such requests all the time, and nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +186,8 @@ class TopicController:
         """Of each cluster, when the first snapshot was begun that it was answered here since the log was replaced; None: it never was."""
         self._waits_for: dict[str, str] = {}
         self._unanswered: dict[str, int] = {}
-        """Of each cluster that was asked, in how many snapshots in a row its answer lacked."""
+        """Of each cluster that was asked, in how many snapshots in a row its answer lacked; of this one, of how many the request did not
+        come into the log, so that nobody could answer."""
 
     # -- what it knows -----------------------------------------------------------------------------------------------
 
@@ -193,8 +198,14 @@ class TopicController:
 
     @property
     def waits_for(self) -> Mapping[str, str]:
-        """The clusters because of which no snapshot is begun, and why."""
+        """The clusters because of which no snapshot is begun, and why; this one itself: a void that has not ended, or what keeps its
+        markers out of its log. None: they go on."""
         return dict(self._waits_for)
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How many markers changed nothing that should have, by why."""
+        return {why: count for why, count in sorted(self.counts.items()) if why in _REFUSED}
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
@@ -259,10 +270,7 @@ class TopicController:
         for name, one in self._subscriptions.items():
             if one.finished is not None:
                 effects += self._finish(name, one, one.finished)
-        waits_for = self._whom_it_waits_for(tick)
-        if waits_for != self._waits_for:
-            self._waits_for = waits_for
-            effects.append(WaitsFor(dict(waits_for)))
+        self._waits_for = self._whom_it_waits_for(tick)
         is_soon = self._started is not None and self._started <= tick.now < self._started + self._pause_s
         if tick.moved is not None and self._is_wanted(tick, tick.moved) and not is_soon:
             effects += self._begin(tick, tick.moved)
@@ -272,13 +280,16 @@ class TopicController:
         if not self._is_of_use:
             return {}
         found = {name: f"it has not answered the last {self._unanswered[name]} snapshots" for name in self._silent(tick)}
+        if self.cluster in found:
+            count = self._unanswered[self.cluster]
+            found[self.cluster] = f"its last {count} requests did not come into the log; whoever runs version sync there logs why"
         found |= {name: tick.unable[name] for name in tick.asked if name in tick.unable}
         if self._open_voids:
             found[self.cluster] = f"{min(self._open_voids)} has begun and not ended"
         return found
 
     def _silent(self, tick: Tick) -> list[str]:
-        return [name for name in tick.asked if self._unanswered.get(name, 0) >= SILENT_AFTER]
+        return [name for name in (self.cluster, *tick.asked) if self._unanswered.get(name, 0) >= SILENT_AFTER]
 
     @property
     def _pause_s(self) -> float:
@@ -290,14 +301,17 @@ class TopicController:
         """What takes too long, and what was begun when others were to be asked. A clock that was put back cannot say how long it has
         been: that is given up too."""
         kept, effects = [], list[Effect]()
-        self._unanswered = {name: count for name, count in self._unanswered.items() if name in tick.asked}
+        self._unanswered = {name: count for name, count in self._unanswered.items() if name in (self.cluster, *tick.asked)}
         for one in self._pending:
             late = one.builder.is_timed_out(tick.now) or tick.now < one.builder.started
             if late or one.begun < self._voided:
                 self.counts[Counted.GIVEN_UP.value] += 1
+                is_asked = one.requested >= one.builder.round_number
+                missing = one.builder.missing if is_asked else set[str]()
                 if one.begun >= self._voided:
-                    self._unanswered |= {name: self._unanswered.get(name, 0) + 1 for name in one.builder.missing}
-                effects.append(GivenUp(one.builder.snapshot_id, tuple(sorted(one.builder.missing))))
+                    lacking = missing if is_asked else {self.cluster}
+                    self._unanswered |= {name: self._unanswered.get(name, 0) + 1 for name in lacking}
+                effects.append(GivenUp(one.builder.snapshot_id, tuple(sorted(missing))))
             else:
                 kept.append(one)
         self._pending = kept
@@ -357,6 +371,7 @@ class TopicController:
         if asker != row.sender:
             return self._nothing(Counted.FORGED)
         if asker == self.cluster:
+            self._unanswered.pop(asker, None)
             for one in self._pending:
                 if one.builder.snapshot_id == request.snapshot_id:
                     one.requested = request.round_number

@@ -34,7 +34,7 @@ from geo.session import ROCKSDB
 from geo.streams.query import BatchQuery
 from geo.streams.workers import Workers
 from geo.subscription.controller import Settings, TopicController
-from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, SyncedTo, WaitsFor, WriteMarker
+from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, SyncedTo, WriteMarker
 from geo.subscription.marker_journal import controllers_place, decode, markers_producer
 from geo.subscription.markers import encode
 from geo.subscription.source_offsets import DeltaEnd, goes_on, read_ends
@@ -65,7 +65,8 @@ _COLUMNS = StructType([StructField("payload", BinaryType())])
 
 
 class Processor(StatefulProcessor):
-    """The controller of one topic (key: topic). Emits what rows lead to, by their numbers."""
+    """The controller of one topic (key: topic). Emits what rows lead to, by their numbers, and once a batch what is known of the topic, if
+    that has changed or nobody knows any more what was said."""
 
     def __init__(self, cluster: str, settings: Settings) -> None:
         self._cluster, self._settings = cluster, settings
@@ -77,19 +78,26 @@ class Processor(StatefulProcessor):
         (topic,) = key
         kept = self._kept.get()
         if kept is None:
-            controller = TopicController(self._cluster, topic, self._settings)
+            controller, said = TopicController(self._cluster, topic, self._settings), None
         else:
             controller = TopicController.from_state(self._cluster, topic, json.loads(kept[0]), self._settings)
+            said = _of_topic(controller)
         for seq, fact in sorted((row["seq"], row["fact"]) for row in rows):
             effects = controller.hear(decode(seq, fact))
             if effects:
                 yield Row(topic=topic, seq=seq, effects=json.dumps([_told(one) for one in effects]))
+        if (now := _of_topic(controller)) != said:
+            yield Row(topic=topic, seq=seq, effects=json.dumps([now]))
         if controller.rests:
             yield Row(topic=topic, seq=seq, effects=json.dumps([{"rests": True}]))
         self._kept.update((json.dumps(controller.to_state(), separators=(",", ":")),))
 
     def close(self) -> None:
         pass
+
+
+def _of_topic(controller: TopicController) -> dict[str, Any]:
+    return {"waits_for": controller.waits_for, "refused": controller.refused}
 
 
 def _told(effect: Effect) -> dict[str, Any]:
@@ -114,8 +122,6 @@ def _told(effect: Effect) -> dict[str, Any]:
                 "starts": {"": start},
                 "sender": sender,
             }
-        case WaitsFor(clusters):
-            return {"waits_for": dict(clusters)}
         case GivenUp(snapshot_id, missing):
             return {"given_up": snapshot_id, "missing": list(missing)}
         case Forgotten(subscription, here_too):
@@ -253,7 +259,7 @@ class ControllerQuery:
 
         for seq, one in sorted(effects, key=lambda each: each[0]):
             if "waits_for" in one:
-                found["", here] = {"waits_for": one["waits_for"] or None, "sequence": seq}
+                found["", here] = {"waits_for": one["waits_for"] or None, "refused": one["refused"] or None, "sequence": seq}
             if "forgotten" in one:
                 forget(one["forgotten"], one["here_too"], seq)
             for cluster, start in one.get("starts", {}).items():

@@ -123,13 +123,6 @@ class MoveSubscription:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitsFor:
-    """Snapshots are not begun because of these, and why; of the cluster itself: a void that has not ended. None: they go on."""
-
-    clusters: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class GivenUp:
     """A snapshot was not completed in time, or others are to be asked now. `missing`: whose answer was not there; nobody: its own marker
     was not read back."""
@@ -147,4 +140,4 @@ class Forgotten:
     here_too: bool
 
 
-Effect = WriteMarker | SyncedTo | MoveSubscription | WaitsFor | GivenUp | Forgotten
+Effect = WriteMarker | SyncedTo | MoveSubscription | GivenUp | Forgotten

@@ -29,11 +29,13 @@ class VersionStart:
 
 @dataclass(frozen=True, slots=True)
 class VersionStarts:
-    """What a cluster knows of the versions of one topic. `waits_for`: the clusters because of which it takes no snapshots, and why."""
+    """What a cluster knows of the versions of one topic. `waits_for`: the clusters because of which it takes no snapshots, and why.
+    `refused`: markers in its log that changed nothing, by reason, since the state of its controller was begun."""
 
     starts: Mapping[tuple[str, str], VersionStart]
     """By subscription and cluster."""
     waits_for: Mapping[str, str]
+    refused: Mapping[str, int]
 
 
 def told_here(tables: ClusterTables, topics: str) -> set[tuple[Topic, str]]:
@@ -60,8 +62,8 @@ def read_starts(tables: ClusterTables, topic: Topic) -> VersionStarts:
         for row in rows
         if row["subscription"] and row["start"] is not None
     ]
-    waits_for = {} if of_topic is None else dict(of_topic["waits_for"] or {})
-    return VersionStarts({(one.subscription, one.cluster): one for one in starts}, waits_for)
+    waits_for, refused = ({} if of_topic is None else dict(of_topic[name] or {}) for name in ("waits_for", "refused"))
+    return VersionStarts({(one.subscription, one.cluster): one for one in starts}, waits_for, refused)
 
 
 def forget(tables: ClusterTables, topic: Topic, subscription: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 
@@ -29,6 +29,7 @@ from geo.subscription.acks.message_set_frames import message_set
 from geo.subscription.acks.record import key_of
 from geo.subscription.going_on import LogAt, going_on
 from geo.subscription.status import Subscribed
+from geo.subscription.sync_state import unread_of, why_not_run
 from geo.subscription.version_starts import VersionStart, VersionStarts, read_starts, told_here
 from geo.subscription.version_subscriptions import VersionSubscription, progress, version_subscription, version_subscriptions
 from geo.tables.cluster import ClusterTables
@@ -68,6 +69,8 @@ class StartElsewhere:
     source_unreadable: str | None
     waits_for: Mapping[str, str]
     """Because of these clusters the source takes no snapshots, so the start grows old."""
+    not_run: Mapping[str, str]
+    """So it does where nobody runs version sync in one of the two: in which, and why."""
     at_most_repeated: int | None = None
     unseen: Mapping[str, int] | None = None
     unseen_ids: str = ""
@@ -77,7 +80,8 @@ class StartElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class VersionStanding:
-    """A version subscription in one cluster, `known` there or only told by others."""
+    """A version subscription in one cluster, `known` there or only told by others. `refused`: markers of the topic's log there that
+    changed nothing, by reason."""
 
     cluster: str
     known: bool = False
@@ -88,10 +92,15 @@ class VersionStanding:
     newest: int | None = None
     """The newest version of the log."""
     waits_for: Mapping[str, str] | None = None
+    not_run: str | None = None
+    """Why nobody runs version sync there, where the subscription is known."""
+    unread: str | None = None
+    """What whoever runs it has not read of the log, though it is there for long."""
     start_here: int | None = None
     """Where a consumer may begin in this cluster, as another one told."""
     told_by: str | None = None
     age_s: float | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
     elsewhere: tuple[StartElsewhere, ...] = ()
     unreadable: str | None = None
 
@@ -106,6 +115,8 @@ class _Source:
     finished: int | None
     problem: str | None
     """Why it is not known how far it is, or what that held."""
+    not_run: str | None
+    """Why nobody runs version sync there."""
     done: MessageSet | None
     """What is finished."""
     held: MessageSet
@@ -160,12 +171,14 @@ def version_standings(
 def _standing(
     clusters: Mapping[str, ClusterTables], config: Config, cluster: str, topic: Topic, subscription: str
 ) -> VersionStanding:
-    tables = clusters[cluster]
+    tables, unread = clusters[cluster], None
     try:
         tables.refuse_no_folder()
         if not is_version_subscription(tables, topic, subscription):
-            return VersionStanding(cluster)
+            return VersionStanding(cluster, refused=read_starts(tables, topic).refused)
         here = _look(tables, topic, subscription)
+        if here.subscription is not None and here.not_run is None and here.newest is not None:
+            unread = unread_of(tables, here.subscription, here.newest, config.snapshots.frequency_s)
     except FAULTS as error:
         return VersionStanding(cluster, unreadable=first_line(error))
     one, own = here.subscription, here.starts.starts.get((subscription, cluster))
@@ -178,9 +191,12 @@ def _standing(
         checkpoint=None if one is None else one.checkpoint,
         newest=here.newest,
         waits_for=here.starts.waits_for,
+        not_run=None if one is None else here.not_run,
+        unread=unread,
         start_here=None if own is None else own.start,
         told_by=None if own is None else own.told_by,
         age_s=None if own is None else _age_s(own),
+        refused=here.starts.refused,
         elsewhere=tuple(_start(here, clusters[name], config, topic, subscription, cluster) for name in others),
     )
 
@@ -215,10 +231,11 @@ def start_elsewhere(
 def _look(tables: ClusterTables, topic: Topic, subscription: str) -> _Source:
     tables.refuse_no_folder()
     one, log = version_subscription(tables, topic, subscription), tables.log(topic)
-    starts = read_starts(tables, topic)
+    starts, not_run = read_starts(tables, topic), why_not_run(tables)
     seen = log.look()
     if seen is None:
-        return _Source(one, starts, None, None, f"{topic} has no log in {tables.cluster.name}", None, MessageSet(), None)
+        no_log = f"{topic} has no log in {tables.cluster.name}"
+        return _Source(one, starts, None, None, no_log, not_run, None, MessageSet(), None)
     finished, problem, done = None, None, None
     if one is not None:
         try:
@@ -227,7 +244,7 @@ def _look(tables: ClusterTables, topic: Topic, subscription: str) -> _Source:
         except FAULTS as error:
             problem = first_line(error)
     held = MessageSet() if done is None else _messages(log, seen.version).messages
-    return _Source(one, starts, seen.version, finished, problem, done, held, replication_clusters(tables, topic))
+    return _Source(one, starts, seen.version, finished, problem, not_run, done, held, replication_clusters(tables, topic))
 
 
 def _start(
@@ -237,8 +254,13 @@ def _start(
     target = there.cluster.name
     unreadable = None
     best: VersionStart | None = None
+    not_run: dict[str, str | None] = {}
+    if isinstance(here, _Source) and here.subscription is not None:
+        not_run[source] = here.not_run
     try:
         there.refuse_no_folder()
+        if not_run:
+            not_run[target] = why_not_run(there)
         own = read_starts(there, topic).starts.get((subscription, target))
         best = own if isinstance(here, str) else None
     except FAULTS as error:
@@ -263,6 +285,7 @@ def _start(
         checkpoint=None if known is None or known.subscription is None else known.subscription.checkpoint,
         source_unreadable=here if isinstance(here, str) else None,
         waits_for={} if known is None else known.starts.waits_for,
+        not_run={cluster: why for cluster, why in not_run.items() if why is not None},
         uncounted=unreadable or (None if known is None else known.problem),
     )
     if best is None or unreadable is not None:

@@ -100,6 +100,12 @@ def said_by(tables: ClusterTables, one: VersionSubscription) -> int | None:
     return found.finished
 
 
+def is_of_messages(tables: ClusterTables, topic: Topic, subscription: str) -> bool:
+    """Whether the cluster knows a subscription of that name whose messages are acknowledged one by one."""
+    state = read_known(tables, topic, subscription).states.get(key_of(topic, subscription))
+    return state is not None and not state.deleted
+
+
 def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: str | None = None) -> VersionSubscription:
     """Create it here, with `checkpoint` followed by its query's checkpoint folder. Again it changes nothing.
 
@@ -110,8 +116,7 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
     log, _ = open_log(tables, topic)
     name, now = check_subscription(subscription), datetime.now(timezone.utc)
     new = VersionSubscription(topic, name, log.table_id(), None, _absolute(checkpoint), None, now)
-    state = read_known(tables, topic, subscription).states.get(key_of(topic, subscription))
-    if state is not None and not state.deleted:
+    if is_of_messages(tables, topic, subscription):
         raise UsageError(
             f"{subscription} is a subscription of {topic} whose messages are acknowledged one by one, and moves without versions. "
             "Give the consumer that knows only versions another name."

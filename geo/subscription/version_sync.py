@@ -4,13 +4,15 @@ stream behind it, as one piece of work of the supervisor, and so of the broker."
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import SparkSession
 
-from geo.asking import ask_all
+from geo.asking import ask
 from geo.config.model import Config
 from geo.log.housekeeping import open_for_writing
 from geo.session import require_delta
@@ -26,12 +28,16 @@ from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.version_subscriptions import version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import Ownership, claim, release, version_sync_runner
+from geo.text import counted
 from schemas import MARKERS
 
 log = logging.getLogger(__name__)
 
 ANSWER_S = 2.0
 """How long other clusters are waited for by who asks whether there is anything to do at all."""
+
+STATUS_S = 60.0
+"""Between two lines that say how many markers were written."""
 
 ROUND_S = 0.1
 """Between two looks whether logs have news: some microseconds a topic."""
@@ -116,27 +122,58 @@ class SyncWork(QueryWork[OpenSync]):
 class Versions:
     """The work of one cluster, as a group."""
 
-    def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool = False) -> None:
+    def __init__(
+        self,
+        tables: ClusterTables,
+        config: Config,
+        trigger: str,
+        *,
+        take_over: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`say` gets a line for people where there is nothing to do."""
         here = tables.cluster.name
-        self._tables = tables
+        self._tables, self._say, self._has_said = tables, say, False
         self._peers = {name: connect(tables.spark, one) for name, one in config.clusters.items() if name != here}
+        self._asked: dict[str, Future[bool]] = {}
+        """Peers that have not yet answered whether they have a version subscription."""
         self._work = SyncWork(tables, self._peers, config, trigger, take_over=take_over)
         self._again = FailedAgain(FAILED_AGAIN_S)
 
     def __str__(self) -> str:
         return f"version subscriptions in {self._tables.cluster.name}"
 
-    def discover(self, known: Mapping[Hashable, tuple[SyncWork, State]]) -> Found[SyncWork]:
-        # Without a version subscription anywhere there is nothing to tell, and nothing runs.
-        begins = not known and (self._tables.journal(MARKERS).exists() or self._are_used())
-        return Found([("sync", self._work)] if begins else [], resolved=self._again.due(known))
+    @property
+    def markers(self) -> int:
+        """How many were written."""
+        return self._work.markers
 
-    def _are_used(self) -> bool:
-        """Whether there is a version subscription here, or in another cluster that can be read now."""
+    def discover(self, known: Mapping[Hashable, tuple[SyncWork, State]]) -> Found[SyncWork]:
+        # Without a version subscription anywhere there is nothing to tell, and nothing is begun. What was begun runs on when the last one
+        # is deleted: it looks at no log then, and takes up the next one at once.
+        if known:
+            return Found(resolved=self._again.due(known))
+        if self._are_used(told=self._tables.journal(MARKERS).exists()):
+            return Found([("sync", self._work)])
+        if not self._has_said:
+            self._has_said = True
+            self._say(f"{self}: no cluster that can be read has one, so there is nothing to do")
+        return Found()
+
+    def _are_used(self, *, told: bool) -> bool:
+        """Whether there is a version subscription here or in another cluster. One that cannot be read now counts as having one where
+        something was `told` before."""
         if version_subscriptions(self._tables):
             return True
-        asked = ask_all({name: partial(version_subscriptions, at) for name, at in self._peers.items()}, ANSWER_S)
-        return any(answer.exception() is None and answer.result() for answer in asked.values())
+        for name, at in self._peers.items():
+            if name not in self._asked:  # one thread each, however long it takes to answer
+                self._asked[name] = ask(name, partial(_has_any, at))
+        wait(self._asked.values(), ANSWER_S)
+        answers = {name: answer for name, answer in self._asked.items() if answer.done()}
+        for name in answers:
+            del self._asked[name]
+        unknown = bool(self._asked) or any(answer.exception() is not None for answer in answers.values())
+        return (told and unknown) or any(answer.exception() is None and answer.result() for answer in answers.values())
 
     def claim(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
         return []  # it owns itself when it is begun
@@ -146,6 +183,11 @@ class Versions:
 
     def release(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
         return leave(works)
+
+
+def _has_any(tables: ClusterTables) -> bool:
+    tables.refuse_no_folder()
+    return bool(version_subscriptions(tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +209,18 @@ class VersionSync:
         *,
         trigger: str = AVAILABLE_NOW,
         take_over: bool = False,
+        say: Callable[[str], None] = log.info,
     ) -> None:
-        """Raises ConfigError for an unknown cluster, UnsafeError for a storage that several writers would break."""
+        """`say` gets lines for people: what begins and ends, and now and then how many markers were written; faults are logged. Raises
+        ConfigError for an unknown cluster, UnsafeError for a storage that several writers would break."""
         require_delta(spark)
         parse_trigger(trigger)
         tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
-        group = Versions(tables, config, trigger, take_over=take_over)
-        self._supervisor = Supervisor[SyncWork]([group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
+        self._group, self._say = Versions(tables, config, trigger, take_over=take_over, say=say), say
+        self._said_at, self._said = time.monotonic(), 0
+        self._supervisor = Supervisor[SyncWork](
+            [self._group], once=trigger == AVAILABLE_NOW, on_change=self._changed, regroup=self._progress
+        )
 
     def stop(self) -> None:
         """Let what runs end, then stop; callable from a signal handler."""
@@ -183,15 +230,24 @@ class VersionSync:
         """Run until stopped, or with the available-now trigger over what is there: what the tail tells in such a pass its controllers may
         hear in the next one. While another process does it, it is DELAYED, and taken up once that one has ended."""
         ended = self._supervisor.run()
-        markers = sum(work.markers for _, work, _ in ended if work is not None)
         unfinished = {
             str(group if work is None else work): f"{life.state.value}: {life.reason}"
             for group, work, life in ended
             if life.reason is not None
         }
-        return Synced(markers, unfinished)
+        return Synced(self._group.markers, unfinished)
 
+    def _changed(self, group: object, work: SyncWork | None, life: Life) -> None:
+        head = f"{group if work is None else work}: {life.state.value}"
+        if life.reason is None:
+            self._say(head)
+        else:
+            log.warning("%s: %s", head, life.reason)
 
-def _log_fault(group: object, work: SyncWork | None, life: Life) -> None:
-    if life.reason is not None:
-        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)
+    def _progress(self) -> None:
+        """Say how many markers were written, if there are more."""
+        if time.monotonic() - self._said_at >= STATUS_S:
+            self._said_at = time.monotonic()
+            if (markers := self._group.markers) > self._said:
+                self._said = markers
+                self._say(f"{self._group}: {counted(markers, 'marker')} written so far")

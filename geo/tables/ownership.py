@@ -426,6 +426,21 @@ def owned_now(tables: ClusterTables) -> list[Row]:
     return [row for row in tables.journal(OWNERS).newest() if row["state"] == "owned"]
 
 
+def why_not_run(tables: ClusterTables, runner: Runner) -> str | None:
+    """Why nobody runs this now, as far as the tables and this host say; None: its owner lives, or may. Looks only, and needs no Spark."""
+    row = next(iter(tables.journal(OWNERS).newest(runner=runner.name)), None)
+    if row is None:
+        return "nobody ever has"
+    holder, since = Process.decode(row["holder"]), utc(row["since"])
+    if row["state"] == "released":
+        return f"{holder} ended at {since:%Y-%m-%d %H:%M:%S} UTC"
+    if holder is not None and holder.is_here:
+        lives = (row["token"], runner.name) in _live if holder.is_mine else holder.lives
+        return None if lives else f"{holder} runs it no longer"
+    silent_s = (_now() - since).total_seconds() if holder is None else _silent_s(tables, holder, since)
+    return None if silent_s <= tables.cluster.owner_timeout_s else f"{holder} gave no sign of life for {silent_s:,.0f} s"
+
+
 def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
     """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
     refuse_living(tables, [row for name, row in named_owners(tables, RunnerKind.PRODUCER) if name.topic == topic])
@@ -472,15 +487,19 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
             can_wait = bool(holder.jvm_started) and holder.jvm != tables.me.jvm
             found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if can_wait else Liveness.SILENT
         else:
-            signs = (utc(rows[owner.runner]["since"]), last_seen(tables, holder))
-            # By a clock that is ahead anything may be said.
-            seen = max((sign for sign in signs if in_us(sign) <= in_us(_now()) + CLOCK_TOLERANCE_US), default=EPOCH)
-            silent_s = (_now() - seen).total_seconds()
+            silent_s = _silent_s(tables, holder, utc(rows[owner.runner]["since"]))
             lives = silent_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
             found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT
             if not lives:
                 log.warning("%s: %s gave no sign of life for %.0f s: taking over", owner.runner, holder, silent_s)
     return found
+
+
+def _silent_s(tables: ClusterTables, holder: Process, since: datetime) -> float:
+    """For how long a process on another host, whose claim is of `since`, gave no sign of life."""
+    # By a clock that is ahead anything may be said.
+    signs = (sign for sign in (since, last_seen(tables, holder)) if in_us(sign) <= in_us(_now()) + CLOCK_TOLERANCE_US)
+    return (_now() - max(signs, default=EPOCH)).total_seconds()
 
 
 def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, *, in_flight: bool) -> dict[str, Any]:

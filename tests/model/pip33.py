@@ -108,6 +108,7 @@ class Cluster:
         self.messages_written = self.markers_written = 0
         self.synced: dict[str, SyncedTo] = {}
         self.moved: dict[str, MoveSubscription] = {}
+        self.waits_for: Mapping[str, str] = {}
         self.readers: dict[str, int] = {}
         """By subscription, the first version that its consumer here has not read."""
 
@@ -372,9 +373,10 @@ class World:
                 cluster.synced.pop(effect.subscription, None)
                 if effect.here_too:
                     cluster.moved.pop(effect.subscription, None)
-            else:
-                why = ", ".join(f"{one} ({what})" for one, what in sorted(effect.clusters.items()))
-                self.events.append(f"{name}: waits for {why}" if why else f"{name}: waits for nobody")
+        if (waits_for := cluster.controller.waits_for) != cluster.waits_for:
+            cluster.waits_for = waits_for
+            why = ", ".join(f"{one} ({what})" for one, what in sorted(waits_for.items()))
+            self.events.append(f"{name}: waits for {why or 'nobody'}")
         self.append(cluster, rows)
         cluster.outbox, cluster.written = [], cluster.heard
 

@@ -35,11 +35,13 @@ from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.subscription import changes
 from geo.subscription.status import list_subscriptions
+from geo.subscription.version_subscriptions import create, version_subscriptions
 from geo.tables.files import local_path
 from geo.tables.journal import Journal
 from geo.times import utc
-from schemas import LEDGERS, LINKS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS
+from schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 from tests.running import TRIGGER, running
+from tests.version_starts import found_start, read_up_to
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -52,8 +54,11 @@ def _delete(world: World, cluster: str = "eu", *, lose: bool = False, dry_run: b
     return done
 
 
+_TABLES = (TOPICS, OWNERS, LINKS, REQUESTS, VERSION_SUBSCRIPTIONS, VERSION_STARTS, MARKERS)
+
+
 def _versions(world: World, cluster: str) -> list[int | None]:
-    journals: list[Journal] = [world.tables(cluster).journal(schema) for schema in (TOPICS, OWNERS, LINKS, REQUESTS)]
+    journals: list[Journal] = [world.tables(cluster).journal(schema) for schema in _TABLES]
     return [journal.version() if journal.exists() else None for journal in journals]
 
 
@@ -65,6 +70,10 @@ def test_a_topic_goes_with_what_hangs_on_it_and_comes_again_when_somebody_makes_
     ask(eu, "us", str(TOPIC), Action.PAUSE)
     ask(eu, "us", "persistent://shop/*/*", Action.RESUME)
     changes.create(world.spark, world.config, "eu", TOPIC, "billing", "earliest")
+    create(eu, TOPIC, "reports")
+    found_start(world, "eu", "reports", "us", 1)
+    found_start(world, "eu", "others", "eu", 2, sender="us")
+    read_up_to(world, "eu", 1)
     before, ledgers = _versions(world, "eu"), {ledger for origin, ledger, _ in world.messages("eu") if origin == "eu"}
 
     dry = _delete(world, dry_run=True)
@@ -85,6 +94,8 @@ def test_a_topic_goes_with_what_hangs_on_it_and_comes_again_when_somebody_makes_
     assert deleted_topics(world.tables("eu")) == {TOPIC}
     assert ("us", str(TOPIC)) not in read_links(eu)
     assert [row["topics"] for row in eu.journal(REQUESTS).newest()] == ["persistent://shop/*/*"]
+    assert (version_subscriptions(eu), eu.journal(VERSION_STARTS).newest(topic=str(TOPIC))) == ([], [])
+    assert len(eu.journal(MARKERS).newest()) == 1, "by it the topic that is made again is found to be another table"
     for kind in ("publish", "held"):
         assert not (local_path(eu.checkpoint(kind)) or world.folder).joinpath(TOPIC.path).exists()
     assert [one.subscription for one in list_subscriptions(world.spark, world.config, str(TOPIC))] == ["billing"]

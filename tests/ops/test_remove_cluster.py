@@ -18,8 +18,9 @@ from geo.replication.link_requests import Action
 from geo.replication.link_table import read_links
 from geo.replication.request_table import ask
 from geo.streams.life import State
-from schemas import REQUESTS
+from schemas import REQUESTS, VERSION_STARTS
 from tests.running import running
+from tests.version_starts import found_start
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -60,6 +61,8 @@ def test_what_hangs_on_a_cluster_goes_in_all_others_and_its_messages_stay(three:
     ask(us, "ap", str(TOPIC), Action.RESTART)
     ask(us, "eu", "persistent://shop/*/*", Action.RESUME)
     set_replication_clusters(eu, world.config, TOPIC, ("eu", "us", "ap"))
+    found_start(world, "us", "reports", "ap", 3)
+    found_start(world, "us", "reports", "us", 2, sender="ap")
 
     dry = _remove(world, dry_run=True)
     assert (dry.refused, dry.unread) == ((), None)
@@ -75,6 +78,9 @@ def test_what_hangs_on_a_cluster_goes_in_all_others_and_its_messages_stay(three:
     _remove(world)
     assert _links(world) == set(itertools.permutations(("eu", "us"), 2))
     assert {(row["source"], row["action"]) for row in us.journal(REQUESTS).newest()} == {("ap", "pause"), ("eu", "resume")}
+    assert [(row["cluster"], row["sender"]) for row in us.journal(VERSION_STARTS).newest()] == [("us", "ap")], (
+        "what it told of others is right as long as its messages are there"
+    )
     assert [report.state for report in world.replicate("us", source="ap")] == [State.PAUSED], (
         "who still has the link does not begin it anew"
     )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -11,13 +15,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.errors import UsageError
+from geo.subscription import sync_state
 from geo.subscription.going_on import Why
 from geo.subscription.version_status import StartElsewhere, VersionStanding, start_elsewhere, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
 from geo.tables.cluster import ClusterTables, connect_later
 from geo.tables.driver import Reads
+from geo.tables.ownership import claim, release, version_sync_runner
+from geo.tables.process import Process
+from schemas import OWNERS
 from tests.subscription.streams_of_others import DeltaStream
-from tests.version_starts import found_start, found_waits
+from tests.version_starts import found_refused, found_start, found_waits, read_up_to
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -42,6 +50,16 @@ def write_for(world: World, cluster: str, first: int, end: int, to: str, ledger:
     """Entries of another ledger, for the clusters named (SQL)."""
     rows = world.entries(cluster, first, end).withColumns({"replicate_to": F.expr(to), "ledger_id": F.lit(ledger).cast("bigint")})
     world.log(cluster).append(rows)
+
+
+@contextmanager
+def running(world: World, *clusters: str) -> Iterator[None]:
+    """Somebody runs version sync in these clusters meanwhile."""
+    tables = [world.tables(name) for name in clusters]
+    owned = [claim(one, [[version_sync_runner(one)]]) for one in tables]
+    yield
+    for ownerships in owned:
+        release(ownerships)
 
 
 @pytest.fixture
@@ -77,16 +95,47 @@ def test_only_what_was_finished_can_come_again(moving: World) -> None:
     assert (found.at_most_repeated, found.unseen) == (10, {}), "of the 25 that follow"
 
 
-def test_nothing_is_known_before_a_snapshot_and_who_is_waited_for_is_named(moving: World) -> None:
+def test_nothing_is_known_before_a_snapshot_and_what_holds_it_up_is_named(moving: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_state, "SOON_S", -60.0)
     assert move(moving).why_not == "its consumer has finished no version in eu yet"
     finish(moving.tables("eu"), TOPIC, NAME, 1)
-    assert move(moving).why_not == "no snapshot is at or before version 1 of eu yet"
-    found_waits(moving, "eu", {"ap": "the link ap->eu is FAILED"})
     found = move(moving)
-    assert (found.start, found.why_not, found.waits_for) == (None, "eu takes no snapshots", {"ap": "the link ap->eu is FAILED"})
-    assert standing(moving).waits_for == {"ap": "the link ap->eu is FAILED"}
-    found_waits(moving, "eu", {})
-    assert move(moving).waits_for == {}
+    assert found.why_not == "no snapshot is at or before version 1 of eu yet"
+    assert found.not_run == {"eu": "nobody ever has", "us": "nobody ever has"}
+    with running(moving, "eu", "us"):
+        assert move(moving).not_run == {}
+        found_waits(moving, "eu", {"ap": "the link ap->eu is FAILED"})
+        found = move(moving)
+        assert (found.start, found.why_not, found.waits_for) == (
+            None,
+            "eu takes no snapshots",
+            {"ap": "the link ap->eu is FAILED"},
+        )
+        assert standing(moving).waits_for == {"ap": "the link ap->eu is FAILED"}
+        found_waits(moving, "eu", {})
+        assert move(moving).waits_for == {}
+        assert (standing(moving).unread or "").startswith("its log is read not at all, and version 1 waits for ")
+        for read_to, begins in ((1, "its log is read up to version 1 of 2 only, and version 2 waits for "), (2, "")):
+            read_up_to(moving, "eu", read_to)
+            assert (standing(moving).unread or "").startswith(begins)
+        assert standing(moving).unread is None
+    for cluster in ("eu", "us"):
+        found_refused(moving, cluster, {"malformed": 3})
+        assert standing(moving, cluster).refused == {"malformed": 3}, "also where it is not known"
+    assert re.fullmatch(r"process \d+ on \S+ ended at .* UTC", standing(moving).not_run or "")
+    for silent_s, says in ((0, ""), (600, r"process 7 on elsewhere gave no sign of life for 6\d\d s")):
+        owners = moving.tables("eu").journal(OWNERS)
+        since = datetime.now(timezone.utc) - timedelta(seconds=silent_s)
+        claimed = {"runner": version_sync_runner(moving.tables("eu")).name, "generation": 100 + silent_s, "token": "t"}
+        owner = {
+            "holder": Process("elsewhere", 7, "").encode(),
+            "state": "owned",
+            "sequence": 0,
+            "in_flight": False,
+            "since": since,
+        }
+        owners.append([{**claimed, **owner}])
+        assert re.fullmatch(says, standing(moving).not_run or "")
 
 
 def test_where_the_source_is_gone_what_its_updates_brought_counts(moving: World) -> None:

@@ -30,7 +30,7 @@ from geo.subscription.controller_rows import Void
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.marker_tail import out_of_order
 from geo.subscription.version_starts import VersionStart, read_starts
-from geo.subscription.version_subscriptions import create, finish
+from geo.subscription.version_subscriptions import create, delete, finish
 from geo.subscription.version_sync import VersionSync
 from geo.tables.history import CommitName
 from geo.tables.ownership import claim, version_sync_runner
@@ -176,7 +176,9 @@ def at_rest(world: World) -> dict[str, int]:
 
 def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(synced: World) -> None:
     """One world, all crash points in a chain; then the query's state is lost."""
+    wrong = {"marker": F.lit("SNAPSHOT"), "payload": F.lit(b"no marker"), "ledger_id": F.lit(9).cast("bigint")}
     sync(synced)
+    synced.log("us").append(synced.entries("us", 0, 1).withColumns(wrong))
     for at, point in enumerate(SYNC_POINTS):
         synced.write("us", 20 + at, 21 + at)
         finish_all(synced, "us")
@@ -190,17 +192,24 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
     with syncing(synced) as runs:
         runs.until(lambda: finish_all(synced, "us") > 0 and is_told(synced, began))
     before, known = at_rest(synced), start(synced, "eu", "us")
+    assert read_starts(synced.tables("us"), TOPIC).refused["malformed"] == 1
     for cluster in ("us", "eu"):
         shutil.rmtree(Path(synced.tables(cluster).checkpoint("markers")))
     sync(synced)
     assert synced.versions() == before, "what was written before is not written again"
     assert start(synced, "eu", "us") == known
+    assert read_starts(synced.tables("us"), TOPIC).refused["malformed"] == 1, "it is counted anew"
     for cluster in ("us", "eu"):
         own = markers(synced, cluster).where(F.col("origin") == cluster).select("marker", "payload").collect()
         twice = [one for one, count in Counter((row[0], bytes(row[1])) for row in own).items() if count > 1]
         assert twice == []
     assert synced.verify().clean
     both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanwhile(synced)
+    assert said_by_a_pass(synced, "us") == ["version sync of us: STOPPED"]
+    delete(synced.tables("us"), TOPIC, NAME)
+    assert said_by_a_pass(synced, "us") == [
+        "version subscriptions in us: no cluster that can be read has one, so there is nothing to do"
+    ]
 
 
 def both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanwhile(world: World) -> None:
@@ -242,6 +251,12 @@ def both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanw
         running.stop()
         thread.join(_LIMIT_S)
     assert not thread.is_alive()
+
+
+def said_by_a_pass(world: World, cluster: str) -> list[str]:
+    said: list[str] = []
+    VersionSync(world.spark, world.config, cluster, say=said.append).run()
+    return sorted(said)
 
 
 def test_of_three_clusters_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_each(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""Whether version sync runs in a cluster, and what it has not read, by the tables alone: for who looks."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from geo.subscription.version_subscriptions import VersionSubscription
+from geo.tables import ownership
+from geo.tables.cluster import ClusterTables
+from geo.tables.commits import Kind
+from schemas import MARKERS
+
+SOON_S = 60.0
+"""So long, beyond the frequency of snapshots, a version of a log may be unread before that is said: a busy tail is some rounds behind."""
+
+
+def why_not_run(tables: ClusterTables) -> str | None:
+    """Why nobody runs version sync in the cluster; None: somebody does."""
+    return ownership.why_not_run(tables, ownership.version_sync_runner(tables))
+
+
+def unread_of(tables: ClusterTables, one: VersionSubscription, newest: int, frequency_s: float) -> str | None:
+    """What the tail has not read of the log of a subscription, which ends at `newest`, though both are there for long; None: nothing.
+    Messages are read within the frequency of snapshots, markers sooner; of commits that add no rows nothing is told."""
+    log, row = tables.log(one.topic), next(iter(tables.journal(MARKERS).newest(topic=str(one.topic))), None)
+    read_to = -1 if row is None or row["table_id"] != log.table_id() else row["read_to"]
+    commits = log.commits(read_to + 1, newest)
+    added = next((commit.version for commit in commits if commit.kind is Kind.APPEND and commit.rows), None)
+    came = None if added is None else log.committed_at(added)
+    if came is None:
+        return None
+    waits_s = (datetime.now(timezone.utc) - max(came, one.created_at)).total_seconds()
+    so_far = "not at all" if read_to < 0 else f"up to version {read_to} of {newest} only"
+    return None if waits_s < frequency_s + SOON_S else f"its log is read {so_far}, and version {added} waits for {waits_s:,.0f} s"
