@@ -40,7 +40,7 @@ from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
 
-NAME = "reports"
+NAME, LATE = "reports", ("monthly", "yearly")
 TRIGGER = "250 ms"
 _LIMIT_S = 180.0
 
@@ -227,7 +227,10 @@ def at_rest(world: World) -> dict[str, int]:
 
 
 def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(synced: World) -> None:
-    """One world, all crash points in a chain; then the query's state is lost."""
+    """One world, all crash points in a chain; then the query's state is lost, just after a batch with two rows that led to markers."""
+    us = synced.tables("us")
+    for name in LATE:
+        create(us, TOPIC, name)
     sync(synced)
     for at, point in enumerate(SYNC_POINTS):
         synced.write("us", 20 + at, 21 + at)
@@ -241,6 +244,8 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
     synced.write("us", 20 + len(SYNC_POINTS), 21 + len(SYNC_POINTS))
     with syncing(synced) as runs:
         runs.until(lambda: finish_all(synced, "us") > 0 and is_told(synced, began))
+    for name in LATE:
+        finish(us, TOPIC, name, synced.log("us").latest_version())
     before, known = at_rest(synced), start(synced, "eu", "us")
     for cluster in ("us", "eu"):
         shutil.rmtree(Path(synced.tables(cluster).checkpoint("markers")))
