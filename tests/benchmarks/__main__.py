@@ -28,6 +28,7 @@ from tests.benchmarks.outage import outage
 from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.regions import effects
 from tests.benchmarks.starts import many_starts, one_start, start_after
+from tests.benchmarks.state import states
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench, never_acknowledged
 from tests.benchmarks.versions import ages
 from tests.benchmarks.versions import many as many_versions
@@ -48,6 +49,7 @@ _WHICH = (
     "waiting",
     "faults",
     "versions",
+    "state",
     "publish",
     "kafka",
     "acks",
@@ -275,6 +277,10 @@ def main() -> None:
                     for line in ages(spark, place / str(number), clusters, 120.0 / part):
                         print(line, flush=True)
                 for line in many_versions(spark, place / "many", 100 // part, 60.0 / part):
+                    print(line, flush=True)
+                continue
+            if which == "state":
+                for line in states(1_000_000 // part, 10_000 // part, 1_000 // part):
                     print(line, flush=True)
                 continue
             if which == "faults":

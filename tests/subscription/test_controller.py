@@ -723,7 +723,7 @@ def test_a_state_of_another_version_is_refused() -> None:
 
 
 def test_the_state_is_bounded_however_many_snapshots_there_were() -> None:
-    """The numbers of the controller's docstring are those of this with 1,000 subscriptions and 10,000 snapshots."""
+    """The numbers of the controller's docstring are those of `./run bench state`."""
     subscriptions, snapshots = 20, 1_000
     controller, largest = TopicController("a", "persistent://shop/web/clicks"), 0
     controller.hear(Tick(1, 5.0, 1, ("b",)))

@@ -161,9 +161,11 @@ def test_what_a_target_was_told_does_not_count_against_what_the_source_says_itse
     finish(moving.tables("eu"), TOPIC, NAME, 2)
     found_start(moving, "eu", NAME, "us", 3)
     found_start(moving, "us", NAME, "us", 3, sender="eu")
+    found_start(moving, "eu", NAME, "eu", 1, sender="us")
     delete(moving.tables("eu"), TOPIC, NAME)
     create(moving.tables("eu"), TOPIC, NAME)
     assert (move(moving).start, move(moving).why_not) == (None, "its consumer has finished no version in eu yet")
+    assert standing(moving).start_here == 1, "what us told is not of the one that was deleted here"
 
 
 def test_a_start_that_is_no_place_in_the_log_there_is_none(moving: World) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from itertools import permutations
 from pathlib import Path
 from unittest import mock
 
@@ -23,18 +24,22 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, RetryableError
 from geo.fleet.replicator import Replicator
 from geo.log.topics import create_single
+from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
 from geo.streams import supervisor
 from geo.subscription import marker_journal, marker_tail
-from geo.subscription.controller_rows import Void
+from geo.subscription.controller_rows import Tick, Void
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.marker_tail import out_of_order
+from geo.subscription.markers import SnapshotRequest, decode
 from geo.subscription.version_starts import VersionStart, read_starts
+from geo.subscription.version_status import VersionStanding, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
 from geo.subscription.version_sync import VersionSync
 from geo.tables.history import CommitName
 from geo.tables.ownership import claim, version_sync_runner
 from schemas import MARKERS, VERSION_STARTS
+from tests.subscription.consuming import consume
 from tests.subscription.streams_of_others import DeltaStream
 from tests.test_crash_points import SYNC_POINTS
 from tests.version_checks import violations
@@ -42,7 +47,7 @@ from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
 
-NAME = "reports"
+NAME, LATE = "reports", ("monthly", "yearly")
 TRIGGER = "250 ms"
 AT_US = 1_764_000_000_000_000
 _LIMIT_S = 180.0
@@ -102,6 +107,42 @@ def syncing(world: World) -> Iterator[Syncing]:
             runs.stop()
 
 
+SENT = Topic.parse("persistent://shop/sent/clicks")
+"""A topic with a link from us to eu, and none back."""
+
+
+def three(spark: SparkSession, folder: Path) -> World:
+    """Three clusters that all send each other `TOPIC`, of which ap may be `away`; snapshots as often as can be."""
+    clusters, web, sent = ("ap", "eu", "us"), str(TOPIC), str(SENT)
+    links = [
+        {"source": one, "target": other, "topics": [web, sent] if (one, other) == ("us", "eu") else [web]}
+        for one, other in permutations(clusters, 2)
+    ]
+    world = World(spark, folder, clusters, links)
+    world.path.write_text(world.path.read_text() + "snapshots: {frequency: 1 seconds}\n")
+    world.reload()
+    (folder / "storage").mkdir()
+    (folder / "ap").symlink_to("storage")
+    return world
+
+
+@contextmanager
+def away(world: World, cluster: str) -> Iterator[None]:
+    """Nobody can read or write the storage of a cluster, whose root is a link: another that leads nowhere takes its place at once."""
+    root, other = Path(str(world.config.cluster(cluster).root)), world.folder / "other"
+    storage = root.readlink()
+
+    def leads_to(place: Path) -> None:
+        other.symlink_to(place)
+        other.replace(root)
+
+    leads_to(root)
+    try:
+        yield
+    finally:
+        leads_to(storage)
+
+
 def finish_all(world: World, cluster: str) -> int:
     version = world.log(cluster).latest_version()
     finish(world.tables(cluster), TOPIC, NAME, version)
@@ -119,8 +160,27 @@ def is_told(world: World, since: datetime) -> bool:
     return all(one is not None and one.taken_at is not None and one.taken_at >= since for one in found)
 
 
-def markers(world: World, cluster: str) -> DataFrame:
-    return world.log(cluster).read().where("marker IS NOT NULL")
+def markers(world: World, cluster: str, topic: Topic = TOPIC) -> DataFrame:
+    return world.log(cluster, topic).read().where("marker IS NOT NULL")
+
+
+def asked_at(world: World, cluster: str) -> list[int]:
+    """When each snapshot of a cluster was begun, in microseconds since 1970."""
+    rows = markers(world, cluster).where(f"origin = '{cluster}'").select("marker", "payload").collect()
+    return [one.started_us for row in rows if isinstance(one := decode(row[0], bytes(row[1])), SnapshotRequest)]
+
+
+def ticks(world: World, cluster: str, topic: Topic = TOPIC) -> list[Tick]:
+    """What its controller was told of the time and of the other clusters, in that order."""
+    rows = world.tables(cluster).journal(MARKERS).rows()
+    assert rows is not None
+    told = rows.where(F.col("topic") == str(topic)).orderBy("seq").collect()
+    return [one for row in told if isinstance(one := marker_journal.decode(row["seq"], row["fact"]), Tick)]
+
+
+def standings(world: World, topic: Topic) -> list[VersionStanding]:
+    """What `geo subscriptions status` says."""
+    return version_standings({name: world.tables(name) for name in world.config.clusters}, world.config, topic, NAME)
 
 
 def ids(rows: DataFrame) -> set[tuple[str, int, int]]:
@@ -175,8 +235,11 @@ def at_rest(world: World) -> dict[str, int]:
 
 
 def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(synced: World) -> None:
-    """One world, all crash points in a chain; then the query's state is lost."""
+    """One world, all crash points in a chain; then the query's state is lost, just after a batch with two rows that led to markers."""
     wrong = {"marker": F.lit("SNAPSHOT"), "payload": F.lit(b"no marker"), "ledger_id": F.lit(9).cast("bigint")}
+    us = synced.tables("us")
+    for name in LATE:
+        create(us, TOPIC, name)
     sync(synced)
     synced.log("us").append(synced.entries("us", 0, 1).withColumns(wrong))
     for at, point in enumerate(SYNC_POINTS):
@@ -191,6 +254,8 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
     synced.write("us", 20 + len(SYNC_POINTS), 21 + len(SYNC_POINTS))
     with syncing(synced) as runs:
         runs.until(lambda: finish_all(synced, "us") > 0 and is_told(synced, began))
+    for name in LATE:
+        finish(us, TOPIC, name, synced.log("us").latest_version())
     before, known = at_rest(synced), start(synced, "eu", "us")
     assert read_starts(synced.tables("us"), TOPIC).refused["malformed"] == 1
     for cluster in ("us", "eu"):
@@ -259,34 +324,60 @@ def said_by_a_pass(world: World, cluster: str) -> list[str]:
     return sorted(said)
 
 
-def test_of_three_clusters_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_each(spark: SparkSession, tmp_path: Path) -> None:
-    world = World(spark, tmp_path, ("ap", "eu", "us"))
-    world.path.write_text(world.path.read_text() + "snapshots: {frequency: 1 seconds}\n")
-    world.reload()
+def test_of_three_clusters_one_goes_and_comes_back_and_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_each(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = three(spark, tmp_path)
     clusters = list(world.config.clusters)
     for cluster in clusters:
         world.write(cluster, 0, 3)
+    world.write("us", 0, 3, topic=SENT)
     for cluster in clusters:
         world.replicate(cluster)
     stream = DeltaStream(world)
     stream.run()
     create(world.tables("eu"), TOPIC, NAME, stream.checkpoint)
+    for cluster in ("us", "eu"):
+        create(world.tables(cluster), SENT, NAME)
     with syncing(world) as runs:
-        runs.until(lambda: markers(world, "eu").where("marker = 'SNAPSHOT'").count() > 0)
-        for cluster in clusters:
-            world.write(cluster, 3, 6)
-        runs.until(lambda: all(len(ids(world.log(cluster).read())) == 18 for cluster in clusters))
-        began = datetime.now(timezone.utc)
-        world.write("eu", 6, 7)
 
-        def gone_on() -> bool:
+        def goes_on_since(began: datetime) -> bool:
             stream.run()
             told = [start(world, target, told_in) for target in ("ap", "us") for told_in in ("eu", target)]
             return all(one is not None and one.taken_at is not None and one.taken_at >= began for one in told)
 
-        runs.until(gone_on)
+        runs.until(lambda: goes_on_since(datetime.fromtimestamp(0, timezone.utc)))
+        for cluster in clusters:
+            world.write(cluster, 3, 6)
+        runs.until(lambda: all(len(ids(world.log(cluster).read())) == 18 for cluster in clusters))
+        before = start(world, "ap", "eu")
+        with away(world, "ap"):
+            world.write("eu", 6, 7)
+            runs.until(lambda: list(read_starts(world.tables("eu"), TOPIC).waits_for) == ["ap"])
+            named = time.time()
+            (status,) = (one for one in standings(world, TOPIC) if one.cluster == "eu")
+            assert list(status.waits_for or ()) == ["ap"], "by its link or by itself, as whichever is seen first"
+            world.write("eu", 7, 8)
+            world.write("us", 3, 5, topic=SENT)
+            runs.until(lambda: ticks(world, "eu")[-1].now > named)
+            runs.until(lambda: len(ids(world.log("us").read())) == 20)
+            assert len(consume(world, "us").ids) == 20
+            assert consume(world, "eu").ids == [], "acknowledgements need no answer of anybody"
+            back = time.time()
+        began = datetime.now(timezone.utc)
+        world.write("eu", 8, 9)
+        runs.until(lambda: goes_on_since(began))
+        runs.until(lambda: all(time.time() - ticks(world, cluster, SENT)[-1].now > 5 for cluster in ("us", "eu")))
+    meanwhile = [one for one in ticks(world, "eu") if named < one.now < back]
+    assert meanwhile
+    assert all(list(one.unable) == ["ap"] for one in meanwhile)
+    assert [at for at in asked_at(world, "eu") if named < at / 1e6 < back] == []
+    after = start(world, "ap", "eu")
+    assert before is not None
+    assert after is not None
+    assert after.start > before.start
     done = {(row["origin"], row["ledger_id"], row["entry_id"]) for row in stream.read if row["marker"] is None}
-    world.write("eu", 7, 9)
+    world.write("eu", 9, 11)
     stream.stops_in_batch = len(stream.finished_meanwhile)
     with pytest.raises(StreamingQueryException, match="stopped on purpose"):
         stream.run()
@@ -295,15 +386,25 @@ def test_of_three_clusters_a_delta_stream_that_is_stopped_in_a_batch_goes_on_in_
         one, log = start(world, target, "eu"), world.log(target)
         assert one is not None
         rest = ids(log.read_added(one.start, log.latest_version()))
-        assert done | rest == ids(log.read()) == {(c, 1, n) for c in clusters for n in range(9 if c == "eu" else 6)}
-        assert done & rest <= {("eu", 1, 6)}, "at most what came since the snapshot was begun comes again"
+        assert done | rest == ids(log.read()) == {(c, 1, n) for c in clusters for n in range(11 if c == "eu" else 6)}
+        assert done & rest <= {("eu", 1, 8)}, "at most what came since the snapshot was begun comes again"
     tables = {name: world.tables(name) for name in clusters}
     assert list(violations(tables, TOPIC)) == []
+    costs_nothing_one_way(world)
     journal = tables["eu"].journal(VERSION_STARTS)
     (row,) = (row for row in journal.newest(subscription=NAME, cluster="us"))
     journal.append([{**row.asDict(), "start": world.log("us").latest_version() + 1, "sequence": row["sequence"] + 1}])
     (said,) = violations(tables, TOPIC)
-    assert said.endswith("which skips ('eu', 1, 7)"), "what is checked is seen"
+    assert said.endswith("which skips ('eu', 1, 9)"), "what is checked is seen"
+
+
+def costs_nothing_one_way(world: World) -> None:
+    """Both ends of `SENT` have a version subscription, and nobody could answer: in rounds without number nobody was asked."""
+    for cluster, other in (("us", "eu"), ("eu", "us")):
+        assert markers(world, cluster, SENT).count() == 0
+        (status,) = (one for one in standings(world, SENT) if one.cluster == cluster)
+        (why_not,) = (one.why_not for one in status.elsewhere if one.target == other)
+        assert why_not == f"no links lead from {cluster} to {other} and back, by which one asks and is answered"
 
 
 def test_old_rows_go_also_after_a_clock_that_was_ahead_and_what_is_always_to_be_known_stays(world: World) -> None:

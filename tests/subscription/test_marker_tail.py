@@ -1,0 +1,111 @@
+"""What the tail of a cluster tells the controllers, round by round, of real tables and by a clock that stands."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from geo.replication.link_state import LinkRecord
+from geo.subscription import marker_tail
+from geo.subscription.controller_rows import Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.marker_journal import decode
+from geo.subscription.marker_tail import MarkerTail
+from geo.subscription.version_subscriptions import create, delete, finish
+from geo.tables.ownership import claim, version_sync_runner
+from schemas import MARKERS
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+NAME = "reports"
+FREQUENCY_S = 10
+_LIMIT_S = 60.0
+
+
+class Tailing:
+    """The tail of us, beside eu. It looks at all in each round."""
+
+    now = 1_800_000_000.0
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(marker_tail, "LOOK_S", 0.0)
+        monkeypatch.setattr(marker_tail, "PEERS_LOOK_S", 0.0)
+        monkeypatch.setattr(marker_tail, "now_us", lambda: round(self.now * 1e6))
+        us = world.tables("us")
+        self.rests: dict[str, int] = {}
+        (ownership,) = claim(us, [[version_sync_runner(us)]], take_over=True)
+        self._tail = MarkerTail(us, {"eu": world.tables("eu")}, world.config, ownership, self.rests)
+        self._journal = us.journal(MARKERS)
+        self._seen = len(self._rows())
+
+    def round(self) -> list[Row]:
+        """What it tells in a round."""
+        self._tail.round()
+        new = self._rows()[self._seen :]
+        self._seen += len(new)
+        return new
+
+    def _rows(self) -> list[Row]:
+        rows = self._journal.rows()
+        return [] if rows is None else [decode(row["seq"], row["fact"]) for row in rows.orderBy("seq").collect()]
+
+
+def voids(rows: list[Row]) -> list[tuple[str, bool]]:
+    """What makes snapshots void by these rows, and whether it begins."""
+    return [(row.what, row.begins) for row in rows if isinstance(row, Void)]
+
+
+def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_what_makes_snapshots_void(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    us, log = linked.tables("us"), linked.log("us")
+    one = create(us, TOPIC, NAME)
+    tail = Tailing(linked, monkeypatch)
+    first, subscribed = tail.round()
+    assert isinstance(first, Tick)
+    assert (first.asked, first.unable, first.looked) == (("eu",), {}, log.latest_version())
+    assert isinstance(subscribed, Subscribed)
+    assert tail.round() == []
+    tail.now += FREQUENCY_S
+    (again,) = tail.round()
+    assert isinstance(again, Tick), "its controller has not said that it rests"
+    tail.rests[str(TOPIC)] = again.seq
+    tail.now += FREQUENCY_S
+    assert tail.round() == []
+    linked.write("us", 20, 21)
+    (moved,) = tail.round()
+    assert isinstance(moved, Tick)
+    assert moved.moved == log.latest_version()
+    finish(us, TOPIC, NAME, log.latest_version())
+    (progress,) = tail.round()
+    assert progress == Progress(progress.seq, NAME, log.latest_version(), one.table_id)
+
+    held = linked.link_state("us", "eu").cursor
+    assert held is not None
+    compared = LinkRecord("eu->us", ("eu",), str(TOPIC), held, 1, "of a test", reconciling=True)
+    log.append(linked.entries("eu", 20, 21), compared.encode())
+    linked.write("us", 21, 22)
+    tail = Tailing(linked, monkeypatch)
+    rows = tail.round()
+    assert [type(row) for row in rows] == [Tick, Void, Void, Subscribed, Progress], "it goes on where the last one was"
+    assert voids(rows) == [("comparison of eu->us", True), ("comparison of eu->us", False)]
+    log.delta().delete("entry_id = 21")
+    (begun, is_begun), (ended, is_ended) = voids(tail.round())
+    assert "is a DELETE" in begun
+    assert (begun, is_begun, is_ended) == (ended, True, False)
+
+    eu = Path(str(linked.config.cluster("eu").root))
+    eu.rename(eu.with_name("elsewhere"))
+    eu.symlink_to(eu)
+    deadline, told = time.monotonic() + _LIMIT_S, [first]
+    while not told[-1].unable:
+        assert time.monotonic() < deadline, "nobody says that eu is away"
+        tail.now += FREQUENCY_S
+        told += [row for row in tail.round() if isinstance(row, Tick)]
+    assert list(told[-1].unable) == ["eu"]
+    assert told[-1].unable["eu"].startswith("eu cannot be read: ")
+    delete(us, TOPIC, NAME)
+    (gone,) = tail.round()
+    assert gone == Unsubscribed(gone.seq, NAME)
