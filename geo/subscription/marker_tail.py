@@ -172,6 +172,8 @@ class _Followed:
     """The newest version that brought a message, as far as is known."""
     told: Tick | None = None
     """The newest tick."""
+    told_moved_at: float = 0.0
+    """When one told of messages that the one before did not know of."""
     last_seq: int = 0
     """The number of the newest row."""
     subscriptions: dict[str, VersionSubscription] = field(default_factory=dict)
@@ -302,6 +304,8 @@ class MarkerTail:
                 yield void(self._journal.next_seq())
         # By the ways that a tick tells an answer goes: it comes before what was copied.
         if (tick := self._tick(one, used=bool(subscriptions))) is not None:
+            if one.told is None or tick.moved != one.told.moved:
+                one.told_moved_at = tick.now
             one.told = tick
             yield tick
         yield from (make(self._journal.next_seq()) for make in rows)
@@ -415,8 +419,11 @@ class MarkerTail:
         """The next one; None where its time has not come, or it would say what the last one did to a controller that has nothing to
         do. Where nobody here uses versions, others are answered: that needs the ways alone."""
         told, now = one.told, now_us() / 1e6
-        if told is not None and used and 0 <= now - told.now < self._config.snapshots.frequency_s:
-            return None
+        if told is not None and used:
+            # Of messages it tells at once, unless it has just done so: a snapshot that can begin does not wait for the next tick.
+            since = told.now if one.moved == told.moved else one.told_moved_at
+            if 0 <= now - since < self._config.snapshots.frequency_s:
+                return None
         ways = self._ways_of(one)
         unable = self._unable(one.topic, ways) if used else {}
         if told is not None and (told.asked, told.ways) == (ways.asked.clusters, ways.there):

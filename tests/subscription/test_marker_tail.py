@@ -78,6 +78,12 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     (moved,) = tail.round()
     assert isinstance(moved, Tick)
     assert moved.moved == log.latest_version()
+    tail.now += FREQUENCY_S
+    (again,) = tail.round()
+    for nth, (after_s, is_told) in enumerate([(1, True), (1, False), (FREQUENCY_S - 1, True)]):
+        linked.write("us", 22 + nth, 23 + nth)
+        tail.now += after_s
+        assert bool(tail.round()) == is_told, "of messages it tells at once, once in the time between two snapshots"
     finish(us, TOPIC, NAME, log.latest_version())
     (progress,) = tail.round()
     assert progress == Progress(progress.seq, NAME, log.latest_version(), one.table_id)
