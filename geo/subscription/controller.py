@@ -104,6 +104,10 @@ _REFUSED = {why.value for why in (*Refusal, Counted.FORGED, Counted.LATE, Counte
 """UNREACHABLE is not among them: a link that leads one way brings such requests all the time, and nothing is wrong."""
 
 
+FOR_OTHERS = frozenset({SnapshotResponse.kind.value, SubscriptionUpdate.kind.value})
+"""Markers on which the controller of the cluster that wrote them does nothing: it need not hear them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Raises UsageError."""

@@ -33,6 +33,7 @@ from geo.replication.link_state import LinkRecord, LinkState, backfilled
 from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.subscription.asked import Asked, asked
+from geo.subscription.controller import FOR_OTHERS
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
@@ -174,6 +175,8 @@ class _Followed:
     """The newest tick."""
     told_moved_at: float = 0.0
     """When one told of messages that the one before did not know of."""
+    asked_how_far_at: float = -LOOK_S
+    """When its consumers were asked last, by a clock that only goes on."""
     last_seq: int = 0
     """The number of the newest row."""
     subscriptions: dict[str, VersionSubscription] = field(default_factory=dict)
@@ -303,13 +306,14 @@ class MarkerTail:
             for void in self._lost(one, error):
                 yield void(self._journal.next_seq())
         # By the ways that a tick tells an answer goes: it comes before what was copied.
-        if (tick := self._tick(one, used=bool(subscriptions))) is not None:
+        tick = self._tick(one, used=bool(subscriptions))
+        if tick is not None:
             if one.told is None or tick.moved != one.told.moved:
                 one.told_moved_at = tick.now
             one.told = tick
             yield tick
         yield from (make(self._journal.next_seq()) for make in rows)
-        yield from self._of_subscriptions(one, subscriptions)
+        yield from self._of_subscriptions(one, subscriptions, with_others=tick is not None or bool(rows))
 
     def _of_log(self, one: _Followed) -> Iterator[Callable[[int], Row]]:
         """Marker rows of new commits, and voids, in the order of the log. Takes them from its tail. Raises RetryableError, before the first
@@ -347,6 +351,8 @@ class MarkerTail:
         if others:
             one.moved = commit.version
         for index, row in enumerate(markers.sort_by([(name, "ascending") for name in _ID]).to_pylist()):
+            if row["origin"] == self._tables.cluster.name and row["marker"] in FOR_OTHERS:
+                continue
             # Longer ones are refused as they are.
             payload = None if row["payload"] is None else bytes(row["payload"])[: MAX_BYTES + 1]
             position = Position(commit.version, index)
@@ -383,18 +389,26 @@ class MarkerTail:
         markers = rows.where(F.col("marker").isNotNull()).select(*_READ).toArrow()
         return markers, commit.rows != len(markers) or not commit.rows  # it may not have counted them
 
-    def _of_subscriptions(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
+    def _of_subscriptions(
+        self, one: _Followed, subscriptions: Mapping[str, VersionSubscription], *, with_others: bool
+    ) -> Iterator[Row]:
+        """What people did, at once. How far consumers are, with other rows or once in `LOOK_S`: alone it is a batch of its own, and while
+        those follow one another answers wait."""
         for name in one.subscriptions.keys() - subscriptions.keys() | one.deleted:
             yield Unsubscribed(self._journal.next_seq(), name)
             one.subscriptions.pop(name, None)
             one.finished.pop(name, None)
         one.deleted = set()
+        if is_due := with_others or time.monotonic() - one.asked_how_far_at >= LOOK_S:
+            one.asked_how_far_at = time.monotonic()
         for name, now in subscriptions.items():
             before = one.subscriptions.get(name)
             if before is None or before.created_at != now.created_at:  # it may have been deleted in between
                 yield Subscribed(self._journal.next_seq(), name, table=now.table_id, created_us=in_us(now.created_at))
                 one.finished.pop(name, None)
             one.subscriptions[name] = now
+            if not is_due:
+                continue
             finished = self._finished(now, one.finished.get(name)) if now.table_id == one.tail.at.table_id else None
             # One that is further than was looked at here is told once that is.
             if finished is not None and one.finished.get(name, -1) < finished <= one.read_to:

@@ -33,7 +33,7 @@ def ages(spark: SparkSession, folder: Path, clusters: tuple[str, ...], seconds: 
     others = [name for name in clusters if name != "us"]
     with ExitStack() as processes:
         for cluster in clusters:
-            processes.enter_context(running(broker_of(bench, cluster), RUNS, len(clusters) - 1))
+            processes.enter_context(running(broker_of(bench, cluster), RUNS, 1))
         found = _followed(bench, topic, log, others, _SETTLES_S + seconds)
         before = us.log(topic).latest_version()
         found = _followed(bench, topic, log, others, seconds)

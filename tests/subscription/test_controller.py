@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from geo.errors import SchemaError, UsageError
 from geo.ids import Position
 from geo.subscription import controller as controller_module
-from geo.subscription.controller import Counted, Settings, TopicController
+from geo.subscription.controller import FOR_OTHERS, Counted, Settings, TopicController
 from geo.subscription.controller_rows import (
     Effect,
     Forgotten,
@@ -312,6 +312,19 @@ def test_answers_to_others_pass_through() -> None:
     topic = Topic()
     assert topic.reads(SnapshotResponse(sid(5, "c"), "c", "b", Position.end(1)), "b") == []
     assert topic.count(Counted.LATE) == 0
+
+
+def test_what_it_wrote_for_others_changes_nothing_here() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    topic.reads_own(topic.tick(15, moved=2))
+    topic.hear(Progress, "s", 1)
+    written = (SnapshotResponse(sid(9, "b"), "b", "a", Position.end(3)), inbound(1))
+    assert {one.kind.value for one in written} == FOR_OTHERS
+    for one in written:
+        before = topic.controller.to_state()
+        assert topic.reads(one, "a") == []
+        assert topic.controller.to_state() == before | {"seq": topic.seq, "read": [topic.version, 0]}
 
 
 def test_of_two_that_complete_in_one_version_the_later_follows_the_first() -> None:
