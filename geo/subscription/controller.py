@@ -105,7 +105,12 @@ _REFUSED = {why.value for why in (*Refusal, Counted.FORGED, Counted.LATE, Counte
 
 
 FOR_OTHERS = frozenset({SnapshotResponse.kind.value, SubscriptionUpdate.kind.value})
-"""Markers on which the controller of the cluster that wrote them does nothing: it need not hear them."""
+"""Markers on which the controller of the cluster that wrote them does nothing."""
+
+
+def concerns(kind: str | None, sender: str | None, cluster: str) -> bool:
+    """Whether the controller of a cluster must hear of a marker row of its log."""
+    return sender != cluster or kind not in FOR_OTHERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,7 +597,7 @@ class TopicController:
         if state.get("version") != STATE_VERSION:
             raise SchemaError(
                 f"topic {topic} in {cluster}: state of version {state.get('version')}, this program has {STATE_VERSION}."
-                " Rebuild it from system/markers"
+                " Without the folder of that state it is built anew from system/markers."
             )
         found = cls(cluster, topic, settings)
         tick = state["tick"]

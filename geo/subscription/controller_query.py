@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import FencedError, GeoError, RetryableError, UsageError
-from geo.faults import FAULTS
+from geo.faults import FAULTS, needs_person, session_is_gone
 from geo.log.publisher import Publisher
 from geo.log.topic_log import open_log
 from geo.log.topics import refuse_deleted
@@ -52,6 +52,9 @@ T = TypeVar("T")
 AT_ONCE = 8
 """Topics whose markers are written side by side. To begin with a topic takes 0.05 s on a local disk and some seconds elsewhere, and a minute
 while a cluster does not answer that may hold more of its ledgers."""
+
+REPLAYS = 3
+"""So often a batch is tried of which a topic's markers cannot be written, for a reason that may go away; then the topic is left out of it."""
 
 PARTITIONS = "1"
 """Of the states, one a topic of some kilobytes: every partition is a Python worker and a commit of a state store in each batch, and a batch is of few
@@ -138,7 +141,7 @@ def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
     if not planned:
         return
     journal, ends = tables.journal(MARKERS), list[DeltaEnd]()
-    with suppress(UsageError):  # of what nobody can read nobody goes on
+    with suppress(UsageError, UnicodeDecodeError):  # of what nobody can read nobody goes on
         ends = [end for batch in planned for end in read_ends("\n".join(tables.files.lines(f"{place}/offsets/{batch}"))).tables]
     if goes_on(ends, journal.version(), journal.has_commit):
         return
@@ -157,14 +160,16 @@ class ControllerQuery:
         ownership: Ownership,
         trigger: Mapping[str, Any],
         rests: dict[str, int],
+        failed: dict[str, tuple[int, int]],
     ) -> None:
-        """`rests`: where it notes of each topic the number of the last row that its controller had heard when it had nothing more to do."""
+        """`rests`: where it notes of each topic the number of the last row that its controller had heard when it had nothing more to do.
+        `failed`: where it notes the batch in which a topic's markers could not be written last, and how often, for who comes after it."""
         given = config.snapshots
         settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
         """By topic."""
-        self._rests = rests
+        self._rests, self._failed = rests, failed
         self.markers = 0
         """How many were written."""
         settings_of_spark = {
@@ -228,23 +233,35 @@ class ControllerQuery:
         for topic, written in self._side_by_side(writing).items():
             try:
                 self.markers += written.result()
-            except RetryableError:
-                raise
-            except GeoError as error:
-                if isinstance(error, FencedError):
-                    self._ownership.refuse_if_lost()  # else it is who deletes the topic
-                # A person is needed, or acts. One topic holds up no other, and what markers say is asked and told again.
+            except FAULTS as error:
+                if session_is_gone(error):
+                    raise
+                self._ownership.refuse_if_lost()  # else it may be who deletes the topic
+                if not needs_person(error) and self._fails_again(topic, batch_id) < REPLAYS:
+                    raise
+                # One topic holds up no other for long. What markers say is asked and told again, an update when a message has come.
                 self._warn(topic, "its markers are not written", error)
                 self._let_go(topic)
         reach(CrashPoint.CONTROLLERS_WRITTEN)
+
+    def _fails_again(self, topic: str, batch_id: int) -> int:
+        """How often its markers could not be written in this batch, with now."""
+        batch, times = self._failed.get(topic, (batch_id, 0))
+        self._failed[topic] = batch_id, times + 1 if batch == batch_id else 1
+        return self._failed[topic][1]
 
     def _note(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         for seq, one in effects:
             if "rests" in one:
                 self._rests[topic] = seq
             if "given_up" in one:
-                missing = ", ".join(one["missing"]) or "nobody, but the log has not its own marker"
-                log.warning("%s: snapshot %s was given up; it lacks the answer of %s", topic, one["given_up"], missing)
+                missing = ", ".join(one["missing"])
+                why = (
+                    f"it lacks the answer of {missing}"
+                    if missing
+                    else "its own marker is not in the log, or others are to be asked now"
+                )
+                log.warning("%s: snapshot %s was given up: %s", topic, one["given_up"], why)
 
     def _starts(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
         """Rows of `system/version_starts`, of one subject the newest alone."""

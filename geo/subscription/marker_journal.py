@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pyspark.sql import functions as F
+
 from geo.ids import Position
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import now_us
@@ -89,8 +91,8 @@ def decode(seq: int, fact: str) -> Row:
 KEPT_S = 2 * 3600
 """So old rows are dropped. A state that was lost is built from what is left: it lacks older snapshots then, and finds new ones.
 
-By their numbers, so that a clock that jumps ahead makes none old that came after it; and by the time they were written, since after one that
-jumped ahead and was set right numbers go on one by one, from where it had been."""
+By their numbers, and by the time they were written, since after a clock that jumped ahead and was set right numbers go on one by one, from where
+it had been."""
 
 _OF_ANOTHER_TABLE = "get_json_object(fact, '$.row') = 'VOID' AND get_json_object(fact, '$.table') IS NOT NULL"
 """Rows that say that a log is another one from now on: one each time. They are kept, for without them a state that is built anew would take what
@@ -145,15 +147,24 @@ class MarkerJournal:
         )
         self.looked_at.update({one.topic: one.at for one in rows})
 
+    def _old_to(self) -> int:
+        """The number of the last row that is old, by its number or by when it was written. All before it go with it: a state that is built anew
+        from what is left begins later, and misses nothing in the middle."""
+        kept_us, rows = KEPT_S * 1_000_000, self._journal.rows()
+        old = (
+            None
+            if rows is None
+            else rows.where(f"written_at <= timestamp_micros({now_us() - kept_us})").agg(F.max("seq")).first()
+        )
+        return max(self._last - kept_us, (old and old[0]) or 0)
+
     def trim_if_due(self) -> None:
         """Drop old rows, but for each topic's newest and what is always to be known. A stream over the table does not see it."""
         if time.monotonic() - self._trimmed_at >= TRIM_S:
             self._trimmed_at = time.monotonic()
             newest = ", ".join(str(row["seq"]) for row in self._journal.newest())
             if newest:
-                kept_us = KEPT_S * 1_000_000
-                is_young = f"seq > {self._last - kept_us} AND written_at > timestamp_micros({now_us() - kept_us})"
-                self._journal.keep(f"({is_young}) OR seq IN ({newest}) OR ({_OF_ANOTHER_TABLE})")
+                self._journal.keep(f"seq > {self._old_to()} OR seq IN ({newest}) OR ({_OF_ANOTHER_TABLE})")
                 place = goes_on_from(self._tables.spark, controllers_place(self._tables))
                 self._journal.cut([Reader("the controllers", *place, holds_s=KEPT_S)] if place is not None else [])
                 self._journal.vacuum()

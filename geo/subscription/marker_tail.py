@@ -1,5 +1,5 @@
-"""The one tail of a cluster that tells the controllers of its topics what happens: it copies marker rows out of the logs, says when
-somebody has finished a version, and lets time pass.
+"""The one tail of a cluster that tells the controllers of its topics what happens: it copies the marker rows that concern them out of the
+logs, says when somebody has finished a version, and lets time pass.
 
 All of a round is one commit of `system/markers`, and what of each log was looked at stands in it; so a tail that is killed goes on
 exactly there. A log of which commits are gone, or that is another table, is followed from its newest version on, and its snapshots are
@@ -10,58 +10,45 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from itertools import pairwise, permutations
-from typing import Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from geo.asking import ask
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import Position
 from geo.log.ledgers import BACKFILL_KEY, LINK_KEY, REBUILD_KEY
-from geo.log.topics import Registered, known_topics
 from geo.names import Topic
 from geo.now import now_us
-from geo.replication.link_state import LinkRecord, LinkState, backfilled
-from geo.replication.link_table import read_links
+from geo.replication.link_state import LinkRecord, backfilled
 from geo.streams.life import State
 from geo.subscription.asked import Asked, asked
-from geo.subscription.controller import FOR_OTHERS
+from geo.subscription.controller import concerns
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
-from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, said_by, version_subscriptions
+from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Said
+from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, said_by
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, parted
-from geo.tables.journal import Journal
 from geo.tables.ownership import Ownership
 from geo.tables.table import Table
 from geo.tables.tail import Tail, Turn
 from geo.text import first_line
 from geo.times import in_us
-from schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS
-
-_R = TypeVar("_R")
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """How often every topic is looked at: its log, wherever that is, its subscriptions, and whether a tick is due. Where snapshots are more
-frequent, four times between two."""
-
-PEERS_LOOK_S = 10.0
-"""How often other clusters are asked which topics have version subscriptions there, and how their links are."""
-
-PEER_ANSWER_S = 30.0
-"""One that has not answered by then is away."""
+frequent, four times between two. A log on a local disk that has news is looked at in the next round."""
 
 TURNS = 4
 """Of a topic in a round, of `tail.TURN_COMMITS` commits each: a busy one does not hold up the others."""
@@ -88,78 +75,12 @@ def out_of_order(commit: Commit) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What a cluster says: its version subscriptions, how the links into it are, and where topics replicate."""
-
-    subscriptions: Sequence[VersionSubscription] = ()
-    links: Mapping[tuple[str, str], LinkState] = field(default_factory=dict)
-    policies: Mapping[Topic, Registered] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class _Ways:
     """Whom a snapshot of a topic asks, and the clusters on the ways by which its messages leave this cluster, and come here."""
 
     asked: Asked
     there: dict[str, tuple[str, ...]]
     back: dict[str, tuple[str, ...]]
-
-
-class _Registry(Generic[_R]):
-    """What a system table says, read again only when something has come into it."""
-
-    def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
-        self._journal, self._read = journal, read
-        self._known: tuple[tuple[int, Hashable], _R] | None = None
-
-    def now(self) -> _R:
-        if self._known is not None and self._journal.stands_at(self._known[0]):
-            return self._known[1]
-        stand = self._journal.stand()
-        found = self._read()  # what comes in between is read twice
-        self._known = None if stand is None else (stand, found)
-        return found
-
-
-class _Registries:
-    """What a cluster says, by its system tables."""
-
-    def __init__(self, tables: ClusterTables) -> None:
-        self._subscriptions = _Registry(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
-        self._links = _Registry(tables.journal(LINKS), lambda: read_links(tables))
-        self._topics = _Registry(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
-
-    def now(self) -> _Said:
-        return _Said(self._subscriptions.now(), self._links.now(), self._topics.now())
-
-
-class _Peer:
-    """Another cluster, which is asked again and again, by one thread at most however long it takes to answer."""
-
-    def __init__(self, tables: ClusterTables) -> None:
-        self._name, self._registries = tables.cluster.name, _Registries(tables)
-        self.said = _Said()
-        """The last that was heard."""
-        self.unreadable: str | None = None
-        self._ask()
-
-    def _ask(self) -> None:
-        self._asked_at = time.monotonic()
-        self.asked = ask(self._name, self._registries.now)
-
-    def look(self) -> None:
-        """Take the answer, if there is one, and ask again when that is due."""
-        waited = time.monotonic() - self._asked_at
-        if not self.asked.done():
-            if waited >= PEER_ANSWER_S:
-                self.unreadable = f"it has not answered for {waited:.0f} s"
-            return
-        try:
-            self.said, self.unreadable = self.asked.result(), None
-        except FAULTS as error:
-            self.unreadable = first_line(error)
-        if waited >= PEERS_LOOK_S:
-            self._ask()
 
 
 @dataclass(slots=True)
@@ -207,16 +128,15 @@ class MarkerTail:
     def __init__(
         self,
         tables: ClusterTables,
-        peers: Mapping[str, ClusterTables],
+        peers: Mapping[str, Peer],
         config: Config,
         ownership: Ownership,
         rests: Mapping[str, int],
     ) -> None:
-        self._tables, self._config, self._rests = tables, config, rests
+        self._tables, self._peers, self._config, self._rests = tables, peers, config, rests
         self._journal = MarkerJournal(tables, ownership)
-        self._peer_tables, self._peers = peers, {name: _Peer(tables) for name, tables in peers.items()}
-        wait([peer.asked for peer in self._peers.values()], PEER_ANSWER_S)
-        self._registries, self._said = _Registries(tables), _Said()
+        wait([peer.asked for peer in peers.values()], PEER_ANSWER_S)
+        self._registries, self._said = Registries(tables), Said()
         self._looked_at = -LOOK_S
         self._wanted_now: Mapping[Topic, Mapping[str, VersionSubscription]] = {}
         self._followed: dict[Topic, _Followed] = {}
@@ -351,7 +271,7 @@ class MarkerTail:
         if others:
             one.moved = commit.version
         for index, row in enumerate(markers.sort_by([(name, "ascending") for name in _ID]).to_pylist()):
-            if row["origin"] == self._tables.cluster.name and row["marker"] in FOR_OTHERS:
+            if not concerns(row["marker"], row["origin"], self._tables.cluster.name):
                 continue
             # Longer ones are refused as they are.
             payload = None if row["payload"] is None else bytes(row["payload"])[: MAX_BYTES + 1]
@@ -365,13 +285,13 @@ class MarkerTail:
             return None
         before = one.cursors.get(record.link)
         one.cursors[record.link] = record.cursor
-        source = self._peer_tables.get(record.link.partition("->")[0])
+        source = self._peers.get(record.link.partition("->")[0])
         if before is None or source is None or before.table_id != record.cursor.table_id:
             return f"{record.link}: what it had brought before is not known"
         try:
             if record.cursor.version < before.version:
                 return f"{record.link}: its source was put back"
-            passed = list(source.log(one.topic).commits(before.version, record.cursor.version, only=OUT_OF_ORDER))
+            passed = source.commits(one.topic, before.version, record.cursor.version, OUT_OF_ORDER)
             if passed and passed[0].version == before.version and passed.pop(0).commit_id != before.commit_id:
                 return f"{record.link}: its source was put back, and has grown since"
             if len(passed) < record.cursor.version - before.version:
@@ -447,7 +367,7 @@ class MarkerTail:
         asked, there = ways.asked.clusters, ways.there
         return Tick(self._journal.next_seq(), now, one.moved, asked, unable, there, one.read_to, one.tail.at.table_id)
 
-    def _all_said(self) -> dict[str, _Said]:
+    def _all_said(self) -> dict[str, Said]:
         """What each cluster says, this one too."""
         return {self._tables.cluster.name: self._said, **{name: peer.said for name, peer in self._peers.items()}}
 
@@ -479,11 +399,11 @@ class MarkerTail:
             back = [name, *ways.back.get(name, ()), here]
             for source, target in [*pairwise(there), *pairwise(back)]:
                 if target != here and (why := self._peers[target].unreadable) is not None:
-                    found[name] = f"{target} cannot be read: {why}"
+                    found.setdefault(name, f"{target} cannot be read: {why}")
                 elif (row := links[target].get((source, str(topic)))) is None:
-                    found[name] = f"link {source}->{target} has not run for the topic yet"
+                    found.setdefault(name, f"link {source}->{target} has not run for the topic yet")
                 elif row.state not in (State.RUNNING, State.STOPPED):
-                    found[name] = f"link {source}->{target} is {row.state.value}: {row.reason or 'nobody says why'}"
+                    found.setdefault(name, f"link {source}->{target} is {row.state.value}: {row.reason or 'nobody says why'}")
         return found
 
 

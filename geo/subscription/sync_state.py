@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from geo.subscription.controller import concerns
 from geo.subscription.version_subscriptions import VersionSubscription
 from geo.tables import ownership
 from geo.tables.cluster import ClusterTables
-from geo.tables.commits import Kind
+from geo.tables.commits import Commit, Kind
+from geo.tables.table import Table
 from schemas import MARKERS
 
 SOON_S = 60.0
@@ -21,14 +23,24 @@ def why_not_run(tables: ClusterTables) -> str | None:
 
 def unread_of(tables: ClusterTables, one: VersionSubscription, newest: int, frequency_s: float) -> str | None:
     """What the tail has not read of the log of a subscription, which ends at `newest`, though both are there for long; None: nothing.
-    Messages are read within the frequency of snapshots, markers sooner; of commits that add no rows nothing is told."""
+    Messages are read within the frequency of snapshots, markers sooner; of commits that add nothing else nothing is told."""
     log, row = tables.log(one.topic), next(iter(tables.journal(MARKERS).newest(topic=str(one.topic))), None)
     read_to = -1 if row is None or row["table_id"] != log.table_id() else row["read_to"]
     commits = log.commits(read_to + 1, newest)
-    added = next((commit.version for commit in commits if commit.kind is Kind.APPEND and commit.rows), None)
+    added = next((commit.version for commit in commits if _is_told(log, commit, tables.cluster.name)), None)
     came = None if added is None else log.committed_at(added)
     if came is None:
         return None
     waits_s = (datetime.now(timezone.utc) - max(came, one.created_at)).total_seconds()
-    so_far = "not at all" if read_to < 0 else f"up to version {read_to} of {newest} only"
-    return None if waits_s < frequency_s + SOON_S else f"its log is read {so_far}, and version {added} waits for {waits_s:,.0f} s"
+    so_far = "not read at all" if read_to < 0 else f"read up to version {read_to} of {newest} only"
+    return None if waits_s < frequency_s + SOON_S else f"its log is {so_far}, and version {added} waits for {waits_s:,.0f} s"
+
+
+def _is_told(log: Table, commit: Commit, cluster: str) -> bool:
+    """Whether the tail tells of a commit: it brings messages, or markers that concern the controller here."""
+    if commit.kind is not Kind.APPEND or not commit.rows:
+        return False
+    if (found := log.added_where("marker", commit.version, ("origin", "marker"))) is None:
+        return True
+    markers, others = found
+    return others or any(concerns(row["marker"], row["origin"], cluster) for row in markers.to_pylist())

@@ -83,7 +83,7 @@ def progress(tables: ClusterTables, one: VersionSubscription) -> int | None:
     if finished is not None and finished > newest:
         raise UnsafeError(
             f"{one} in {tables.cluster.name} has finished version {finished}, and its log ends at version {newest}: an older copy was put "
-            f"back. What comes now under the same numbers it has not seen. {_ANEW}"
+            f"back. What comes now under the same numbers it has not seen. To go on here, {_ANEW}"
         )
     return finished
 
@@ -135,7 +135,7 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
         _refuse_other_log(tables, there, new.table_id)
         if there.checkpoint != new.checkpoint:
             how = f"by the checkpoint {there.checkpoint}" if there.checkpoint else "by what is said with `geo subscriptions ack`"
-            raise UsageError(f"{there} in {tables.cluster.name} is there already, and goes {how}. {_ANEW}")
+            raise UsageError(f"{there} in {tables.cluster.name} is there already, and goes {how}. To change that, {_ANEW}")
         _refuse_other_query(there, new.query_id)
         return there
 
@@ -166,7 +166,7 @@ def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int)
         if there.finished is not None and version < there.finished:
             raise UnsafeError(
                 f"{there} in {tables.cluster.name} has finished version {there.finished}, and progress never goes back to {version}: other "
-                f"clusters go by it. To process again what it had, start the consumer where it is to begin. {_ANEW}"
+                f"clusters go by it. To process again what it had, start the consumer where it is to begin. To count anew, {_ANEW}"
             )
         return replace(there, finished=version)
 
@@ -179,7 +179,7 @@ def delete(tables: ClusterTables, topic: Topic, subscription: str) -> None:
     forget(tables, topic, subscription)
 
 
-_ANEW = "Or delete it and create it anew (`geo subscriptions delete`, `create --mode version`)."
+_ANEW = "delete it and create it anew (`geo subscriptions delete`, `create --mode version`)."
 
 
 def _absolute(checkpoint: str | None) -> str | None:
@@ -201,7 +201,7 @@ def _refuse_other_log(tables: ClusterTables, one: VersionSubscription, table_id:
     if one.table_id != table_id:
         raise UnsafeError(
             f"{one} in {tables.cluster.name} counts versions of the table with the id {one.table_id}, and the log there has the id {table_id} "
-            f"now: it was made anew, and its versions mean something else. {_ANEW}"
+            f"now: it was made anew, and its versions mean something else. To go on with this log, {_ANEW}"
         )
 
 
@@ -209,7 +209,7 @@ def _refuse_other_query(one: VersionSubscription, found: str | None) -> None:
     if one.query_id != found:
         raise UnsafeError(
             f"{one} follows the streaming query with the id {one.query_id}, and {one.checkpoint} is of one with the id {found} now. How far that "
-            f"one is says nothing of what this consumer has finished, so it does not count. Bring the first one's folder back. {_ANEW}"
+            f"one is says nothing of what this consumer has finished, so it does not count. Bring the first one's folder back. Or {_ANEW}"
         )
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
-from functools import partial
+from threading import Thread
 
 from pyspark.sql import SparkSession
 
-from geo.asking import ask
 from geo.config.model import Config
+from geo.errors import RetryableError
 from geo.log.housekeeping import open_for_writing
 from geo.session import require_delta
 from geo.streams.again import FAILED_AGAIN_S, FailedAgain
@@ -25,6 +25,7 @@ from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
 from geo.subscription.controller_query import ControllerQuery
 from geo.subscription.marker_tail import MarkerTail
+from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import Ownership, claim, release, version_sync_runner
@@ -38,6 +39,9 @@ ANSWER_S = 2.0
 
 STATUS_S = 60.0
 """Between two lines that say how many markers were written."""
+
+ENDS_S = 10.0
+"""How long one of the two parts is waited for when the other has failed."""
 
 ROUND_S = 0.1
 """Between two looks whether logs have news: some microseconds a topic."""
@@ -53,10 +57,8 @@ class OpenSync:
 
     def close(self, *, clean: bool) -> None:
         try:
-            if not clean:
-                self.abandon()  # the other one may still run: nothing of it lands any more
-            self.running.stop()
             if clean:
+                self.running.stop()
                 self.controllers.close()
                 release([self.ownership])
         finally:
@@ -75,12 +77,14 @@ class SyncWork(QueryWork[OpenSync]):
     rest, and what the tail must tell controllers that begin without a state it tells whenever both begin."""
 
     def __init__(
-        self, tables: ClusterTables, peers: Mapping[str, ClusterTables], config: Config, trigger: str, *, take_over: bool
+        self, tables: ClusterTables, peers: Mapping[str, Peer], config: Config, trigger: str, *, take_over: bool
     ) -> None:
         super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)
         self._tables, self._peers, self._config = tables, peers, config
         self._trigger, self._every_s = parse_trigger(trigger), None if trigger == AVAILABLE_NOW else ROUND_S
-        self._told = self._before = 0
+        self._before = 0
+        self._failed: dict[str, tuple[int, int]] = {}
+        self._closing: Thread | None = None
 
     def __str__(self) -> str:
         return f"version sync of {self._tables.cluster.name}"
@@ -92,30 +96,35 @@ class SyncWork(QueryWork[OpenSync]):
         return self._before + (0 if opened is None else opened.controllers.markers)
 
     @property
-    def how_far(self) -> tuple[int, int] | None:
-        """Rounds in which there was something to tell, and markers written."""
-        return (self._told, self.markers) if self._told or self.markers else None
+    def how_far(self) -> int | None:
+        """Markers written. Rounds of the tail are no progress: a new one tells each topic's controller something in any case."""
+        return self.markers or None
 
     def take_off(self) -> OpenSync | None:
         self._before = self.markers
         return super().take_off()
 
+    def give_up(self, state: State, reason: str, error: BaseException) -> None:
+        """Without waiting for long for the other part, which may hang: nothing that it does lands any more."""
+        super().give_up(state, reason, error)
+        opened = self._previous
+        if opened is not None:
+            self._closing = Thread(target=opened.running.stop, name=f"ends {self}", daemon=True)
+            self._closing.start()
+            self._closing.join(ENDS_S)
+
     def _open(self, take_over: bool) -> OpenSync:
+        if self._closing is not None and self._closing.is_alive():
+            raise RetryableError(f"{self}: what ran before has not ended yet, and two must not read one checkpoint.")
         (ownership,) = claim(self._tables, [[version_sync_runner(self._tables)]], take_over=take_over)
         try:
             rests: dict[str, int] = {}
             tail = MarkerTail(self._tables, self._peers, self._config, ownership, rests)
-            controllers = ControllerQuery(self._tables, self._config, ownership, self._trigger, rests)
+            controllers = ControllerQuery(self._tables, self._config, ownership, self._trigger, rests, self._failed)
         except BaseException:
             ownership.abandon()
             raise
-
-        def step() -> bool:
-            told = tail.round()
-            self._told += told
-            return told
-
-        loop = BatchLoop(f"tail of {self._tables.cluster.name}", step, lambda: None, every_s=self._every_s)
+        loop = BatchLoop(f"tail of {self._tables.cluster.name}", tail.round, lambda: None, every_s=self._every_s)
         return OpenSync(ownership, controllers, Both(loop, controllers.running, once=self._every_s is None))
 
 
@@ -134,9 +143,7 @@ class Versions:
         """`say` gets a line for people where there is nothing to do."""
         here = tables.cluster.name
         self._tables, self._say, self._has_said = tables, say, False
-        self._peers = {name: connect(tables.spark, one) for name, one in config.clusters.items() if name != here}
-        self._asked: dict[str, Future[bool]] = {}
-        """Peers that have not yet answered whether they have a version subscription."""
+        self._peers = {name: Peer(connect(tables.spark, one)) for name, one in config.clusters.items() if name != here}
         self._work = SyncWork(tables, self._peers, config, trigger, take_over=take_over)
         self._again = FailedAgain(FAILED_AGAIN_S)
 
@@ -165,15 +172,12 @@ class Versions:
         something was `told` before."""
         if version_subscriptions(self._tables):
             return True
-        for name, at in self._peers.items():
-            if name not in self._asked:  # one thread each, however long it takes to answer
-                self._asked[name] = ask(name, partial(_has_any, at))
-        wait(self._asked.values(), ANSWER_S)
-        answers = {name: answer for name, answer in self._asked.items() if answer.done()}
-        for name in answers:
-            del self._asked[name]
-        unknown = bool(self._asked) or any(answer.exception() is not None for answer in answers.values())
-        return (told and unknown) or any(answer.exception() is None and answer.result() for answer in answers.values())
+        wait([peer.asked for peer in self._peers.values()], ANSWER_S)
+        for peer in self._peers.values():
+            peer.look()
+        if any(peer.said.subscriptions for peer in self._peers.values()):
+            return True
+        return told and any(not peer.has_answered for peer in self._peers.values())
 
     def claim(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
         return []  # it owns itself when it is begun
@@ -183,11 +187,6 @@ class Versions:
 
     def release(self, works: Sequence[SyncWork]) -> Failed[SyncWork]:
         return leave(works)
-
-
-def _has_any(tables: ClusterTables) -> bool:
-    tables.refuse_no_folder()
-    return bool(version_subscriptions(tables))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from geo.ids import Position
 from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
 from geo.subscription.asked import asked
-from geo.subscription.controller import FOR_OTHERS, Settings, TopicController
+from geo.subscription.controller import Settings, TopicController, concerns
 from geo.subscription.controller_rows import (
     Effect,
     Forgotten,
@@ -330,7 +330,7 @@ class World:
         newest = cluster.newest
         for version in range(cluster.copied + 1, newest + 1):
             for index, row in enumerate(cluster.log[version].rows):
-                if row.marker is not None and not (row.id[0] == name and row.marker in FOR_OTHERS):
+                if row.marker is not None and concerns(row.marker, row.id[0], name):
                     place = Position(version, index)
                     self.record(
                         cluster, MarkerRow(self._seq(cluster), row.marker, row.payload, row.id[0], place, newest, cluster.table)

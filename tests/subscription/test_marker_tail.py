@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from geo.replication.link_state import LinkRecord
-from geo.subscription import marker_tail
+from geo.subscription import marker_tail, peers
 from geo.subscription.controller_rows import Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import decode
 from geo.subscription.marker_tail import MarkerTail
+from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import create, delete, finish
 from geo.tables.ownership import claim, version_sync_runner
 from schemas import MARKERS
@@ -31,12 +32,12 @@ class Tailing:
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(marker_tail, "LOOK_S", 0.0)
-        monkeypatch.setattr(marker_tail, "PEERS_LOOK_S", 0.0)
+        monkeypatch.setattr(peers, "PEERS_LOOK_S", 0.0)
         monkeypatch.setattr(marker_tail, "now_us", lambda: round(self.now * 1e6))
         us = world.tables("us")
         self.rests: dict[str, int] = {}
         (ownership,) = claim(us, [[version_sync_runner(us)]], take_over=True)
-        self._tail = MarkerTail(us, {"eu": world.tables("eu")}, world.config, ownership, self.rests)
+        self._tail = MarkerTail(us, {"eu": Peer(world.tables("eu"))}, world.config, ownership, self.rests)
         self._journal = us.journal(MARKERS)
         self._seen = len(self._rows())
 

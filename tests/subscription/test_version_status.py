@@ -114,11 +114,16 @@ def test_nothing_is_known_before_a_snapshot_and_what_holds_it_up_is_named(moving
         assert standing(moving).waits_for == {"ap": "the link ap->eu is FAILED"}
         found_waits(moving, "eu", {})
         assert move(moving).waits_for == {}
-        assert (standing(moving).unread or "").startswith("its log is read not at all, and version 1 waits for ")
+        assert (standing(moving).unread or "").startswith("its log is not read at all, and version 1 waits for ")
         for read_to, begins in ((1, "its log is read up to version 1 of 2 only, and version 2 waits for "), (2, "")):
             read_up_to(moving, "eu", read_to)
             assert (standing(moving).unread or "").startswith(begins)
         assert standing(moving).unread is None
+        answer = {"marker": F.lit("SNAPSHOT_RESPONSE"), "payload": F.lit(b""), "ledger_id": F.lit(9).cast("bigint")}
+        moving.log("eu").append(moving.entries("eu", 0, 1).withColumns(answer))
+        assert standing(moving).unread is None, "of its own answer to others its controller need not hear"
+        moving.log("eu").append(moving.entries("us", 0, 1).withColumns(answer))
+        assert (standing(moving).unread or "").startswith("its log is read up to version 2 of 4 only, and version 4 waits for ")
     for cluster in ("eu", "us"):
         found_refused(moving, cluster, {"malformed": 3})
         assert standing(moving, cluster).refused == {"malformed": 3}, "also where it is not known"

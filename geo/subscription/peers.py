@@ -1,0 +1,118 @@
+"""What clusters say of themselves by their system tables, asked again and again by whoever takes snapshots: at home, and of others in threads,
+since one that is away may never answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, TypeVar
+
+from geo.asking import ask
+from geo.errors import RetryableError
+from geo.faults import FAULTS
+from geo.log.topics import Registered, known_topics
+from geo.names import Topic
+from geo.replication.link_state import LinkState
+from geo.replication.link_table import read_links
+from geo.subscription.version_subscriptions import VersionSubscription, version_subscriptions
+from geo.tables.cluster import ClusterTables
+from geo.tables.commits import Commit
+from geo.tables.journal import Journal
+from geo.text import first_line
+from schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS
+
+PEERS_LOOK_S = 10.0
+"""How often other clusters are asked which topics have version subscriptions there, and how their links are."""
+
+PEER_ANSWER_S = 30.0
+"""One that has not answered by then is away."""
+
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a cluster says: its version subscriptions, how the links into it are, and where topics replicate."""
+
+    subscriptions: Sequence[VersionSubscription] = ()
+    links: Mapping[tuple[str, str], LinkState] = field(default_factory=dict)
+    policies: Mapping[Topic, Registered] = field(default_factory=dict)
+
+
+class _Registry(Generic[_R]):
+    """What a system table says, read again only when something has come into it."""
+
+    def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
+        self._journal, self._read = journal, read
+        self._known: tuple[tuple[int, Hashable], _R] | None = None
+
+    def now(self) -> _R:
+        if self._known is not None and self._journal.stands_at(self._known[0]):
+            return self._known[1]
+        stand = self._journal.stand()
+        found = self._read()  # what comes in between is read twice
+        self._known = None if stand is None else (stand, found)
+        return found
+
+
+class Registries:
+    """What a cluster says, by its system tables."""
+
+    def __init__(self, tables: ClusterTables) -> None:
+        self._tables = tables
+        self._subscriptions = _Registry(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
+        self._links = _Registry(tables.journal(LINKS), lambda: read_links(tables))
+        self._topics = _Registry(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
+
+    def now(self) -> Said:
+        self._tables.refuse_no_folder()
+        return Said(self._subscriptions.now(), self._links.now(), self._topics.now())
+
+
+class Peer:
+    """Another cluster, which is asked again and again, by one thread at most however long it takes to answer."""
+
+    def __init__(self, tables: ClusterTables) -> None:
+        self._name, self._tables, self._registries = tables.cluster.name, tables, Registries(tables)
+        self.said = Said()
+        """The last that was heard."""
+        self.unreadable: str | None = None
+        self.has_answered = False
+        self._commits: Future[list[Commit]] | None = None
+        self._ask()
+
+    def _ask(self) -> None:
+        self._asked_at = time.monotonic()
+        self.asked = ask(self._name, self._registries.now)
+
+    def look(self) -> None:
+        """Take the answer, if there is one, and ask again when that is due."""
+        waited = time.monotonic() - self._asked_at
+        if not self.asked.done():
+            if waited >= PEER_ANSWER_S:
+                self.unreadable = f"it has not answered for {waited:.0f} s"
+            return
+        try:
+            self.said, self.unreadable, self.has_answered = self.asked.result(), None, True
+        except FAULTS as error:
+            self.unreadable = first_line(error)
+        if waited >= PEERS_LOOK_S:
+            self._ask()
+
+    def commits(self, topic: Topic, first: int, last: int, only: Sequence[str]) -> list[Commit]:
+        """As `Table.commits` of its log. Raises RetryableError if it does not answer, or has not answered the last time and still does not,
+        beside what that raises."""
+        if self.unreadable is not None:
+            raise RetryableError(f"{self._name} cannot be read: {self.unreadable}")
+        if self._commits is None or self._commits.done():
+            self._commits = ask(self._name, partial(self._read_commits, topic, first, last, only))
+            wait([self._commits], PEER_ANSWER_S)
+            if self._commits.done():
+                return self._commits.result()
+        raise RetryableError(f"{self._name} does not answer")
+
+    def _read_commits(self, topic: Topic, first: int, last: int, only: Sequence[str]) -> list[Commit]:
+        return list(self._tables.log(topic).commits(first, last, only=only))
