@@ -527,8 +527,10 @@ class TopicController:
     def _on_void(self, row: Void) -> list[Effect]:
         if row.begins:
             self._open_voids.add(row.what)
-        else:
-            self._open_voids.discard(row.what)
+        elif row.what in self._open_voids:
+            self._open_voids.remove(row.what)
+        elif row.table is None:
+            return []
         self._voided = row.seq
         self._pending, self._covered = [], None
         for one in self._subscriptions.values():

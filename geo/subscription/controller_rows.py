@@ -77,10 +77,10 @@ class Unsubscribed:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """Rows come into the log here, or come back, otherwise than in the order in which links bring them: a reconcile, reset, backfill or
-    rebuild, or a link that brings what such a one wrote into its source. `begins` before its first row, else after its last; `what`
-    names it: who begins anew after a crash has the same name, and who ends ends it once. `table`: versions here are those of another table
-    from now on; such a row says by itself that this has ended."""
+    """Rows come into the log here, or come back, otherwise than in the order in which links bring them: a comparison of both logs, backfill
+    or rebuild, or a link that brings what such a one wrote into its source. `begins` before its first row, else after its last; `what`
+    names it: who begins anew after a crash has the same name, and who ends ends it once. To end what has not begun changes nothing.
+    `table`: versions here are those of another table from now on; such a row says by itself that this has ended."""
 
     seq: int
     what: str

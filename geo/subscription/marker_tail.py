@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, permutations
 
 import pyarrow as pa
@@ -33,16 +33,17 @@ from geo.subscription.controller import concerns
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
-from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Said
+from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Registry, Said
 from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, said_by
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, parted
-from geo.tables.ownership import Ownership
+from geo.tables.ownership import Ownership, RunnerKind, named_owners
 from geo.tables.table import Table
 from geo.tables.tail import Tail, Turn
 from geo.text import first_line
 from geo.times import in_us
+from schemas import OWNERS
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,8 @@ class _Followed:
     deleted: set[str] = field(default_factory=set)
     """Those deleted before, of which it is not known whether that was told."""
     finished: dict[str, int] = field(default_factory=dict)
+    fillings: dict[str, bool] = field(default_factory=dict)
+    """Who brings rows behind others, as it was told last: whether it has begun and not ended."""
     cursors: dict[str, CommitName] = field(default_factory=dict)
     """Up to which commit of its source each link has brought everything."""
     ways: tuple[Mapping[str, Sequence[str] | None], _Ways] | None = None
@@ -137,6 +140,9 @@ class MarkerTail:
         self._journal = MarkerJournal(tables, ownership)
         wait([peer.asked for peer in peers.values()], PEER_ANSWER_S)
         self._registries, self._said = Registries(tables), Said()
+        self._fillings = Registry(tables.journal(OWNERS), lambda: _fillings(tables))
+        self._fillings_now: Mapping[Topic, Mapping[str, bool]] | None = None
+        """As they were in this round."""
         self._looked_at = -LOOK_S
         self._wanted_now: Mapping[Topic, Mapping[str, VersionSubscription]] = {}
         self._followed: dict[Topic, _Followed] = {}
@@ -147,7 +153,7 @@ class MarkerTail:
     def round(self) -> bool:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
         heard: list[Heard] = []
-        now = time.monotonic()
+        now, self._fillings_now = time.monotonic(), None
         if is_due := now - self._looked_at >= min(LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
@@ -219,12 +225,15 @@ class MarkerTail:
     # -- what its controller hears -----------------------------------------------------------------------------------
 
     def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
-        rows: list[Callable[[int], Row]] = []
+        rows: list[Row] = []
         try:
             rows += self._of_log(one)
         except RetryableError as error:
-            for void in self._lost(one, error):
-                yield void(self._journal.next_seq())
+            yield from map(self._numbered, self._lost(one, error))
+        # Where the log shows one, after the log: whoever has brought a row owned that before, so nothing is begun between two of its rows.
+        if self._fillings_now is None or any(isinstance(row, Void) for row in rows):
+            self._fillings_now = self._fillings.now()
+        yield from map(self._numbered, self._of_fillings(one, self._fillings_now.get(one.topic, {})))
         # By the ways that a tick tells an answer goes: it comes before what was copied.
         tick = self._tick(one, used=bool(subscriptions))
         if tick is not None:
@@ -232,10 +241,20 @@ class MarkerTail:
                 one.told_moved_at = tick.now
             one.told = tick
             yield tick
-        yield from (make(self._journal.next_seq()) for make in rows)
+        yield from map(self._numbered, rows)
         yield from self._of_subscriptions(one, subscriptions, with_others=tick is not None or bool(rows))
 
-    def _of_log(self, one: _Followed) -> Iterator[Callable[[int], Row]]:
+    def _numbered(self, row: Row) -> Row:
+        return replace(row, seq=self._journal.next_seq())
+
+    def _of_fillings(self, one: _Followed, now: Mapping[str, bool]) -> Iterator[Row]:
+        """Who brings rows behind others has begun, or ended. A new tail does not know what of it was told, and tells all."""
+        for what, begins in now.items():
+            if one.fillings.get(what) != begins:
+                one.fillings[what] = begins
+                yield Void(0, what, begins)
+
+    def _of_log(self, one: _Followed) -> Iterator[Row]:
         """Marker rows of new commits, and voids, in the order of the log. Takes them from its tail. Raises RetryableError, before the first
         row, where its place is lost."""
         for nth in range(TURNS):
@@ -251,7 +270,7 @@ class MarkerTail:
                 yield from self._of_commit(one, commit, turn.last.version)
             one.tail.take(turn)
 
-    def _lost(self, one: _Followed, error: RetryableError) -> list[Callable[[int], Row]]:
+    def _lost(self, one: _Followed, error: RetryableError) -> list[Row]:
         """Go on at the newest version, with all snapshots void; and with all that is known of versions, where they are those of another
         history."""
         before, one.tail = one.tail.at, Tail.at_newest(one.log)
@@ -262,7 +281,7 @@ class MarkerTail:
             one.finished.clear()
         return _void(str(error), at.table_id if is_other else None)
 
-    def _of_commit(self, one: _Followed, commit: Commit, read_to: int) -> Iterator[Callable[[int], Row]]:
+    def _of_commit(self, one: _Followed, commit: Commit, read_to: int) -> Iterator[Row]:
         if commit.kind is not Kind.APPEND:
             return
         if (what := out_of_order(commit) or self._brought(one, commit)) is not None:
@@ -276,7 +295,7 @@ class MarkerTail:
             # Longer ones are refused as they are.
             payload = None if row["payload"] is None else bytes(row["payload"])[: MAX_BYTES + 1]
             position = Position(commit.version, index)
-            yield _marker(row["marker"], payload, row["origin"], position, read_to, one.tail.at.table_id)
+            yield MarkerRow(0, row["marker"], payload, row["origin"], position, read_to, one.tail.at.table_id)
 
     def _brought(self, one: _Followed, commit: Commit) -> str | None:
         """Whose commit a link has brought with this one that was out of order in its source: it is so here too."""
@@ -407,13 +426,16 @@ class MarkerTail:
         return found
 
 
-def _void(what: str, table: str | None = None) -> list[Callable[[int], Row]]:
+def _void(what: str, table: str | None = None) -> list[Row]:
     """Rows came otherwise than in order: begun and ended. Of another table one row says all, which is kept (geo.subscription.marker_journal)."""
-    begins = [lambda seq: Void(seq, what, begins=True)] if table is None else []
-    return [*begins, lambda seq: Void(seq, what, begins=False, table=table)]
+    begins = [Void(0, what, begins=True)] if table is None else []
+    return [*begins, Void(0, what, begins=False, table=table)]
 
 
-def _marker(
-    kind: str | None, payload: bytes | None, sender: str | None, position: Position, read_to: int, table: str
-) -> Callable[[int], Row]:
-    return lambda seq: MarkerRow(seq, kind, payload, sender, position, read_to, table)
+def _fillings(tables: ClusterTables) -> Mapping[Topic, Mapping[str, bool]]:
+    """Of each topic the backfills, comparisons and rebuilds into its log here that there ever were, and whether they are under way. One that
+    was killed is, until somebody ends it."""
+    found: dict[Topic, dict[str, bool]] = {}
+    for name, row in named_owners(tables, RunnerKind.FILLING):
+        found.setdefault(name.topic, {})[str(name)] = row["state"] == "owned"
+    return found

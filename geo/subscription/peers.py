@@ -42,7 +42,7 @@ class Said:
     policies: Mapping[Topic, Registered] = field(default_factory=dict)
 
 
-class _Registry(Generic[_R]):
+class Registry(Generic[_R]):
     """What a system table says, read again only when something has come into it."""
 
     def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
@@ -63,9 +63,9 @@ class Registries:
 
     def __init__(self, tables: ClusterTables) -> None:
         self._tables = tables
-        self._subscriptions = _Registry(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
-        self._links = _Registry(tables.journal(LINKS), lambda: read_links(tables))
-        self._topics = _Registry(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
+        self._subscriptions = Registry(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
+        self._links = Registry(tables.journal(LINKS), lambda: read_links(tables))
+        self._topics = Registry(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
 
     def now(self) -> Said:
         self._tables.refuse_no_folder()

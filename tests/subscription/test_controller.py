@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from geo.errors import SchemaError, UsageError
 from geo.ids import Position
 from geo.subscription import controller as controller_module
-from geo.subscription.controller import FOR_OTHERS, Counted, Settings, TopicController
+from geo.subscription.controller import FOR_OTHERS, STATE_VERSION, Counted, Settings, TopicController
 from geo.subscription.controller_rows import (
     Effect,
     Forgotten,
@@ -689,6 +689,8 @@ def test_several_voids_last_until_each_has_ended_and_one_begun_anew_ends_once() 
     assert topic.controller.waits_for == {"a": "c->a has begun and not ended"}
     topic.hear(Void, "c->a", False)
     assert topic.tick(15) == [request(15)]
+    topic.hear(Void, "c->a", False)
+    assert len(topic.controller.pending) == 1, "to end what has not begun changes nothing"
 
 
 def test_in_another_table_nothing_is_finished_and_updates_count_that_were_answered_since() -> None:
@@ -731,8 +733,8 @@ def test_what_is_said_of_a_table_that_is_gone_does_not_count() -> None:
 
 def test_a_state_of_another_version_is_refused() -> None:
     state = Topic().controller.to_state()
-    with pytest.raises(SchemaError, match="Rebuild it from system/markers"):
-        TopicController.from_state("a", "t", {**state, "version": 2})
+    with pytest.raises(SchemaError, match="it is built anew from system/markers"):
+        TopicController.from_state("a", "t", {**state, "version": STATE_VERSION + 1})
 
 
 def test_the_state_is_bounded_however_many_snapshots_there_were() -> None:

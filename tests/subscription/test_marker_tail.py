@@ -14,7 +14,7 @@ from geo.subscription.marker_journal import decode
 from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import create, delete, finish
-from geo.tables.ownership import claim, version_sync_runner
+from geo.tables.ownership import claim, filling_runners, release, version_sync_runner
 from schemas import MARKERS
 from tests.world import TOPIC, World
 
@@ -102,6 +102,14 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     (begun, is_begun), (ended, is_ended) = voids(tail.round())
     assert "is a DELETE" in begun
     assert (begun, is_begun, is_ended) == (ended, True, False)
+
+    tail.now += FREQUENCY_S
+    tail.round()
+    filling = str(filling_runners({"eu"}, TOPIC, "us")[0].name)
+    owned = claim(us, [filling_runners({"eu"}, TOPIC, "us")])
+    assert voids(tail.round()) == [(filling, True)]
+    release(owned)
+    assert voids(tail.round()) == [(filling, False)]
 
     eu = Path(str(linked.config.cluster("eu").root))
     eu.rename(eu.with_name("elsewhere"))
