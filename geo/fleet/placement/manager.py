@@ -131,18 +131,18 @@ class Manager:
             for bundle in bundles:
                 if bundle in split or bundle in self._placed or not view.may_leave(bundle, broker):
                     continue
-                target = self._select(bundle, view)
-                if target is not None and target != broker:
+                target = self._select(bundle, view, source=broker)
+                if target is not None and view.keeps_apart(bundle, broker, target):
                     self._place(bundle, target, view, now)
                     self._unloaded[bundle] = now
                     decision.unloads.append(Unload(bundle, broker, target))
 
-    def _select(self, bundle: str, view: _View) -> str | None:
-        """selectBrokerForAssignment."""
-        allowed = view.allowed(namespace_of(bundle))
-        broker = self._strategy.select(view.candidates(bundle), view.brokers, bundle)
+    def _select(self, bundle: str, view: _View, source: str | None = None) -> str | None:
+        """selectBrokerForAssignment. A bundle that moves goes to another broker than its source; in Pulsar the source may be selected too,
+        and nothing moves then: for ever, if it has the fewest bundles of the namespace."""
+        broker = self._strategy.select(view.candidates(bundle, source), view.brokers, bundle)
         if broker is not None and view.usages[broker] > self._settings.broker_overloaded_threshold:
-            broker = self._strategy.select(allowed, view.brokers, bundle)
+            broker = self._strategy.select(view.allowed(namespace_of(bundle), source), view.brokers, bundle)
         return broker
 
     def _place(self, bundle: str, broker: str, view: _View, now: float) -> None:
@@ -211,23 +211,25 @@ class _View:
             self._candidates.pop(namespace, None)
         self._note_topics(broker)
 
-    def allowed(self, namespace: str) -> list[str]:
-        """The brokers that the isolation policies leave."""
+    def allowed(self, namespace: str, source: str | None = None) -> list[str]:
+        """The brokers that the isolation policies leave, without the source of a bundle that moves."""
         if namespace not in self._allowed:
             self._allowed[namespace] = self._policies.brokers(self.reports, namespace, self.usages)
-        return self._allowed[namespace]
+        of_all = self._allowed[namespace]
+        return of_all if source is None else [broker for broker in of_all if broker != source]
 
-    def candidates(self, bundle: str) -> list[str]:
+    def candidates(self, bundle: str, source: str | None = None) -> list[str]:
         """The brokers among which the strategy selects."""
         namespace = namespace_of(bundle)
+        if source is not None:
+            return self._narrowed(namespace, self.allowed(namespace, source))
         if namespace not in self._candidates:
-            self._candidates[namespace] = self._narrowed(namespace)
+            self._candidates[namespace] = self._narrowed(namespace, self.allowed(namespace))
         return self._candidates[namespace]
 
-    def _narrowed(self, namespace: str) -> list[str]:
+    def _narrowed(self, namespace: str, allowed: list[str]) -> list[str]:
         """Of the brokers allowed: without those of too many topics unless all have; then the best for the anti-affinity group; then those
         with the fewest bundles of the namespace; then what the filters leave. All allowed if that leaves none."""
-        allowed = self.allowed(namespace)
         few = [broker for broker in allowed if broker not in self._full] or allowed
         if group := self._policies.group(namespace):
             few = least_of_group(
@@ -250,6 +252,14 @@ class _View:
         allowed = self.allowed(namespace)
         group = self._policies.group(namespace)
         return any(other != broker for other in allowed) and (not group or may_leave(broker, allowed, self._of_group(group)))
+
+    def keeps_apart(self, bundle: str, source: str, target: str) -> bool:
+        """Whether the target of a bundle then holds no more namespaces of its anti-affinity group than the source does now."""
+        namespace = namespace_of(bundle)
+        held = self._of_group(self._policies.group(namespace))
+        return (
+            namespace not in self._policies.anti_affinity or held[target] + (not self._holders[namespace][target]) <= held[source]
+        )
 
     def _note_topics(self, broker: str) -> None:
         if broker not in self._full and self.brokers[broker].topics > self._settings.broker_max_topics:

@@ -7,7 +7,7 @@ Bundles that are equally loaded come in the order of the report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Protocol
 
 from geo.fleet.placement.avg_shedder import AvgShedder as AvgShedder
@@ -148,3 +148,9 @@ def _heaviest(load: BrokerLoad, amount: float, recently_unloaded: Set[str]) -> l
             chosen.append(bundle)
             amount -= throughputs[bundle]
     return chosen
+
+
+SHEDDERS: Mapping[str, Callable[[Settings], Shedder]] = {
+    kind.__name__: kind for kind in (ThresholdShedder, OverloadShedder, UniformLoadShedder, AvgShedder)
+}
+"""By name, Pulsar's default first."""

@@ -95,3 +95,9 @@ class RoundRobin:
             return None
         self._count += 1
         return of_all[(self._count - 1) % len(of_all)]
+
+
+STRATEGIES: Mapping[str, Callable[[Settings, Choose], Strategy]] = {
+    kind.__name__: kind for kind in (LeastLongTermMessageRate, LeastResourceUsageWithWeight, RoundRobin, AvgShedder)
+}
+"""By name, Pulsar's default first."""

@@ -16,8 +16,8 @@ from geo.fleet.placement.load_data import BrokerLoad, Settings
 from geo.fleet.placement.manager import Assignment, Decision, Manager, Split, Unload
 from geo.fleet.placement.policies import Isolation, Policies, later_versions
 from geo.fleet.placement.shedding import OverloadShedder, ThresholdShedder
-from geo.fleet.placement.strategies import LeastLongTermMessageRate, RoundRobin
-from tests.fleet.placement.loads import broker, bundle, even_broker
+from geo.fleet.placement.strategies import LeastLongTermMessageRate
+from tests.fleet.placement.loads import broker, bundle
 
 SETTINGS = Settings()
 NONE = Policies()
@@ -119,15 +119,20 @@ def test_shedding_is_once_a_minute_and_can_be_switched_off() -> None:
     assert _manager(replace(SETTINGS, shedding_enabled=False)).decide(reports, NONE, 0.0).unloads == []
 
 
-def test_nothing_moves_where_there_is_one_broker_or_no_other_may_own_or_the_source_would_be_chosen() -> None:
+def test_nothing_moves_where_there_is_one_broker_or_no_other_may_own() -> None:
     reports = _overloaded()
     assert _manager().decide({"a": reports["a"]}, NONE, 0.0).unloads == []
     only = Policies([Isolation(["t/n"], ["a"], [])])
     assert _manager().decide(reports, only, 0.0).unloads == []
-    in_turn = Manager(SETTINGS, RoundRobin(SETTINGS), ThresholdShedder(SETTINGS))
-    full = {"a": even_broker(0.8, 2, 50, "t/n/"), "b": even_broker(0.1, 2, 50, "t/n/other")}
-    found = [in_turn.decide(full, NONE, now).unloads for now in (0.0, 60.0)]
-    assert found == [[], [Unload("t/n/0", "a", "b")]], "the first turn is a's own"
+
+
+def test_a_bundle_moves_to_another_broker_though_its_own_has_the_fewest_of_the_namespace() -> None:
+    heavy, *others = _bundles("t/n", 5)
+    reports = {
+        "a": broker(0.9, {heavy: bundle(mib=50), "t/m/x": bundle(mib=40)}),
+        "b": broker(0.2, {name: bundle(mib=5) for name in others}),
+    }
+    assert _manager().decide(reports, NONE, 0.0).unloads == [Unload(heavy, "a", "b")]
 
 
 def test_a_bundle_of_a_group_is_not_unloaded_if_the_spread_is_even() -> None:
@@ -135,6 +140,9 @@ def test_a_bundle_of_a_group_is_not_unloaded_if_the_spread_is_even() -> None:
     reports = _overloaded()
     reports["b"] = broker(0.1, {"t/m/y": bundle(rate=5)})
     assert _manager().decide(reports, policies, 0.0).unloads == []
+    reports["b"] = broker(0.1, {"t/m/y": bundle(rate=5), "t/o/y": bundle(rate=5)})
+    more = Policies(anti_affinity={"t/n": "g", "t/m": "g", "t/o": "g"})
+    assert _manager().decide(reports, more, 0.0).unloads == [], "uneven as it is, b and c would hold more than a does"
     reports["b"] = broker(0.1)
     assert [found.target for found in _manager().decide(reports, policies, 0.0).unloads] == ["b"]
 
