@@ -189,8 +189,8 @@ def generated(topics: int, brokers: int, bundles: int, zipf: float, random: Rand
 def recorded(path: str) -> Cluster:
     """The cluster of a file of reports, one JSON object:
 
-    `{broker: {"cpu": [used, limit], "direct_memory": […], "bandwidth_in": […], "bandwidth_out": […], "bundles": {bundle: {"msg_rate_in": …,
-    "msg_rate_out": …, "throughput_in": …, "throughput_out": …, "topics": …}}}}`
+    `{broker: {"cpu": [used, limit], "direct_memory": […], "bandwidth_in": […], "bandwidth_out": […], "bundles": {bundle:
+    {"msg_rate_in": …, "msg_rate_out": …, "throughput_in": …, "throughput_out": …, "topics": …}}}}`
 
     Of what a broker uses its bundles have shares by their throughput, which move with them. Raises UsageError of another file.
     """

@@ -34,6 +34,8 @@ class Minute:
     deviation: float
     """The standard deviation over the mean."""
     heaviest_topic: float
+    unassigned: int
+    """How many bundles nobody owns: a split's parts that were released."""
     moves: int
     splits: int
     decision_s: float
@@ -49,13 +51,11 @@ class Phase:
     """The minutes from one change of the load to the next."""
 
     minutes: list[Minute]
-    unassigned: int
-    """How many bundles nobody owned at its end."""
 
     @property
     def minutes_to_balance(self) -> int | None:
-        """After how many minutes the ratio was below BALANCED and stayed there; None: it was not at the end."""
-        outside = [at for at, minute in enumerate(self.minutes) if minute.ratio >= BALANCED]
+        """After how many minutes the ratio was below BALANCED, with every bundle owned, and stayed so; None: it was not at the end."""
+        outside = [at for at, minute in enumerate(self.minutes) if minute.ratio >= BALANCED or minute.unassigned]
         first = outside[-1] + 1 if outside else 0
         return first if first < len(self.minutes) else None
 
@@ -74,7 +74,7 @@ class Phase:
             "splits": sum(minute.splits for minute in self.minutes),
             "decision_s_median": median(times),
             "decision_s_max": max(times),
-            "unassigned": self.unassigned,
+            "unassigned": last.unassigned,
         }
 
 
@@ -95,7 +95,7 @@ def simulate(
             now += MINUTE_S
             moves = cluster.do(decision)
             found.append(_minute(cluster, heaviest_topic, moves, len(decision.splits), took))
-        phases.append(Phase(found, len(cluster.unassigned())))
+        phases.append(Phase(found))
     return phases
 
 
@@ -105,7 +105,8 @@ def _minute(cluster: Cluster, heaviest_topic: float, moves: int, splits: int, de
     heavy = {broker for bundle, broker in cluster.owners.items() if cluster.parts[bundle].load.throughput > average}
     without = max((load for broker, load in loads.items() if broker not in heavy), default=0.0)
     deviation = pstdev(loads.values(), average) / (average or 1.0)
-    return Minute(max(loads.values()), without, average, deviation, heaviest_topic, moves, splits, decision_s)
+    unassigned = len(cluster.parts) - len(cluster.owners)
+    return Minute(max(loads.values()), without, average, deviation, heaviest_topic, unassigned, moves, splits, decision_s)
 
 
 def manager_of(strategy: str, shedder: str, settings: Settings, random: Random) -> Manager:

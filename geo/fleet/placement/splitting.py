@@ -42,9 +42,9 @@ def specified_positions(
 
 
 def flow_or_qps_equally(topics: Mapping[int, BundleLoad], settings: Settings) -> list[int]:
-    """Between topics, so that no part has more than a bundle may have, if one topic alone has not (FlowOrQpsEquallyDivideBundleSplitAlgorithm).
-    `topics` has the load of each by its hash. None unless two or more topics have traffic, and all together are above what a bundle may
-    have by `flow_or_qps_difference_threshold`."""
+    """Between topics, so that no part has more than a bundle may have, if one topic alone has not (Pulsar's
+    FlowOrQpsEquallyDivideBundleSplitAlgorithm). `topics` has the load of each by its hash. None unless two or more topics have traffic, and
+    all together are above what a bundle may have by `flow_or_qps_difference_threshold`."""
     max_rate, max_throughput = settings.namespace_bundle_max_msg_rate, settings.namespace_bundle_max_bandwidth
     busy = sorted((at, load.msg_rate, load.throughput) for at, load in topics.items() if load.msg_rate > 0 or load.throughput > 0)
     above = 1 + settings.flow_or_qps_difference_threshold

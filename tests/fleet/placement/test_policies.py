@@ -1,4 +1,4 @@
-"""Isolation by NamespaceIsolationPolicies and MinAvailablePolicy; anti-affinity and filters by LoadManagerShared and BrokerVersionFilter."""
+"""Isolation by NamespaceIsolationPolicies and MinAvailablePolicy, anti-affinity by LoadManagerShared, BrokerVersionFilter."""
 
 from __future__ import annotations
 
