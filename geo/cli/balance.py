@@ -89,7 +89,7 @@ def run_simulate(args: argparse.Namespace, output: Output) -> int:
         chance = random.Random(args.seed)  # noqa: S311  # a seed that repeats is what is wanted
         manager = manager_of(strategy, shedder, settings, chance)
         phases = simulate(
-            cluster, manager, chance, minutes=args.minutes, changes=args.changes, share=_CHANGE, timer=time.perf_counter
+            cluster, manager, chance, minutes=args.minutes, changes=args.changes, share=_CHANGE, timer=time.process_time
         )
         runs.append((strategy, shedder, phases))
     output.table(_COLUMNS, [row for run in runs for row in _rows(*run)])

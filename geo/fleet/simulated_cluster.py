@@ -94,10 +94,15 @@ class Cluster:
     def unassigned(self) -> list[str]:
         return [bundle for bundle in self.parts if bundle not in self.owners]
 
+    def holders(self) -> dict[str, str]:
+        """The broker of each bundle. A part of one that was split counts with the broker that had it until it is assigned, here at the next
+        minute's decision, in life within seconds."""
+        return self._released | self.owners
+
     def throughputs(self) -> dict[str, float]:
         """Bytes per second of each broker."""
         sums = dict.fromkeys(self.limits, 0.0)
-        for bundle, broker in self.owners.items():
+        for bundle, broker in self.holders().items():
             sums[broker] += self.parts[bundle].load.throughput
         return sums
 

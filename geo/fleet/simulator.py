@@ -35,10 +35,11 @@ class Minute:
     """The standard deviation over the mean."""
     heaviest_topic: float
     unassigned: int
-    """How many bundles nobody owns: a split's parts that were released."""
+    """How many bundles nobody owns or has had before."""
     moves: int
     splits: int
     decision_s: float
+    """Of a processor."""
 
     @property
     def ratio(self) -> float:
@@ -102,10 +103,10 @@ def simulate(
 def _minute(cluster: Cluster, heaviest_topic: float, moves: int, splits: int, decision_s: float) -> Minute:
     loads = cluster.throughputs()
     average = mean(loads.values())
-    heavy = {broker for bundle, broker in cluster.owners.items() if cluster.parts[bundle].load.throughput > average}
+    heavy = {broker for bundle, broker in cluster.holders().items() if cluster.parts[bundle].load.throughput > average}
     without = max((load for broker, load in loads.items() if broker not in heavy), default=0.0)
     deviation = pstdev(loads.values(), average) / (average or 1.0)
-    unassigned = len(cluster.parts) - len(cluster.owners)
+    unassigned = len(cluster.parts) - len(cluster.holders())
     return Minute(max(loads.values()), without, average, deviation, heaviest_topic, unassigned, moves, splits, decision_s)
 
 
