@@ -33,6 +33,7 @@ VERBS = {
     "consume": ("subscriptions", "deliver a topic's messages to a subscription and print them"),
     "subscriptions": ("subscriptions", "list subscriptions (also without VERB), create, look at, ack, reset, delete, fold, sync"),
     "failover": ("subscriptions", "move a subscription's consumer to another cluster; works when the first is gone"),
+    "balance": ("balance", "simulate what the placement of topics on brokers would do to recorded or generated load"),
     "doctor": ("ops", "check versions, session, table properties, locks and retention; name the fix of each finding"),
 }
 """Verb → the module of geo.cli that has it, in a function `add_VERB`, and what it does."""

@@ -1,0 +1,104 @@
+"""How a bundle goes from one broker to another, so that one owns it at any time. Pure: no Spark, clock, random or I/O.
+
+The leader assigns, brokers follow, and what counts is the claim: a bundle's owner is who has its newest claim, each claim has a generation
+above all before it, and a log takes writes of the generation whose fence it has (geo.tables.ownership). So two leaders, or a broker that
+was paused and comes back, may say and want what they like: they cannot write.
+
+A. A broker begins with a bundle only if its claim was released, or the leader has said of this very claim that it is to be taken over.
+B. A broker releases only what it holds, after it has stopped to write.
+C. The leader has a claim taken over only if its owner gives no sign of life, or has not released for `release_timeout_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Who is to own a bundle. Of several the one with the greatest `term` and `number` counts: `term` is the generation of the leader's
+    own claim, `number` counts on over all leaders. `take_over` is the generation of a claim that need not be released before."""
+
+    broker: str
+    term: int
+    number: int
+    since: float
+    take_over: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The newest claim of a bundle."""
+
+    broker: str
+    generation: int
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Claim a bundle with the generation after `over` (0: nobody has claimed it yet), if that is still the newest one; then write the fence
+    into the logs, then begin."""
+
+    bundle: str
+    over: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Stop all that writes the bundle's logs, then release the claim of this generation, if it is still the newest one."""
+
+    bundle: str
+    generation: int
+
+
+def newer(first: Assigned | None, second: Assigned) -> Assigned:
+    """Of two assignments of a bundle the one that counts."""
+    return second if first is None or (first.term, first.number) < (second.term, second.number) else first
+
+
+def broker_step(me: str, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> list[Begin | Release]:
+    """What a broker does by what it reads: both mappings are by bundle, and may be old by the time it does it."""
+    steps: list[Begin | Release] = []
+    for bundle, wanted in assigned.items():
+        claim = claims.get(bundle)
+        if claim is not None and claim.broker == me and not claim.released:
+            if wanted.broker != me:
+                steps.append(Release(bundle, claim.generation))
+        elif wanted.broker == me and (claim is None or claim.released or claim.generation == wanted.take_over):
+            steps.append(Begin(bundle, claim.generation if claim is not None else 0))
+    return steps
+
+
+def to_assign(bundles: Iterable[str], assigned: Mapping[str, Assigned], living: Set[str]) -> list[str]:
+    """The bundles for which the manager is to find a broker: assigned to nobody that lives."""
+    return [bundle for bundle in bundles if bundle not in assigned or assigned[bundle].broker not in living]
+
+
+def leader_step(
+    term: int,
+    decided: Mapping[str, str],
+    assigned: Mapping[str, Assigned],
+    claims: Mapping[str, Claim],
+    living: Set[str],
+    now: float,
+    release_timeout_s: float,
+) -> dict[str, Assigned]:
+    """What a leader says anew: of the bundles in `decided` their brokers, and of all others which claims are to be taken over. `living` are
+    the brokers that gave a sign of life in time."""
+    last = max((old.number for old in assigned.values()), default=0)
+    anew: dict[str, Assigned] = {}
+    for bundle in [*decided, *(bundle for bundle in assigned if bundle not in decided)]:
+        old, claim = assigned.get(bundle), claims.get(bundle)
+        broker, since = (decided[bundle], now) if bundle in decided else (assigned[bundle].broker, assigned[bundle].since)
+        if old is not None and old.broker == broker:
+            since = old.since
+        take_over = None
+        if claim is not None and not claim.released and claim.broker != broker:
+            late = now - since > release_timeout_s
+            take_over = claim.generation if late or claim.broker not in living else None
+        if old is None or (old.broker, old.take_over) != (broker, take_over):
+            last += 1
+            anew[bundle] = Assigned(broker, term, last, since, take_over)
+    return anew

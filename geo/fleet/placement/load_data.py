@@ -1,0 +1,254 @@
+"""What is known of the load of brokers and bundles: reports, averages, and the settings of all that decides by them. Pure: no Spark,
+clock, random or I/O.
+
+As Pulsar's LocalBrokerData, TimeAverageMessageData, BundleData and ResourceUsage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+from geo.errors import UsageError
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What can be set of the load balancer: names and defaults of Pulsar's ServiceConfiguration without `loadBalancer`, in snake
+    case. A `Percentage` there is a fraction here, a limit in MB is one in bytes, minutes and milliseconds are seconds.
+
+    Raises UsageError of a fraction outside 0 to 1 and of a weight below 0.
+    """
+
+    cpu_resource_weight: float = 1.0
+    direct_memory_resource_weight: float = 0.0
+    bandwidth_in_resource_weight: float = 1.0
+    bandwidth_out_resource_weight: float = 1.0
+    history_resource: float = 0.9
+    """How much of a broker's averaged usage stays when a new one comes."""
+    num_short_samples: int = 10
+    num_long_samples: int = 1_000
+    report_update_threshold: float = 0.10
+    report_update_min_interval_s: float = 5.0
+    report_update_max_interval_s: float = 15 * 60.0
+
+    broker_overloaded_threshold: float = 0.85
+    broker_max_topics: int = 50_000
+    distribute_bundles_evenly_enabled: bool = True
+    average_resource_usage_difference_threshold: float = 0.10
+
+    shedding_enabled: bool = True
+    shedding_interval_s: float = 60.0
+    shedding_grace_period_s: float = 30 * 60.0
+    """A bundle that was unloaded is not unloaded again for so long."""
+    broker_threshold_shedder: float = 0.10
+    lower_boundary_shedding_enabled: bool = False
+    bundle_unload_min_throughput_threshold: float = 10.0 * MIB
+    msg_rate_difference_shedder_threshold: float = 0.50
+    msg_throughput_multiplier_difference_shedder_threshold: float = 4.0
+    min_unload_message: float = 1_000.0
+    min_unload_message_throughput: float = 1.0 * MIB
+    max_unload: float = 0.2
+    max_unload_bundle_num_per_shedding: int = -1
+    avg_shedder_low_threshold: float = 0.15
+    avg_shedder_high_threshold: float = 0.40
+    avg_shedder_hit_count_low_threshold: int = 8
+    avg_shedder_hit_count_high_threshold: int = 2
+
+    auto_bundle_split_enabled: bool = True
+    auto_unload_split_bundles_enabled: bool = True
+    namespace_bundle_max_topics: int = 1_000
+    namespace_bundle_max_msg_rate: float = 30_000.0
+    namespace_bundle_max_bandwidth: float = 100.0 * MIB
+    namespace_maximum_bundles: int = 128
+    flow_or_qps_difference_threshold: float = 0.10
+
+    failure_domains_enabled: bool = False
+
+    def __post_init__(self) -> None:
+        for name in _FRACTIONS:
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name} is {getattr(self, name)}; expected: a fraction from 0 to 1")
+        for name in _WEIGHTS:
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} is {getattr(self, name)}; expected: 0 or more")
+
+
+_WEIGHTS = (
+    "cpu_resource_weight",
+    "direct_memory_resource_weight",
+    "bandwidth_in_resource_weight",
+    "bandwidth_out_resource_weight",
+)
+_FRACTIONS = (
+    "history_resource",
+    "broker_overloaded_threshold",
+    "average_resource_usage_difference_threshold",
+    "broker_threshold_shedder",
+    "max_unload",
+    "avg_shedder_low_threshold",
+    "avg_shedder_high_threshold",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a resource is used, and how much of it there is, in one unit (ResourceUsage)."""
+
+    used: float
+    limit: float
+
+    @property
+    def fraction(self) -> float:
+        """0 if there is no limit; more than 1 if more is used than there is."""
+        return self.used / self.limit if self.limit > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BundleLoad:
+    """What goes in and out of the topics of a bundle: messages per second, bytes per second, and how many topics it has
+    (NamespaceBundleStats)."""
+
+    msg_rate_in: float
+    msg_rate_out: float
+    throughput_in: float
+    throughput_out: float
+    topics: int = 0
+
+    @property
+    def msg_rate(self) -> float:
+        return self.msg_rate_in + self.msg_rate_out
+
+    @property
+    def throughput(self) -> float:
+        return self.throughput_in + self.throughput_out
+
+
+@dataclass(frozen=True)
+class BrokerLoad:
+    """A broker's report: its resources, and the load of every bundle that it owns, also of those that are idle (LocalBrokerData).
+    Its own rates are the sums of its bundles'."""
+
+    cpu: Usage
+    direct_memory: Usage
+    bandwidth_in: Usage
+    bandwidth_out: Usage
+    bundles: Mapping[str, BundleLoad]
+
+    @cached_property
+    def msg_rate(self) -> float:
+        """Messages per second, in and out."""
+        return sum(load.msg_rate for load in self.bundles.values())
+
+    @cached_property
+    def throughput(self) -> float:
+        """Bytes per second, in and out."""
+        return sum(load.throughput for load in self.bundles.values())
+
+    @cached_property
+    def topics(self) -> int:
+        return sum(load.topics for load in self.bundles.values())
+
+    def max_usage(self, settings: Settings) -> float:
+        """The greatest of the weighted usages, as a fraction (getMaxResourceUsageWithWeight)."""
+        return max(
+            self.cpu.fraction * settings.cpu_resource_weight,
+            self.direct_memory.fraction * settings.direct_memory_resource_weight,
+            self.bandwidth_in.fraction * settings.bandwidth_in_resource_weight,
+            self.bandwidth_out.fraction * settings.bandwidth_out_resource_weight,
+        )
+
+    def with_bundles(self, bundles: Mapping[str, BundleLoad]) -> BrokerLoad:
+        """The same resources with these bundles."""
+        return BrokerLoad(self.cpu, self.direct_memory, self.bandwidth_in, self.bandwidth_out, bundles)
+
+    def with_one_more(self, bundle: str, load: BundleLoad) -> BrokerLoad:
+        """The same with one more bundle. The sums are carried on: a broker without bundles may get thousands one by one."""
+        more = self.with_bundles({**self.bundles, bundle: load})
+        more.__dict__["msg_rate"] = self.msg_rate + load.msg_rate
+        more.__dict__["topics"] = self.topics + load.topics
+        return more
+
+
+class Loads(dict[str, BrokerLoad]):
+    """The loads of brokers, with their message rates at hand: in a cluster that starts, a decision selects tens of thousands of times
+    among a thousand brokers, of which one has changed."""
+
+    def __init__(self, loads: Mapping[str, BrokerLoad]) -> None:
+        super().__init__(loads)
+        self.msg_rates = {broker: load.msg_rate for broker, load in loads.items()}
+
+    def __setitem__(self, broker: str, load: BrokerLoad) -> None:
+        super().__setitem__(broker, load)
+        self.msg_rates[broker] = load.msg_rate
+
+
+UNKNOWN = BundleLoad(50.0, 50.0, 50_000.0, 50_000.0)
+"""What a bundle of which nothing was reported is taken for (ModularLoadManagerImpl.DEFAULT_MESSAGE_RATE and _THROUGHPUT)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The averages of a bundle's load over a short and a long window (BundleData). A window's average follows what is reported the
+    more slowly the more samples it has, up to the window's size; the first sample replaces what was there before."""
+
+    short: BundleLoad = UNKNOWN
+    long: BundleLoad = UNKNOWN
+    count: int = 0
+
+    def add(self, load: BundleLoad, settings: Settings) -> Samples:
+        """The averages after one more report."""
+        count = self.count + 1
+        return Samples(
+            _averaged(self.short, load, min(count, settings.num_short_samples)),
+            _averaged(self.long, load, min(count, settings.num_long_samples)),
+            count,
+        )
+
+
+def _averaged(old: BundleLoad, new: BundleLoad, count: int) -> BundleLoad:
+    """TimeAverageMessageData.getUpdatedValue, of each of the four."""
+    stays = count - 1
+    return BundleLoad(
+        (stays * old.msg_rate_in + new.msg_rate_in) / count,
+        (stays * old.msg_rate_out + new.msg_rate_out) / count,
+        (stays * old.throughput_in + new.throughput_in) / count,
+        (stays * old.throughput_out + new.throughput_out) / count,
+        new.topics,
+    )
+
+
+def smoothed(old: float | None, new: float, settings: Settings) -> float:
+    """A broker's averaged usage after a new one; the first counts as it is (ThresholdShedder.updateAvgResourceUsage)."""
+    return new if old is None else settings.history_resource * old + (1 - settings.history_resource) * new
+
+
+def needs_report(last: BrokerLoad, now: BrokerLoad, settings: Settings) -> bool:
+    """Whether a broker's load has changed so much since its last report that it reports again, whatever the time
+    (ModularLoadManagerImpl.needBrokerDataUpdate): the greatest of the relative changes of its message rate, its throughput and the
+    number of its bundles, and of the change of its greatest weighted usage, is above `report_update_threshold`."""
+    change = max(
+        _relative_change(last.msg_rate, now.msg_rate),
+        _relative_change(last.throughput, now.throughput),
+        _relative_change(len(last.bundles), len(now.bundles)),
+        abs(now.max_usage(settings) - last.max_usage(settings)),
+    )
+    return change > settings.report_update_threshold
+
+
+def is_due(last: BrokerLoad, now: BrokerLoad, age_s: float, settings: Settings) -> bool:
+    """Whether a broker reports again `age_s` seconds after its last report: never before the least interval, always after the
+    greatest, between them by change."""
+    if age_s < settings.report_update_min_interval_s:
+        return False
+    return age_s > settings.report_update_max_interval_s or needs_report(last, now, settings)
+
+
+def _relative_change(old: float, new: float) -> float:
+    if old == 0:
+        return 0.0 if new == 0 else inf
+    return abs((old - new) / old)

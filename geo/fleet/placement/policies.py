@@ -1,0 +1,145 @@
+"""Which brokers may own a namespace's bundles, and which are to be spread: isolation, failure domains, anti-affinity, filters. Pure: no
+Spark, clock, random or I/O.
+
+As Pulsar's NamespaceIsolationPolicies, MinAvailablePolicy and LoadManagerShared. All results keep the order of the brokers given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from geo.errors import GeoError, UsageError
+from geo.text import show
+
+DEFAULT_DOMAIN = ""
+"""The domain of the brokers that are in none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Namespaces that have brokers of their own (NamespaceIsolationPolicy). Namespaces and brokers are given by regular expressions, one
+    or several, each of a whole name. If fewer than `min_limit` primary brokers are available, secondary ones join them. A primary
+    broker whose usage is `usage_threshold` percent or more counts as not available; it remains one that may own.
+
+    Raises UsageError of an expression that is none.
+    """
+
+    namespaces: Sequence[str] | str
+    primary: Sequence[str] | str
+    secondary: Sequence[str] | str
+    min_limit: int = 1
+    usage_threshold: float = 100
+
+    def __post_init__(self) -> None:
+        for expression in (*_several(self.namespaces), *_several(self.primary), *_several(self.secondary)):
+            try:
+                re.compile(expression)
+            except re.error as error:
+                raise UsageError(f"{show(expression)} is no regular expression: {error}") from None
+
+    def matches(self, namespace: str) -> bool:
+        """Whether the policy is of this namespace."""
+        return _matches(self.namespaces, namespace)
+
+    def is_primary(self, broker: str) -> bool:
+        return _matches(self.primary, broker)
+
+    def brokers(self, available: Iterable[str], namespace: str, usages: Mapping[str, float] | None = None) -> list[str]:
+        """Those of the available brokers that may own the namespace: of one that the policy is of its primary brokers, then any
+        secondary ones that join; of another one those that are not primary. `usages` are fractions; of a broker without, 0 counts."""
+        brokers = list(available)
+        if not self.matches(namespace):
+            return [broker for broker in brokers if not self.is_primary(broker)]
+        primary = [broker for broker in brokers if self.is_primary(broker)]
+        at_hand = [broker for broker in primary if 100 * (usages or {}).get(broker, 0.0) < self.usage_threshold]
+        if len(at_hand) >= self.min_limit:
+            return primary
+        return primary + [broker for broker in brokers if _matches(self.secondary, broker) and broker not in primary]
+
+
+def _several(expressions: Sequence[str] | str) -> Sequence[str]:
+    return (expressions,) if isinstance(expressions, str) else expressions
+
+
+def _matches(expressions: Sequence[str] | str, name: str) -> bool:
+    return any(re.fullmatch(expression, name) for expression in _several(expressions))
+
+
+class FilterError(GeoError):
+    """A filter cannot say which brokers it leaves. All that the isolation policies leave are then candidates."""
+
+
+Filter = Callable[[list[str]], list[str]]
+"""Leaves some of the candidates (BrokerFilter). May raise FilterError."""
+
+
+def later_versions(versions: Mapping[str, tuple[int, ...]]) -> Filter:
+    """The filter that leaves the brokers of the latest version, for a rolling upgrade (BrokerVersionFilter, with
+    `preferLaterVersions`). It raises FilterError of a broker without a version."""
+
+    def leave(candidates: list[str]) -> list[str]:
+        unknown = [broker for broker in candidates if broker not in versions]
+        if unknown:
+            raise FilterError(f"the version of broker {show(unknown[0])} is not known")
+        latest = max((versions[broker] for broker in candidates), default=())
+        return [broker for broker in candidates if versions[broker] == latest]
+
+    return leave
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """All policies of a cluster. `anti_affinity` has the group of each namespace that is in one; `domains` the brokers of each failure
+    domain. Of several isolation policies of one namespace the first counts."""
+
+    isolations: Sequence[Isolation] = ()
+    anti_affinity: Mapping[str, str] = field(default_factory=dict)
+    domains: Mapping[str, Set[str]] = field(default_factory=dict)
+    filters: Sequence[Filter] = ()
+
+    def brokers(self, available: Iterable[str], namespace: str, usages: Mapping[str, float]) -> list[str]:
+        """Those of the available brokers that may own bundles of the namespace: by its policy; without one, those that are primary of
+        no policy (LoadManagerShared.applyNamespacePolicies)."""
+        for isolation in self.isolations:
+            if isolation.matches(namespace):
+                return isolation.brokers(available, namespace, usages)
+        return [broker for broker in available if not any(isolation.is_primary(broker) for isolation in self.isolations)]
+
+    def group(self, namespace: str) -> list[str]:
+        """The namespaces of its anti-affinity group, itself included; none if it is in no group."""
+        group = self.anti_affinity.get(namespace)
+        return [] if group is None else [other for other, of in self.anti_affinity.items() if of == group]
+
+
+def anti_affinity(candidates: Iterable[str], placed: Mapping[str, str], domains: Mapping[str, Set[str]] | None) -> list[str]:
+    """Those of the candidates on which a namespace of an anti-affinity group is farthest from the others. `placed` has the broker of each
+    namespace of the group; `domains` the brokers of each failure domain, None: they do not count."""
+    return least_of_group(candidates, Counter(placed.values()), domains)
+
+
+def least_of_group(candidates: Iterable[str], counts: Mapping[str, int], domains: Mapping[str, Set[str]] | None) -> list[str]:
+    """Of the candidates, those in the domains that hold the fewest namespaces of the group; of these, the brokers that hold the fewest
+    (LoadManagerShared.filterAntiAffinityGroupOwnedBrokers). `counts`: how many namespaces of the group each broker holds."""
+    left = list(candidates)
+    if domains:
+        domain_of = {broker: domain for domain, brokers in domains.items() for broker in brokers}
+        of_domains: Counter[str] = Counter()
+        for broker, count in counts.items():
+            of_domains[domain_of.get(broker, DEFAULT_DOMAIN)] += count
+        least = min((of_domains[domain_of.get(broker, DEFAULT_DOMAIN)] for broker in left), default=0)
+        left = [broker for broker in left if of_domains[domain_of.get(broker, DEFAULT_DOMAIN)] == least]
+    least = min((counts.get(broker, 0) for broker in left), default=0)
+    return [broker for broker in left if counts.get(broker, 0) == least]
+
+
+def may_leave(broker: str, candidates: Sequence[str], counts: Mapping[str, int]) -> bool:
+    """Whether a bundle of a namespace in an anti-affinity group may be unloaded from this broker: not if all candidates hold as many
+    namespaces of the group, because it could only come back or make the spread uneven (shouldAntiAffinityNamespaceUnload)."""
+    held = [counts.get(candidate, 0) for candidate in candidates]
+    least = min(held, default=0)
+    if least == 0 or (broker in candidates and counts.get(broker, 0) > least):
+        return True
+    return any(count != least for count in held)

@@ -1,0 +1,81 @@
+"""Averages by TimeAverageMessageData, reports by ModularLoadManagerImpl.needBrokerDataUpdate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.errors import UsageError
+from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, Samples, Settings, Usage, is_due, needs_report
+from tests.fleet.placement.loads import IDLE, broker, bundle
+
+SETTINGS = Settings()
+
+
+def test_an_unknown_bundle_counts_with_50_messages_and_50_000_bytes_each_way_until_its_first_sample() -> None:
+    assert (Samples().long.msg_rate, Samples().long.throughput) == (100, 100_000)
+    once = Samples().add(bundle(rate=8, topics=3), SETTINGS)
+    assert once.short == once.long == bundle(rate=8, topics=3)
+    assert Samples().short == UNKNOWN
+
+
+def test_an_average_weighs_each_sample_alike_until_its_window_is_full() -> None:
+    samples = Samples()
+    for rate in [*([0.0] * 10), 100.0]:
+        samples = samples.add(bundle(rate=rate), SETTINGS)
+    assert samples.short.msg_rate == pytest.approx(100 / 10)
+    assert samples.long.msg_rate == pytest.approx(100 / 11)
+
+
+@given(rates=st.lists(st.floats(0, 1e6), min_size=1, max_size=30))
+def test_an_average_is_between_the_least_and_the_greatest_sample(rates: list[float]) -> None:
+    samples = Samples()
+    for rate in rates:
+        samples = samples.add(bundle(rate=rate), SETTINGS)
+    for average in (samples.short, samples.long):
+        assert min(rates) * 0.999 <= average.msg_rate <= max(rates) * 1.001
+
+
+def test_the_greatest_weighted_usage_counts_and_direct_memory_does_not_by_default() -> None:
+    load = BrokerLoad(Usage(20, 100), Usage(90, 100), Usage(3, 10), Usage(1, 0), {})
+    assert load.max_usage(SETTINGS) == pytest.approx(0.3)
+    assert load.max_usage(replace(SETTINGS, direct_memory_resource_weight=0.5)) == pytest.approx(0.45)
+    assert load.max_usage(replace(SETTINGS, cpu_resource_weight=2)) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "reports"),
+    [
+        (broker(), broker(), False),
+        (broker(0.5), broker(0.6), False),  # the usage by its difference, and strictly more
+        (broker(0.5), broker(0.61), True),
+        (broker(0.61), broker(0.5), True),
+        (broker(0.01), broker(0.02), False),
+        (broker(0, {"x": bundle(rate=100)}), broker(0, {"x": bundle(rate=110)}), False),  # rates by their relation
+        (broker(0, {"x": bundle(rate=100)}), broker(0, {"x": bundle(rate=111)}), True),
+        (broker(0, {"x": bundle(mib=100)}), broker(0, {"x": bundle(mib=89)}), True),
+        (broker(0, {"x": bundle()}), broker(0, {"x": bundle(rate=1)}), True),  # from nothing to something
+        (broker(), broker(0, {"x": bundle()}), True),  # so is the first bundle
+        (broker(0, {f"{n}": bundle() for n in range(10)}), broker(0, {f"{n}": bundle() for n in range(11)}), False),
+        (broker(0, {f"{n}": bundle() for n in range(9)}), broker(0, {f"{n}": bundle() for n in range(10)}), True),
+        (BrokerLoad(IDLE, IDLE, IDLE, IDLE, {}), BrokerLoad(IDLE, Usage(99, 100), IDLE, IDLE, {}), False),
+    ],
+)
+def test_a_broker_reports_after_a_change_of_more_than_a_tenth(last: BrokerLoad, now: BrokerLoad, reports: bool) -> None:
+    assert needs_report(last, now, SETTINGS) is reports
+
+
+def test_a_broker_reports_by_change_after_5_seconds_and_in_any_case_after_15_minutes() -> None:
+    last, changed = broker(0.1), broker(0.9)
+    assert [is_due(last, changed, age, SETTINGS) for age in (4.9, 5.0)] == [False, True]
+    assert [is_due(last, last, age, SETTINGS) for age in (5.0, 900.0, 900.1)] == [False, False, True]
+
+
+def test_a_percentage_is_refused_where_a_fraction_is_expected() -> None:
+    with pytest.raises(UsageError, match="broker_overloaded_threshold is 85; expected: a fraction"):
+        Settings(broker_overloaded_threshold=85)
+    with pytest.raises(UsageError, match="cpu_resource_weight is -1"):
+        Settings(cpu_resource_weight=-1)

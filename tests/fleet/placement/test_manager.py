@@ -1,0 +1,200 @@
+"""Decisions by ModularLoadManagerImpl: its order of steps, and what it remembers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as of_hypothesis
+from hypothesis import strategies as st
+
+from geo.fleet.placement.bundles import bundle_name, even, namespace_of
+from geo.fleet.placement.load_data import BrokerLoad, Settings
+from geo.fleet.placement.manager import Assignment, Decision, Manager, Split, Unload
+from geo.fleet.placement.policies import Isolation, Policies, later_versions
+from geo.fleet.placement.shedding import OverloadShedder, ThresholdShedder
+from geo.fleet.placement.strategies import LeastLongTermMessageRate
+from tests.fleet.placement.loads import broker, bundle
+
+SETTINGS = Settings()
+NONE = Policies()
+
+
+def _manager(settings: Settings = SETTINGS, seed: int = 1) -> Manager:
+    return Manager(settings, LeastLongTermMessageRate(settings, Random(seed).choice), OverloadShedder(settings))
+
+
+def _bundles(namespace: str, count: int) -> list[str]:
+    return [bundle_name(namespace, found) for found in even(count).ranges]
+
+
+def _targets(decision: Decision) -> dict[str, str]:
+    return {found.bundle: found.broker for found in decision.assignments}
+
+
+def test_bundles_of_a_namespace_are_dealt_evenly() -> None:
+    reports = {name: broker() for name in "abc"}
+    decision = _manager().decide(reports, NONE, 0.0, _bundles("t/n", 7))
+    assert sorted(Counter(_targets(decision).values()).values()) == [2, 2, 3]
+
+
+def test_evenness_goes_before_load_and_can_be_switched_off() -> None:
+    held = _bundles("t/n", 2)
+    reports = {"idle": broker(0, {held[0]: bundle()}), "busy": broker(0.5, {"t/m/x": bundle(rate=1_000)})}
+    assert _manager().decide(reports, NONE, 0.0, held[1:]).assignments == [Assignment(held[1], "busy")]
+    load_only = replace(SETTINGS, distribute_bundles_evenly_enabled=False)
+    assert _manager(load_only).decide(reports, NONE, 0.0, held[1:]).assignments == [Assignment(held[1], "idle")]
+
+
+def test_a_bundle_that_was_placed_counts_and_stays_placed_until_its_broker_reports_it_or_is_gone() -> None:
+    manager, reports = _manager(), {"a": broker(), "b": broker()}
+    first = _targets(manager.decide(reports, NONE, 0.0, ["t/n/x"]))["t/n/x"]
+    other = "b" if first == "a" else "a"
+    assert _targets(manager.decide(reports, NONE, 1.0, ["t/m/y"])) == {"t/m/y": other}, "100 messages/s are expected of x"
+    assert _targets(manager.decide(reports, NONE, 2.0, ["t/n/x"])) == {"t/n/x": first}
+    assert _targets(manager.decide({other: broker()}, NONE, 3.0, ["t/n/x"])) == {"t/n/x": other}
+    assert _targets(manager.decide({}, NONE, 4.0, ["t/n/x"])) == {}
+
+
+def test_isolation_is_obeyed_also_when_all_its_brokers_are_overloaded() -> None:
+    policies = Policies([Isolation(["t/n"], ["p.*"], [])])
+    reports = {"p1": broker(0.99), "p2": broker(0.98), "s": broker()}
+    decision = _manager().decide(reports, policies, 0.0, [*_bundles("t/n", 4), "t/m/x"])
+    assert Counter(_targets(decision).values()) == {"p1": 2, "p2": 2, "s": 1}
+    assert _targets(decision)["t/m/x"] == "s"
+    assert _manager().decide({"s": broker()}, policies, 0.0, ["t/n/x"]).assignments == []
+
+
+def test_if_the_chosen_broker_is_overloaded_all_that_the_policies_allow_are_tried_again() -> None:
+    held = _bundles("t/n", 2)
+    reports = {"overloaded": broker(0.9), "holder": broker(0.3, {held[0]: bundle(rate=500)})}
+    assert _manager().decide(reports, NONE, 0.0, held[1:]).assignments == [Assignment(held[1], "holder")]
+
+
+def test_brokers_with_too_many_topics_get_none_unless_all_have() -> None:
+    full, fuller = broker(0, {"t/m/x": bundle(topics=50_001)}), broker(0.1, {"t/m/y": bundle(rate=9, topics=60_000)})
+    few = broker(0.5, {"t/m/z": bundle(rate=5_000, topics=50_000)})
+    assert _targets(_manager().decide({"full": full, "few": few}, NONE, 0.0, ["t/n/x"])) == {"t/n/x": "few"}
+    assert _targets(_manager().decide({"full": full, "fuller": fuller}, NONE, 0.0, ["t/n/x"])) == {"t/n/x": "full"}
+
+
+def test_namespaces_of_a_group_are_apart_by_broker_and_by_domain_if_domains_are_enabled() -> None:
+    policies = Policies(anti_affinity={"t/n1": "g", "t/n2": "g"}, domains={"d1": {"a", "b"}, "d2": {"c"}})
+    reports = {"a": broker(0.1, {"t/n1/x": bundle()}), "b": broker(), "c": broker(0.1, {"t/m/x": bundle(rate=99)})}
+    assert _targets(_manager().decide(reports, policies, 0.0, ["t/n2/x"])) == {"t/n2/x": "b"}
+    domains = replace(SETTINGS, failure_domains_enabled=True)
+    assert _targets(_manager(domains).decide(reports, policies, 0.0, ["t/n2/x"])) == {"t/n2/x": "c"}
+
+
+@pytest.mark.parametrize("versions", [{"a": (1,), "b": (2,)}, {"a": (1,)}])
+def test_a_filter_leaves_candidates_and_one_that_cannot_say_leaves_all(versions: dict[str, tuple[int, ...]]) -> None:
+    reports = {"a": broker(), "b": broker(0.5, {"t/m/x": bundle(rate=99)})}
+    expected = "b" if "b" in versions else "a"
+    decision = _manager().decide(reports, Policies(filters=[later_versions(versions)]), 0.0, ["t/n/x"])
+    assert _targets(decision) == {"t/n/x": expected}
+
+
+def _overloaded() -> dict[str, BrokerLoad]:
+    loads = {name: bundle(rate=10, mib=mib) for name, mib in zip(_bundles("t/n", 3), (70, 20, 10), strict=True)}
+    return {"a": broker(0.9, loads), "b": broker(0.1), "c": broker(0.2, {"t/m/x": bundle(rate=5)})}
+
+
+def test_an_overloaded_broker_unloads_to_another_one_and_the_bundle_is_left_alone_for_the_grace_period() -> None:
+    manager, reports = _manager(), _overloaded()
+    heavy, middle, light = _bundles("t/n", 3)
+    assert manager.decide(reports, NONE, 0.0).unloads == [Unload(heavy, "a", "b")]
+    assert manager.decide(reports, NONE, 60.0).unloads == [Unload(middle, "a", "c")], "b was given one of the namespace"
+    assert manager.decide(reports, NONE, 120.0).unloads == [Unload(light, "a", "b")], "by rate, for both hold one"
+    assert manager.decide(reports, NONE, 180.0).unloads == []
+    assert manager.decide(reports, NONE, 1_800.0).unloads == []
+    assert manager.decide(reports, NONE, 1_860.0).unloads == [Unload(heavy, "a", "b")]
+
+
+def test_shedding_is_once_a_minute_and_can_be_switched_off() -> None:
+    manager, reports = _manager(), _overloaded()
+    assert [len(manager.decide(reports, NONE, now).unloads) for now in (0.0, 59.0, 60.0)] == [1, 0, 1]
+    assert _manager(replace(SETTINGS, shedding_enabled=False)).decide(reports, NONE, 0.0).unloads == []
+
+
+def test_nothing_moves_where_there_is_one_broker_or_no_other_may_own() -> None:
+    reports = _overloaded()
+    assert _manager().decide({"a": reports["a"]}, NONE, 0.0).unloads == []
+    only = Policies([Isolation(["t/n"], ["a"], [])])
+    assert _manager().decide(reports, only, 0.0).unloads == []
+
+
+def test_a_bundle_moves_to_another_broker_though_its_own_has_the_fewest_of_the_namespace() -> None:
+    heavy, *others = _bundles("t/n", 5)
+    reports = {
+        "a": broker(0.9, {heavy: bundle(mib=50), "t/m/x": bundle(mib=40)}),
+        "b": broker(0.2, {name: bundle(mib=5) for name in others}),
+    }
+    assert _manager().decide(reports, NONE, 0.0).unloads == [Unload(heavy, "a", "b")]
+
+
+def test_a_bundle_of_a_group_is_not_unloaded_if_the_spread_is_even() -> None:
+    policies = Policies(anti_affinity={"t/n": "g", "t/m": "g"})
+    reports = _overloaded()
+    reports["b"] = broker(0.1, {"t/m/y": bundle(rate=5)})
+    assert _manager().decide(reports, policies, 0.0).unloads == []
+    reports["b"] = broker(0.1, {"t/m/y": bundle(rate=5), "t/o/y": bundle(rate=5)})
+    more = Policies(anti_affinity={"t/n": "g", "t/m": "g", "t/o": "g"})
+    assert _manager().decide(reports, more, 0.0).unloads == [], "uneven as it is, b and c would hold more than a does"
+    reports["b"] = broker(0.1)
+    assert [found.target for found in _manager().decide(reports, policies, 0.0).unloads] == ["b"]
+
+
+def test_a_hot_bundle_is_split_by_its_owner_and_its_parts_are_unloaded_if_that_may_be() -> None:
+    hot, cold = _bundles("t/n", 2)
+    reports = {"a": broker(2.0, {hot: bundle(rate=40_000, mib=50, topics=5), cold: bundle(mib=1)}), "b": broker(0.1)}
+    decision = _manager().decide(reports, NONE, 0.0)
+    assert decision.splits == [Split(hot, "a", unload=True)]
+    assert decision.unloads == [Unload(cold, "a", "b")], "what is split does not move as a whole"
+    only = Policies([Isolation(["t/n"], ["a"], [])])
+    assert _manager().decide(reports, only, 0.0).splits == [Split(hot, "a", unload=False)]
+    assert _manager(replace(SETTINGS, auto_bundle_split_enabled=False)).decide(reports, NONE, 0.0).splits == []
+
+
+def test_a_load_decides_by_its_long_average_on_placing_and_by_its_short_one_on_shedding() -> None:
+    manager = Manager(SETTINGS, LeastLongTermMessageRate(SETTINGS), ThresholdShedder(SETTINGS))
+    was, now = {"t/n/x": bundle(rate=1_000)}, {"t/n/x": bundle(rate=10)}
+    for second in range(10):
+        manager.decide({"a": broker(0.2, was), "b": broker(0.2, {"t/m/x": bundle(rate=700)})}, NONE, float(second))
+    reports = {"a": broker(0.2, now), "b": broker(0.2, {"t/m/x": bundle(rate=700)})}
+    assert _targets(manager.decide(reports, NONE, 11.0, ["t/o/x"])) == {"t/o/x": "b"}, "a has 910 over the long window"
+
+
+@of_hypothesis(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), count=st.integers(2, 5))
+def test_whatever_is_reported_each_decision_obeys_its_rules(seed: int, count: int) -> None:
+    """A, B and C of Manager, by random loads and owners that do what is decided or not."""
+    random = Random(seed)
+    settings = Settings(broker_threshold_shedder=0.05, bundle_unload_min_throughput_threshold=0)
+    manager = Manager(settings, LeastLongTermMessageRate(settings, random.choice), ThresholdShedder(settings))
+    policies = Policies([Isolation(["t/isolated"], ["b0"], ["b1"])], anti_affinity={"t/n0": "g", "t/n1": "g"})
+    names = [f"b{number}" for number in range(count)]
+    bundles = [name for space in ("n0", "n1", "isolated") for name in _bundles(f"t/{space}", 4)]
+    owners, unloaded_at = dict[str, str](), dict[str, float]()
+    for now in range(0, 3_000, 150):
+        living = [name for name in names if random.random() < 0.9] or names[:1]
+        owners = {name: owner for name, owner in owners.items() if owner in living}
+        reports = {
+            name: broker(random.random(), {b: bundle(random.random() * 100, 10) for b, o in owners.items() if o == name})
+            for name in living
+        }
+        decision = manager.decide(reports, policies, float(now), [name for name in bundles if name not in owners])
+        for found in decision.assignments:
+            assert found.bundle not in owners
+            assert found.broker in policies.brokers(living, namespace_of(found.bundle), {})
+        for move in decision.unloads:
+            assert move.broker == owners[move.bundle] != move.target
+            assert move.target in policies.brokers(living, namespace_of(move.bundle), {})
+            assert now - unloaded_at.get(move.bundle, -9e9) > settings.shedding_grace_period_s
+            unloaded_at[move.bundle] = now
+        done = {found.bundle: found.broker for found in decision.assignments} | {
+            move.bundle: move.target for move in decision.unloads
+        }
+        owners |= {name: owner for name, owner in done.items() if random.random() < 0.9}

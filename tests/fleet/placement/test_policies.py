@@ -1,0 +1,82 @@
+"""Isolation by NamespaceIsolationPolicies and MinAvailablePolicy, anti-affinity by LoadManagerShared, BrokerVersionFilter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.errors import UsageError
+from geo.fleet.placement.policies import FilterError, Isolation, Policies, anti_affinity, later_versions, may_leave
+
+ALL = ["p1", "p2", "s1", "s2", "x1"]
+
+
+def test_a_namespace_with_a_policy_has_its_primary_brokers_and_secondary_ones_join_if_too_few_are_there() -> None:
+    isolation = Isolation(["shop/.*"], ["p[0-9]"], ["s.*"], min_limit=2)
+    assert isolation.brokers(ALL, "shop/web") == ["p1", "p2"]
+    assert isolation.brokers(["p1", "s1", "x1"], "shop/web") == ["p1", "s1"]
+    assert isolation.brokers(["s1", "x1"], "shop/web") == ["s1"]
+    assert Isolation(["shop/.*"], ["p.*"], ["s.*"]).brokers(["p1", "s1"], "shop/web") == ["p1"]
+
+
+def test_expressions_are_of_whole_names() -> None:
+    isolation = Isolation("shop/web", "p", "s1")
+    assert isolation.brokers(["p", "p1", "s1"], "shop/web") == ["p"]
+    assert isolation.brokers(["p", "p1"], "shop/web2") == ["p1"]
+    with pytest.raises(UsageError, match="no regular expression"):
+        Isolation(["("], [], [])
+
+
+def test_a_primary_broker_at_its_usage_threshold_counts_as_missing_and_may_own_all_the_same() -> None:
+    isolation = Isolation(["shop/.*"], ["p.*"], ["s.*"], usage_threshold=80)
+    assert isolation.brokers(["p1", "s1"], "shop/web", {"p1": 0.79}) == ["p1"]
+    assert isolation.brokers(["p1", "s1"], "shop/web", {"p1": 0.80}) == ["p1", "s1"]
+
+
+def test_a_namespace_without_a_policy_has_the_brokers_that_are_primary_of_none() -> None:
+    policies = Policies([Isolation(["shop/.*"], ["p1"], ["s.*"]), Isolation([".*/web"], ["p2"], [])])
+    assert policies.brokers(ALL, "other/ns", {}) == ["s1", "s2", "x1"]
+    assert policies.brokers(ALL, "shop/web", {}) == ["p1"], "the first policy counts"
+    assert policies.brokers(ALL, "bank/web", {}) == ["p2"]
+
+
+def test_the_brokers_with_the_fewest_namespaces_of_the_group_are_left() -> None:
+    assert anti_affinity(["a", "b", "c"], {}, None) == ["a", "b", "c"]
+    assert anti_affinity(["a", "b", "c"], {"n1": "a"}, None) == ["b", "c"]
+    assert anti_affinity(["a", "b"], {"n1": "a", "n2": "b", "n3": "a"}, None) == ["b"]
+    assert anti_affinity([], {"n1": "a"}, None) == []
+
+
+def test_first_the_domains_and_in_them_the_brokers() -> None:
+    """The example of filterAntiAffinityGroupOwnedBrokers."""
+    domains = {"d1": {"b1", "b2"}, "d2": {"b3", "b4"}, "d3": {"b5", "b6"}}
+    counts = {"b1": 2, "b2": 1, "b3": 2, "b4": 1, "b5": 2, "b6": 2}
+    placed = {f"{broker}-{number}": broker for broker, count in counts.items() for number in range(count)}
+    assert anti_affinity(list(counts), placed, domains) == ["b2", "b4"]
+    assert anti_affinity(["a", "b", "c"], {"n": "a"}, {"d": {"a", "b"}}) == ["c"], "c is in no domain"
+
+
+@given(count=st.integers(1, 30), brokers=st.integers(1, 6), width=st.integers(1, 3))
+def test_namespaces_placed_one_after_the_other_are_spread_evenly_over_domains(count: int, brokers: int, width: int) -> None:
+    domains = {f"d{domain}": {f"d{domain}b{number}" for number in range(width)} for domain in range(brokers)}
+    candidates, placed = sorted(set().union(*domains.values())), dict[str, str]()
+    for number in range(count):
+        placed[f"n{number}"] = anti_affinity(candidates, placed, domains)[0]
+    held = [sum(broker in of for broker in placed.values()) for of in domains.values()]
+    assert max(held) - min(held) <= 1
+
+
+def test_a_bundle_of_a_group_stays_where_it_is_if_all_candidates_hold_as_many() -> None:
+    assert may_leave("a", ["a", "b"], {"a": 2, "b": 1})
+    assert may_leave("a", ["a", "b"], {"a": 1})
+    assert not may_leave("a", ["a", "b"], {"a": 1, "b": 1})
+    assert may_leave("a", ["a", "b", "c"], {"a": 1, "b": 1, "c": 2})
+
+
+def test_brokers_of_the_latest_version_are_left() -> None:
+    leave = later_versions({"a": (1, 9), "b": (1, 10), "c": (1, 10)})
+    assert leave(["a", "b", "c"]) == ["b", "c"]
+    assert leave(["a"]) == ["a"]
+    with pytest.raises(FilterError, match="'x'"):
+        leave(["a", "x"])
