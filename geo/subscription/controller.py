@@ -113,6 +113,11 @@ def concerns(kind: str | None, sender: str | None, cluster: str) -> bool:
     return sender != cluster or kind not in FOR_OTHERS
 
 
+def is_only_noted(kind: str | None, sender: str | None, cluster: str) -> bool:
+    """Whether nothing follows from a marker row by itself: the controller notes that its own request is in the log, before it hears answers."""
+    return sender == cluster and kind == SnapshotRequest.kind.value
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Raises UsageError."""

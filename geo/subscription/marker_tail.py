@@ -29,7 +29,7 @@ from geo.now import now_us
 from geo.replication.link_state import LinkRecord, backfilled
 from geo.streams.life import State
 from geo.subscription.asked import Asked, asked
-from geo.subscription.controller import concerns
+from geo.subscription.controller import concerns, is_only_noted
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
@@ -50,6 +50,9 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 """How often every topic is looked at: its log, wherever that is, its subscriptions, and whether a tick is due. Where snapshots are more
 frequent, four times between two. A log on a local disk that has news is looked at in the next round."""
+
+STILL_S = 5.0
+"""How often it tells the time alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a batch."""
 
 TURNS = 4
 """Of a topic in a round, of `tail.TURN_COMMITS` commits each: a busy one does not hold up the others."""
@@ -95,6 +98,10 @@ class _Followed:
     """The newest version that brought a message, as far as is known."""
     told: Tick | None = None
     """The newest tick."""
+    is_changed: bool = False
+    """Something else than messages and markers was told since."""
+    held: list[Row] = field(default_factory=list)
+    """Rows from which nothing follows by themselves, not yet told."""
     told_moved_at: float = 0.0
     """When one told of messages that the one before did not know of."""
     asked_how_far_at: float = -LOOK_S
@@ -162,7 +169,7 @@ class MarkerTail:
                 continue
             try:
                 one = self._followed.get(topic) or self._begun(topic)
-                rows = list(self._news(one, subscriptions))
+                rows = self._news(one, subscriptions)
                 heard += [Heard(str(topic), row, one.at) for row in rows]
                 one.last_seq = rows[-1].seq if rows else one.last_seq
             except FAULTS as error:
@@ -224,28 +231,30 @@ class MarkerTail:
 
     # -- what its controller hears -----------------------------------------------------------------------------------
 
-    def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> Iterator[Row]:
-        rows: list[Row] = []
+    def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> list[Row]:
+        lost, rows = list[Row](), list[Row]()
         try:
             rows += self._of_log(one)
         except RetryableError as error:
-            yield from map(self._numbered, self._lost(one, error))
+            lost = self._lost(one, error)
         # Where the log shows one, after the log: whoever has brought a row owned that before, so nothing is begun between two of its rows.
         if self._fillings_now is None or any(isinstance(row, Void) for row in rows):
             self._fillings_now = self._fillings.now()
-        yield from map(self._numbered, self._of_fillings(one, self._fillings_now.get(one.topic, {})))
+        told = [*lost, *self._of_fillings(one, self._fillings_now.get(one.topic, {}))]
         # By the ways that a tick tells an answer goes: it comes before what was copied.
-        tick = self._tick(one, used=bool(subscriptions))
-        if tick is not None:
+        if (tick := self._tick(one, used=bool(subscriptions))) is not None:
             if one.told is None or tick.moved != one.told.moved:
                 one.told_moved_at = tick.now
-            one.told = tick
-            yield tick
-        yield from map(self._numbered, rows)
-        yield from self._of_subscriptions(one, subscriptions, with_others=tick is not None or bool(rows))
-
-    def _numbered(self, row: Row) -> Row:
-        return replace(row, seq=self._journal.next_seq())
+            one.told, one.is_changed = tick, False
+            told.append(tick)
+        told += rows
+        told += self._of_subscriptions(one, subscriptions, with_others=bool(told))
+        one.is_changed |= any(isinstance(row, (Void, Subscribed, Unsubscribed)) for row in told)
+        one.held += told
+        if all(isinstance(row, MarkerRow) and is_only_noted(row.kind, row.sender, self._tables.cluster.name) for row in told):
+            return []  # they come with the next rows; a tail that comes after this one reads them again
+        told, one.held = one.held, []
+        return [replace(row, seq=self._journal.next_seq()) for row in told]
 
     def _of_fillings(self, one: _Followed, now: Mapping[str, bool]) -> Iterator[Row]:
         """Who brings rows behind others has begun, or ended. A new tail does not know what of it was told, and tells all."""
@@ -334,7 +343,7 @@ class MarkerTail:
         """What people did, at once. How far consumers are, with other rows or once in `LOOK_S`: alone it is a batch of its own, and while
         those follow one another answers wait."""
         for name in one.subscriptions.keys() - subscriptions.keys() | one.deleted:
-            yield Unsubscribed(self._journal.next_seq(), name)
+            yield Unsubscribed(0, name)
             one.subscriptions.pop(name, None)
             one.finished.pop(name, None)
         one.deleted = set()
@@ -343,7 +352,7 @@ class MarkerTail:
         for name, now in subscriptions.items():
             before = one.subscriptions.get(name)
             if before is None or before.created_at != now.created_at:  # it may have been deleted in between
-                yield Subscribed(self._journal.next_seq(), name, table=now.table_id, created_us=in_us(now.created_at))
+                yield Subscribed(0, name, table=now.table_id, created_us=in_us(now.created_at))
                 one.finished.pop(name, None)
             one.subscriptions[name] = now
             if not is_due:
@@ -352,7 +361,7 @@ class MarkerTail:
             # One that is further than was looked at here is told once that is.
             if finished is not None and one.finished.get(name, -1) < finished <= one.read_to:
                 one.finished[name] = finished
-                yield Progress(self._journal.next_seq(), name, finished, now.table_id)
+                yield Progress(0, name, finished, now.table_id)
 
     def _finished(self, one: VersionSubscription, told: int | None) -> int | None:
         try:
@@ -371,20 +380,20 @@ class MarkerTail:
     def _tick(self, one: _Followed, *, used: bool) -> Tick | None:
         """The next one; None where its time has not come, or it would say what the last one did to a controller that has nothing to
         do. Where nobody here uses versions, others are answered: that needs the ways alone."""
-        told, now = one.told, now_us() / 1e6
+        told, now, frequency_s = one.told, now_us() / 1e6, self._config.snapshots.frequency_s
         if told is not None and used:
             # Of messages it tells at once, unless it has just done so: a snapshot that can begin does not wait for the next tick.
             since = told.now if one.moved == told.moved else one.told_moved_at
-            if 0 <= now - since < self._config.snapshots.frequency_s:
+            if 0 <= now - since < frequency_s:
                 return None
         ways = self._ways_of(one)
         unable = self._unable(one.topic, ways) if used else {}
         if told is not None and (told.asked, told.ways) == (ways.asked.clusters, ways.there):
             same = (told.moved, told.unable) == (one.moved, unable)
-            if not used or (same and self._rests.get(str(one.topic), -1) >= one.last_seq):
+            rests = self._rests.get(str(one.topic), -1) >= one.last_seq
+            if not used or (same and (rests or (not one.is_changed and 0 <= now - told.now < max(frequency_s, STILL_S)))):
                 return None
-        asked, there = ways.asked.clusters, ways.there
-        return Tick(self._journal.next_seq(), now, one.moved, asked, unable, there, one.read_to, one.tail.at.table_id)
+        return Tick(0, now, one.moved, ways.asked.clusters, unable, ways.there, one.read_to, one.tail.at.table_id)
 
     def _all_said(self) -> dict[str, Said]:
         """What each cluster says, this one too."""
