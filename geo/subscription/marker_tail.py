@@ -248,13 +248,16 @@ class MarkerTail:
             one.told, one.is_changed = tick, False
             told.append(tick)
         told += rows
-        told += self._of_subscriptions(one, subscriptions, with_others=bool(told))
+        told += self._of_subscriptions(one, subscriptions, with_others=not all(map(self._is_only_noted, told)))
         one.is_changed |= any(isinstance(row, (Void, Subscribed, Unsubscribed)) for row in told)
         one.held += told
-        if all(isinstance(row, MarkerRow) and is_only_noted(row.kind, row.sender, self._tables.cluster.name) for row in told):
+        if all(map(self._is_only_noted, told)):
             return []  # they come with the next rows; a tail that comes after this one reads them again
         told, one.held = one.held, []
         return [replace(row, seq=self._journal.next_seq()) for row in told]
+
+    def _is_only_noted(self, row: Row) -> bool:
+        return isinstance(row, MarkerRow) and is_only_noted(row.kind, row.sender, self._tables.cluster.name)
 
     def _of_fillings(self, one: _Followed, now: Mapping[str, bool]) -> Iterator[Row]:
         """Who brings rows behind others has begun, or ended. A new tail does not know what of it was told, and tells all."""
