@@ -139,7 +139,7 @@ def test_one_pass_publishes_replicates_and_folds_what_there_is(linked: World) ->
     create(linked.tables("us"), TOPIC, "reports")
     broker = Broker(linked.spark, str(linked.path), "eu", trigger=AVAILABLE_NOW)
     others = [(r.kind, r.name, r.state) for r in broker.run() if r.kind in (Kind.FOLD, Kind.VERSIONS)]
-    assert others == [(Kind.FOLD, str(TOPIC.acks), State.STOPPED), (Kind.VERSIONS, "tail of eu", State.STOPPED)]
+    assert others == [(Kind.FOLD, str(TOPIC.acks), State.STOPPED), (Kind.VERSIONS, "version sync of eu", State.STOPPED)]
     assert "version syncs 1 STOPPED" in broker.status()
     assert broker.status().endswith("replicated, 0 markers written")
 
