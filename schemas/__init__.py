@@ -6,11 +6,16 @@ long as the major number is the same; a program refuses to *write* a table of a 
 """
 
 from schemas.system import (
+    ASSIGNMENTS,
+    BUNDLE_REQUESTS,
+    BUNDLES,
     CURSORS,
     LEDGERS,
     LINKS,
+    LOAD_REPORTS,
     MARKERS,
     OWNERS,
+    PLACEMENT_POLICIES,
     PROCESSES,
     REQUESTS,
     TOPICS,
@@ -21,12 +26,17 @@ from schemas.table import Column, TableSchema
 from schemas.topic_log import ENVELOPE, TOPIC_LOG
 
 __all__ = [
+    "ASSIGNMENTS",
+    "BUNDLES",
+    "BUNDLE_REQUESTS",
     "CURSORS",
     "ENVELOPE",
     "LEDGERS",
     "LINKS",
+    "LOAD_REPORTS",
     "MARKERS",
     "OWNERS",
+    "PLACEMENT_POLICIES",
     "PROCESSES",
     "REQUESTS",
     "TOPICS",

@@ -242,3 +242,89 @@ MARKERS = TableSchema(
         Column("written_at", "TIMESTAMP", "when this row was written", nullable=False),
     ),
 )
+
+LOAD_REPORTS = TableSchema(
+    kind="load_reports",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("broker",),
+    properties=_JOURNAL,
+    columns=(
+        Column("broker", "STRING", "its name, unique in the cluster", nullable=False),
+        Column("holder", "STRING", "its process, as in owners", nullable=False),
+        Column("state", "STRING", "up; leaving: it gets no bundle and hands over those it has; left", nullable=False),
+        Column(
+            "load", "STRING", "JSON: its resources as [used, limit], and the load of each bundle that it owns", nullable=False
+        ),
+        Column("loaded_at", "TIMESTAMP", "when the load was measured", nullable=False),
+        Column("sequence", "BIGINT", "microseconds since 1970 by its clock, rising: each row is a sign of life", nullable=False),
+    ),
+)
+
+ASSIGNMENTS = TableSchema(
+    kind="assignments",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("bundle",),
+    order=("term", "number"),
+    properties=_JOURNAL,
+    columns=(
+        Column("bundle", "STRING", "tenant/namespace/0x00000000_0x40000000", nullable=False),
+        Column("broker", "STRING", "who is to own it; empty: nobody, it is about to be split", nullable=False),
+        Column("term", "BIGINT", "the generation of the leader that says so", nullable=False),
+        Column("number", "BIGINT", "counts on over all leaders; of one term the highest counts", nullable=False),
+        Column("since", "TIMESTAMP", "since when that broker is to own it", nullable=False),
+        Column("take_over", "BIGINT", "generation of a claim that need not be released before"),
+        Column("reason", "STRING", "why this broker", nullable=False),
+        Column("request", "BIGINT", "the last request for the bundle that was followed; 0: none", nullable=False),
+    ),
+)
+
+BUNDLES = TableSchema(
+    kind="bundles",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("namespace",),
+    order=("term", "number"),
+    properties=_JOURNAL,
+    columns=(
+        Column("namespace", "STRING", "tenant/namespace", nullable=False),
+        Column("boundaries", "ARRAY<BIGINT>", "ends of its bundles in the space of hashes, ascending", nullable=False),
+        Column("term", "BIGINT", "the generation of the leader that says so", nullable=False),
+        Column("number", "BIGINT", "counts on over all leaders; of one term the highest counts", nullable=False),
+        Column("reason", "STRING", "what was done last", nullable=False),
+    ),
+)
+
+BUNDLE_REQUESTS = TableSchema(
+    kind="bundle_requests",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("bundle",),
+    properties=_JOURNAL,
+    columns=(
+        Column("bundle", "STRING", "tenant/namespace/0x00000000_0x40000000", nullable=False),
+        Column("action", "STRING", "unload, transfer or split", nullable=False),
+        Column("broker", "STRING", "of a transfer, to whom"),
+        Column("positions", "ARRAY<BIGINT>", "of a split, where"),
+        Column("by", "STRING", "the process that recorded it", nullable=False),
+        Column("sequence", "BIGINT", "counts the requests of this cluster; what was asked last counts", nullable=False),
+        Column("asked_at", "TIMESTAMP", "when", nullable=False),
+    ),
+)
+
+PLACEMENT_POLICIES = TableSchema(
+    kind="placement_policies",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("kind", "name"),
+    properties=_JOURNAL,
+    columns=(
+        Column("kind", "STRING", "isolation, domain or anti-affinity", nullable=False),
+        Column("name", "STRING", "of the policy; of anti-affinity the namespace", nullable=False),
+        Column("value", "STRING", "JSON: what it says; NULL: it was removed"),
+        Column("by", "STRING", "the process that recorded it", nullable=False),
+        Column("sequence", "BIGINT", "counts the rows of this cluster; of isolation the order of the policies", nullable=False),
+        Column("set_at", "TIMESTAMP", "when", nullable=False),
+    ),
+)

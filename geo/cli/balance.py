@@ -6,18 +6,18 @@ import argparse
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from geo.cli.arguments import Verbs, from_1_to
 from geo.cli.output import Output
+from geo.config.placement import MIB, Settings, parse_setting
 from geo.errors import UsageError
-from geo.fleet.placement.load_data import MIB, Settings
+from geo.fleet.placement.manager import manager_of
 from geo.fleet.placement.shedding import SHEDDERS
 from geo.fleet.placement.strategies import STRATEGIES
 from geo.fleet.simulated_cluster import Cluster, generated, recorded
-from geo.fleet.simulator import BALANCED, Phase, manager_of, simulate
-from geo.text import counted, show
+from geo.fleet.simulator import BALANCED, Phase, simulate
+from geo.text import counted
 
 _CHANGE = 0.1
 """The share of topics that trade their loads at a change."""
@@ -87,7 +87,7 @@ def run_simulate(args: argparse.Namespace, output: Output) -> int:
     for number, (strategy, shedder) in enumerate(pairs):
         cluster = _cluster(args) if number else cluster
         chance = random.Random(args.seed)  # noqa: S311  # a seed that repeats is what is wanted
-        manager = manager_of(strategy, shedder, settings, chance)
+        manager = manager_of(strategy, shedder, settings, chance.choice)
         phases = simulate(
             cluster, manager, chance, minutes=args.minutes, changes=args.changes, share=_CHANGE, timer=time.process_time
         )
@@ -155,18 +155,13 @@ def _as_json(strategy: str, shedder: str, phases: Sequence[Phase]) -> dict[str, 
 
 def _settings(given: Sequence[str]) -> Settings:
     """Pulsar's defaults with those that are given as NAME=VALUE. Raises UsageError."""
-    defaults = asdict(Settings())
     chosen: dict[str, Any] = {}
     for text in given:
         name, _, value = text.partition("=")
-        if name not in defaults:
-            raise UsageError(f"--set {show(text)}: there is no setting of this name; there are {', '.join(defaults)}")
-        kind = type(defaults[name])
         try:
-            chosen[name] = {"true": True, "false": False}[value] if kind is bool else kind(value)
-        except (ValueError, KeyError):
-            expected = "true or false" if kind is bool else "a whole number" if kind is int else "a number"
-            raise UsageError(f"--set {show(text)}; expected: {expected}") from None
+            chosen[name] = parse_setting(name, value)
+        except UsageError as error:
+            raise UsageError(f"--set {error}") from None
     return Settings(**chosen)
 
 

@@ -13,6 +13,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Literal, cast, get_args
 
+from geo.config.placement import Placement
 from geo.config.secret import SECRET_FORMS, Secret
 from geo.config.yaml_nodes import MAX_DURATION_S, check_location, contains, suggestion
 from geo.errors import ConfigError, UsageError
@@ -268,6 +269,8 @@ class Config:
     """Settings of kafka-python by bootstrap servers."""
     publications: tuple[Publication, ...] = ()
     snapshots: Snapshots = Snapshots()
+    placement: Placement | None = None
+    """None: a cluster has one broker."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clusters", MappingProxyType(dict(self.clusters)))

@@ -33,6 +33,13 @@
       frequency: 10 seconds                at most so often one is taken; default 10 seconds. Each is some commits of the log: see docs/guarantees.md
       timeout: 30 seconds                  after so long one is given up; default 30 seconds
       max_cached: 30                       so many each subscription keeps that it has still to pass; default 30, 3 to 300
+    placement:                             default none: a cluster has one broker. With it, be it `{}`, several share its topics
+      broker_timeout: 30 seconds           a broker that says nothing for so long is taken for dead; default 30 seconds
+      bundles: 4                           how many parts a namespace has at first; default 4
+      strategy: LeastLongTermMessageRate   who gets a bundle; one of STRATEGIES, default the first
+      shedder: ThresholdShedder            who gives one up; one of SHEDDERS, default the first
+      settings:                            as in `placement.Settings`, Pulsar's without loadBalancer
+        shedding_interval_s: 60
     kafka:                                 default none: PLAINTEXT; how Kafka is reached, by its bootstrap servers
       broker-1:9092,broker-2:9092:
         security_protocol: SASL_SSL        settings of kafka-python, those of KAFKA_SETTINGS; secrets only as references
@@ -55,6 +62,7 @@ import os
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
@@ -79,6 +87,7 @@ from geo.config.model import (
     link_problems,
     publication_problems,
 )
+from geo.config.placement import Placement, Settings, parse_setting
 from geo.config.secret import SECRET_FORMS, Secret
 from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, duration_s, line_of, resolve_location
 from geo.errors import ConfigError, UsageError
@@ -113,7 +122,7 @@ def parse(text: str, *, path: str | Path) -> Config:
     reader = Reader(str(path))
     document = reader.document(text)
     fields = reader.fields(
-        document, "the configuration", ("version", "clusters"), ("links", "topics", "snapshots", "kafka", "publish")
+        document, "the configuration", ("version", "clusters"), ("links", "topics", "snapshots", "placement", "kafka", "publish")
     )
     if "version" in fields and reader.word(fields["version"], "version", _check_version) is None:
         reader.finish()  # by another version every key may mean something else: nothing below is worth reading
@@ -142,6 +151,7 @@ def parse(text: str, *, path: str | Path) -> Config:
             lines[id(link)] = line_of(node)
     policies = [_read_policy(reader, node, entries) for node in reader.items(fields.get("topics"), "topics")]
     snapshots = _read_snapshots(reader, fields.get("snapshots"))
+    placement = _read_placement(reader, fields["placement"]) if "placement" in fields else None
     kafka = {
         servers: _read_kafka(reader, servers, node) for servers, (_, node) in reader.entries(fields.get("kafka"), "kafka").items()
     }
@@ -160,7 +170,7 @@ def parse(text: str, *, path: str | Path) -> Config:
         reader.refuse(lines[id(where)], message)
     reader.finish()
     found = tuple(policy for policy in policies if policy is not None)
-    return Config(str(path), clusters, tuple(links), found, kafka, tuple(publications), snapshots)
+    return Config(str(path), clusters, tuple(links), found, kafka, tuple(publications), snapshots, placement)
 
 
 def _read_cluster(reader: Reader, name: str, line: int, node: Node, resolve: Callable[[str], str]) -> Cluster | None:
@@ -267,6 +277,23 @@ def _read_snapshots(reader: Reader, node: Node | None) -> Snapshots:
         )
 
     return reader.attempt(line_of(node), made) or default
+
+
+def _read_placement(reader: Reader, node: Node) -> Placement | None:
+    fields = reader.fields(node, "placement", (), ("broker_timeout", "bundles", "strategy", "shedder", "settings"))
+    checks: dict[str, Callable[[str], Any]] = {"broker_timeout": duration_s, "bundles": _number, "strategy": str, "shedder": str}
+    given = {name: reader.word(fields.get(name), name, check) for name, check in checks.items()}
+    settings = {
+        name: reader.word(value, name, partial(parse_setting, name))
+        for name, (_, value) in reader.entries(fields.get("settings"), "placement: settings").items()
+    }
+
+    def made() -> Placement:
+        chosen = Settings(**{name: value for name, value in settings.items() if value is not None})
+        found = {"broker_timeout_s" if name == "broker_timeout" else name: value for name, value in given.items()}
+        return Placement(settings=chosen, **{name: value for name, value in found.items() if value is not None})
+
+    return reader.attempt(line_of(node), made)
 
 
 def _read_publication(reader: Reader, node: Node, clusters: Collection[str], resolve: Callable[[str], str]) -> Publication | None:

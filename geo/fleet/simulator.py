@@ -9,11 +9,8 @@ from random import Random
 from statistics import mean, median, pstdev
 from typing import Any
 
-from geo.fleet.placement.load_data import Settings
 from geo.fleet.placement.manager import Manager
 from geo.fleet.placement.policies import Policies
-from geo.fleet.placement.shedding import SHEDDERS, AvgShedder
-from geo.fleet.placement.strategies import STRATEGIES
 from geo.fleet.simulated_cluster import Cluster
 
 MINUTE_S = 60.0
@@ -108,12 +105,3 @@ def _minute(cluster: Cluster, heaviest_topic: float, moves: int, splits: int, de
     deviation = pstdev(loads.values(), average) / (average or 1.0)
     unassigned = len(cluster.parts) - len(cluster.holders())
     return Minute(max(loads.values()), without, average, deviation, heaviest_topic, unassigned, moves, splits, decision_s)
-
-
-def manager_of(strategy: str, shedder: str, settings: Settings, random: Random) -> Manager:
-    """A manager with a strategy and a shedder by their names. An AvgShedder that is both is one object, as in Pulsar."""
-    sheds = AvgShedder(settings, random.choice) if shedder == AvgShedder.__name__ else SHEDDERS[shedder](settings)
-    if strategy == AvgShedder.__name__:
-        places = sheds if isinstance(sheds, AvgShedder) else AvgShedder(settings, random.choice)
-        return Manager(settings, places, sheds)
-    return Manager(settings, STRATEGIES[strategy](settings, random.choice), sheds)

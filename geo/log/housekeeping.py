@@ -28,10 +28,15 @@ from geo.tables.process import Process
 from geo.text import first_line
 from geo.times import in_us, utc
 from schemas import (
+    ASSIGNMENTS,
+    BUNDLE_REQUESTS,
+    BUNDLES,
     CURSORS,
     LEDGERS,
     LINKS,
+    LOAD_REPORTS,
     OWNERS,
+    PLACEMENT_POLICIES,
     PROCESSES,
     REQUESTS,
     TOPICS,
@@ -42,7 +47,10 @@ from schemas import (
 
 log = logging.getLogger(__name__)
 
-JOURNALS = (TOPICS, LEDGERS, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS, VERSION_SUBSCRIPTIONS, VERSION_STARTS)
+JOURNALS = (
+    *(TOPICS, LEDGERS, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS, VERSION_SUBSCRIPTIONS, VERSION_STARTS),
+    *(LOAD_REPORTS, ASSIGNMENTS, BUNDLES, BUNDLE_REQUESTS, PLACEMENT_POLICIES),
+)
 
 ROUND_S = 60.0
 """Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""

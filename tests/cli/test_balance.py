@@ -42,7 +42,7 @@ def test_it_prints_a_row_for_each_phase_and_repeats_itself_by_its_seed(capsys: p
         (["--topics", "5", "--brokers", "2", "--bundles", "4", "--reports", "x"], "give --reports FILE, or all of"),
         (["--reports", "x", "--changes", "1"], "--changes is of generated load"),
         (["--reports", "none.json"], "none.json has no load reports"),
-        ([*_SMALL[2:], "--set", "speed=1"], "there is no setting of this name"),
+        ([*_SMALL[2:], "--set", "speed=1"], "there is no setting 'speed'"),
         ([*_SMALL[2:], "--set", "broker_max_topics=many"], "expected: a whole number"),
         ([*_SMALL[2:], "--set", "shedding_enabled=1"], "expected: true or false"),
         ([*_SMALL[2:], "--set", "broker_overloaded_threshold=85"], "a fraction from 0 to 1"),

@@ -249,7 +249,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_lines() -> None:
             "link asia->africa is there twice",
             "'7' is not a duration; allowed: <int> seconds|minutes|hours|days|weeks, such as 7 days",
             "match is missing",
-            "unknown key 'linkz'; allowed: version, clusters, links, topics, snapshots, kafka, publish; did you mean 'links'?",
+            "unknown key 'linkz'; allowed: version, clusters, links, topics, snapshots, placement, kafka, publish; did you mean 'links'?",
         ],
         strict=True,
     ):

@@ -13,9 +13,9 @@ import pytest
 from geo.errors import UsageError
 from geo.fleet.placement.bundles import bundle_hash, even, namespace_of, parse_bundle
 from geo.fleet.placement.load_data import Settings
-from geo.fleet.placement.manager import Assignment, Decision, Split, Unload
+from geo.fleet.placement.manager import Assignment, Decision, Split, Unload, manager_of
 from geo.fleet.simulated_cluster import Cluster, generated, recorded
-from geo.fleet.simulator import BALANCED, Minute, Phase, manager_of, simulate
+from geo.fleet.simulator import BALANCED, Minute, Phase, simulate
 
 SETTINGS = Settings()
 
@@ -84,7 +84,7 @@ def test_a_change_leaves_the_loads_and_moves_them_to_other_topics() -> None:
 @pytest.mark.parametrize("zipf", [0.5, 1.0])
 def test_the_defaults_balance_a_cluster_and_then_leave_it_alone(zipf: float) -> None:
     cluster, random = _cluster(zipf), Random(3)
-    manager = manager_of("LeastLongTermMessageRate", "ThresholdShedder", SETTINGS, random)
+    manager = manager_of("LeastLongTermMessageRate", "ThresholdShedder", SETTINGS, random.choice)
     first, changed = simulate(cluster, manager, random, minutes=120, changes=1, share=0.1, timer=lambda: 0.0)
     for phase in (first, changed):
         assert phase.minutes_to_balance is not None
@@ -100,7 +100,9 @@ def test_the_defaults_balance_a_cluster_and_then_leave_it_alone(zipf: float) -> 
 def test_with_any_strategy_and_shedder_every_bundle_is_owned(strategy: str, shedder: str) -> None:
     cluster, random = _cluster(), Random(4)
     before = _total(cluster)
-    simulate(cluster, manager_of(strategy, shedder, SETTINGS, random), random, minutes=20, changes=0, share=0, timer=lambda: 0.0)
+    simulate(
+        cluster, manager_of(strategy, shedder, SETTINGS, random.choice), random, minutes=20, changes=0, share=0, timer=lambda: 0.0
+    )
     assert cluster.unassigned() == []
     assert _total(cluster) == pytest.approx(before)
     assert sum(cluster.throughputs().values()) == pytest.approx(before)

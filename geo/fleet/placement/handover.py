@@ -25,6 +25,10 @@ class Assigned:
     number: int
     since: float
     take_over: int | None = None
+    reason: str = ""
+    """For people: why this broker."""
+    request: int = 0
+    """The last request of a person for the bundle that was followed."""
 
 
 @dataclass(frozen=True, slots=True)

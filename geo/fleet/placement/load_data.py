@@ -1,5 +1,4 @@
-"""What is known of the load of brokers and bundles: reports, averages, and the settings of all that decides by them. Pure: no Spark,
-clock, random or I/O.
+"""What is known of the load of brokers and bundles: reports and averages. Pure: no Spark, clock, random or I/O.
 
 As Pulsar's LocalBrokerData, TimeAverageMessageData, BundleData and ResourceUsage.
 """
@@ -11,88 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from geo.errors import UsageError
-
-MIB = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What can be set of the load balancer: names and defaults of Pulsar's ServiceConfiguration without `loadBalancer`, in snake
-    case. A `Percentage` there is a fraction here, a limit in MB is one in bytes, minutes and milliseconds are seconds.
-
-    Raises UsageError of a fraction outside 0 to 1 and of a weight below 0.
-    """
-
-    cpu_resource_weight: float = 1.0
-    direct_memory_resource_weight: float = 0.0
-    bandwidth_in_resource_weight: float = 1.0
-    bandwidth_out_resource_weight: float = 1.0
-    history_resource: float = 0.9
-    """How much of a broker's averaged usage stays when a new one comes."""
-    num_short_samples: int = 10
-    num_long_samples: int = 1_000
-    report_update_threshold: float = 0.10
-    report_update_min_interval_s: float = 5.0
-    report_update_max_interval_s: float = 15 * 60.0
-
-    broker_overloaded_threshold: float = 0.85
-    broker_max_topics: int = 50_000
-    distribute_bundles_evenly_enabled: bool = True
-    average_resource_usage_difference_threshold: float = 0.10
-
-    shedding_enabled: bool = True
-    shedding_interval_s: float = 60.0
-    shedding_grace_period_s: float = 30 * 60.0
-    """A bundle that was unloaded is not unloaded again for so long."""
-    broker_threshold_shedder: float = 0.10
-    lower_boundary_shedding_enabled: bool = False
-    bundle_unload_min_throughput_threshold: float = 10.0 * MIB
-    msg_rate_difference_shedder_threshold: float = 0.50
-    msg_throughput_multiplier_difference_shedder_threshold: float = 4.0
-    min_unload_message: float = 1_000.0
-    min_unload_message_throughput: float = 1.0 * MIB
-    max_unload: float = 0.2
-    max_unload_bundle_num_per_shedding: int = -1
-    avg_shedder_low_threshold: float = 0.15
-    avg_shedder_high_threshold: float = 0.40
-    avg_shedder_hit_count_low_threshold: int = 8
-    avg_shedder_hit_count_high_threshold: int = 2
-
-    auto_bundle_split_enabled: bool = True
-    auto_unload_split_bundles_enabled: bool = True
-    namespace_bundle_max_topics: int = 1_000
-    namespace_bundle_max_msg_rate: float = 30_000.0
-    namespace_bundle_max_bandwidth: float = 100.0 * MIB
-    namespace_maximum_bundles: int = 128
-    flow_or_qps_difference_threshold: float = 0.10
-
-    failure_domains_enabled: bool = False
-
-    def __post_init__(self) -> None:
-        for name in _FRACTIONS:
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected: a fraction from 0 to 1")
-        for name in _WEIGHTS:
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected: 0 or more")
-
-
-_WEIGHTS = (
-    "cpu_resource_weight",
-    "direct_memory_resource_weight",
-    "bandwidth_in_resource_weight",
-    "bandwidth_out_resource_weight",
-)
-_FRACTIONS = (
-    "history_resource",
-    "broker_overloaded_threshold",
-    "average_resource_usage_difference_threshold",
-    "broker_threshold_shedder",
-    "max_unload",
-    "avg_shedder_low_threshold",
-    "avg_shedder_high_threshold",
-)
+from geo.config.placement import MIB as MIB
+from geo.config.placement import Settings as Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from geo.fleet.placement.avg_shedder import AvgShedder
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, BundleLoad, Loads, Samples, Settings
 from geo.fleet.placement.policies import FilterError, Policies, least_of_group, may_leave
-from geo.fleet.placement.shedding import Shedder
+from geo.fleet.placement.shedding import SHEDDERS, Shedder
 from geo.fleet.placement.splitting import bundles_to_split
-from geo.fleet.placement.strategies import Strategy
+from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,17 @@ class Manager:
                 self._place(bundle, broker, view, now)
             decision.assignments.append(Assignment(bundle, broker))
         return decision
+
+    def elsewhere(
+        self, bundle: str, broker: str, reports: Mapping[str, BrokerLoad], policies: Policies, now: float
+    ) -> str | None:
+        """Another broker for a bundle that its owner is to give up whatever the load is; None: there is none."""
+        view = _View(self._settings, policies, reports, self._samples, self._placed)
+        target = self._select(bundle, view, source=broker)
+        if target is not None:
+            self._place(bundle, target, view, now)
+            self._unloaded[bundle] = now
+        return target
 
     def _hear(self, reports: Mapping[str, BrokerLoad], now: float) -> None:
         """Take the reports as samples, and forget what is over (updateAllBrokerData, updateBundleData, reapDeadBrokerPreallocations)."""
@@ -269,3 +281,12 @@ class _View:
     def _of_group(self, group: Iterable[str]) -> Counter[str]:
         """How many of these namespaces each broker holds bundles of."""
         return Counter(broker for namespace in group for broker, bundles in self._holders[namespace].items() if bundles)
+
+
+def manager_of(strategy: str, shedder: str, settings: Settings, choose: Choose) -> Manager:
+    """A manager with a strategy and a shedder by their names. An AvgShedder that is both is one object, as in Pulsar."""
+    sheds = AvgShedder(settings, choose) if shedder == AvgShedder.__name__ else SHEDDERS[shedder](settings)
+    if strategy == AvgShedder.__name__:
+        places = sheds if isinstance(sheds, AvgShedder) else AvgShedder(settings, choose)
+        return Manager(settings, places, sheds)
+    return Manager(settings, STRATEGIES[strategy](settings, choose), sheds)

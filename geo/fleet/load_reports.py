@@ -1,0 +1,69 @@
+"""`system/load_reports`: what each broker of a cluster says of itself. A row is a sign of life too, whether or not the load has changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
+from geo.tables.cluster import ClusterTables
+from geo.times import in_us, utc
+from schemas import LOAD_REPORTS
+
+UP, LEAVING, LEFT = "up", "leaving", "left"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """A broker's newest row."""
+
+    broker: str
+    holder: str
+    """Its process, encoded (geo.tables.process)."""
+    state: str
+    load: BrokerLoad
+    loaded_at: datetime
+    sequence: int
+
+
+def read_reports(tables: ClusterTables) -> dict[str, LoadReport]:
+    """The newest report of each broker that ever was one of this cluster and is not forgotten yet, by its name."""
+    return {
+        row["broker"]: LoadReport(
+            row["broker"], row["holder"], row["state"], decode(json.loads(row["load"])), utc(row["loaded_at"]), row["sequence"]
+        )
+        for row in tables.journal(LOAD_REPORTS).newest()
+    }
+
+
+def append_report(tables: ClusterTables, broker: str, state: str, load: BrokerLoad, loaded_at: datetime) -> None:
+    """A broker's report, or a sign of life with the one before."""
+    row = {"broker": broker, "holder": tables.me.encode(), "state": state, "load": json.dumps(encode(load)), "loaded_at": loaded_at,
+           "sequence": in_us(datetime.now(timezone.utc))}  # fmt: skip
+    tables.journal(LOAD_REPORTS).append([row])
+
+
+def encode(load: BrokerLoad) -> dict[str, Any]:
+    """As `geo balance simulate --reports` reads it."""
+    of = {name: [round(usage.used, 3), round(usage.limit, 3)] for name, usage in load_usages(load).items()}
+    return {**of, "bundles": {name: _bundle(one) for name, one in load.bundles.items()}}
+
+
+def decode(found: Mapping[str, Any]) -> BrokerLoad:
+    bundles = {name: BundleLoad(**one) for name, one in found["bundles"].items()}
+    return BrokerLoad(*(Usage(*found[name]) for name in _RESOURCES), bundles)
+
+
+_RESOURCES = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
+
+
+def load_usages(load: BrokerLoad) -> dict[str, Usage]:
+    return {name: getattr(load, name) for name in _RESOURCES}
+
+
+def _bundle(load: BundleLoad) -> dict[str, float]:
+    rates = {name: round(getattr(load, name), 3) for name in ("msg_rate_in", "msg_rate_out", "throughput_in", "throughput_out")}
+    return {**rates, "topics": load.topics}

@@ -1,0 +1,286 @@
+"""What a leader says anew, by all that it reads: which broker is to own each bundle, and where bundles are split. Pure: no Spark, clock,
+random or I/O.
+
+The manager decides by load, people ask for moves, policies and deaths ask for others; here one statement a bundle is made of it. A bundle is
+split only while nobody owns it: the leader says that nobody is to, its owner releases it, and then the parts are assigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from geo.config.placement import Placement
+from geo.fleet.placement.bundles import Bundles, bundle_name, even, namespace_of, parse_bundle
+from geo.fleet.placement.handover import Assigned, Claim, leader_step, to_assign
+from geo.fleet.placement.load_data import BrokerLoad
+from geo.fleet.placement.manager import manager_of
+from geo.fleet.placement.policies import Policies
+from geo.fleet.placement.splitting import range_equally
+from geo.fleet.placement.strategies import Choose
+
+NOBODY = ""
+"""Who is to own a bundle that is about to be split."""
+
+DECIDE_S = 10.0
+"""Between two decisions by load, of which each is a sample of every bundle's. A bundle that nobody owns does not wait for one."""
+
+UNLOAD, TRANSFER, SPLIT = "unload", "transfer", "split"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asks for a bundle: `action` is UNLOAD, TRANSFER (to `broker`) or SPLIT (at `positions`; none: in the middle). A higher
+    `number` was asked later."""
+
+    bundle: str
+    action: str
+    number: int
+    broker: str = ""
+    positions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a leader looks at. `bundles` are those of the namespaces of which any was ever split; `topics` are the full names of what there
+    is to do something for. `reports` has the newest load of each broker that lives and takes bundles, `living` also has those that are
+    about to leave."""
+
+    topics: Set[str]
+    bundles: Mapping[str, Bundles]
+    assigned: Mapping[str, Assigned]
+    claims: Mapping[str, Claim]
+    reports: Mapping[str, BrokerLoad]
+    living: Set[str]
+    requests: Sequence[Request] = ()
+    policies: Policies = field(default_factory=Policies)
+
+
+@dataclass(slots=True)
+class Orders:
+    """What is said anew: assignments by bundle, the bundles of namespaces with the reason, and for people what moves."""
+
+    assigned: dict[str, Assigned] = field(default_factory=dict)
+    bundles: dict[str, tuple[Bundles, str]] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Splitting:
+    """A split that waits until nobody owns the bundle. `stays`: who then gets the parts; empty: whoever is selected."""
+
+    positions: tuple[int, ...]
+    stays: str
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Who is to own a bundle from now on, and why."""
+
+    broker: str
+    reason: str
+
+
+class Leading:
+    """One leader's decisions, over its whole term. A leader that comes after it begins without what it has in mind: averages, what moved
+    within the grace period, splits that wait; such a bundle is assigned again as it is."""
+
+    def __init__(self, placement: Placement, choose: Choose) -> None:
+        self._placement = placement
+        self._manager = manager_of(placement.strategy, placement.shedder, placement.settings, choose)
+        self._splits: dict[str, _Splitting] = {}
+        self._decided_at = -inf
+
+    def step(self, facts: Facts, term: int, wall_s: float, now: float) -> Orders:
+        """What is to be said now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970, `now` are those of a clock
+        that does not go back."""
+        orders, chosen = Orders(), dict[str, _Choice]()
+        bundles = {namespace: facts.bundles.get(namespace, even(self._placement.bundles)) for namespace in _namespaces(facts)}
+        self._split_those_released(facts, bundles, orders, chosen, wall_s)
+        there = {bundle_name(namespace, part) for namespace, of in bundles.items() for part in of.ranges}
+        assigned = {bundle: one for bundle, one in facts.assigned.items() if bundle in there}
+        used = sorted(bundle_of(topic, bundles) for topic in facts.topics)
+        waiting = [
+            bundle
+            for bundle in dict.fromkeys(used)
+            if bundle not in self._splits and bundle not in chosen and self._is_waiting(bundle, facts, assigned)
+        ]
+        followed = self._follow_requests(facts, there, assigned, chosen, wall_s, now)
+        self._decide(facts, assigned, [bundle for bundle in waiting if bundle not in chosen], chosen, wall_s, now)
+        anew = leader_step(
+            term,
+            {bundle: choice.broker for bundle, choice in chosen.items()},
+            assigned,
+            facts.claims,
+            facts.living,
+            wall_s,
+            self._placement.broker_timeout_s,
+        )
+        last = max((one.number for one in [*facts.assigned.values(), *anew.values()]), default=0)
+        for bundle in followed.keys() - anew.keys():  # nothing becomes of the request, and that is said too
+            if bundle in assigned:
+                last += 1
+                anew[bundle] = replace(assigned[bundle], term=term, number=last)
+        for bundle, one in anew.items():
+            old = assigned.get(bundle)
+            reason = chosen[bundle].reason if bundle in chosen else old.reason if old is not None else ""
+            request = max(followed.get(bundle, 0), old.request if old is not None else 0)
+            orders.assigned[bundle] = replace(one, reason=reason, request=request)
+            if old is None or old.broker != one.broker:
+                orders.said.append(f"bundle {bundle}: {_moves(old, one.broker)}, {reason}")
+        return orders
+
+    def _is_waiting(self, bundle: str, facts: Facts, assigned: Mapping[str, Assigned]) -> bool:
+        """Whether a broker is to be found: it is assigned to nobody that lives and takes bundles, or to one that isolation forbids."""
+        if to_assign([bundle], assigned, facts.reports.keys()):
+            return True
+        # With all brokers at their limits, so that one that was allowed when it was chosen is not sent away because load went down.
+        allowed = facts.policies.brokers(facts.reports, namespace_of(bundle), dict.fromkeys(facts.reports, inf))
+        return bool(allowed) and assigned[bundle].broker not in allowed
+
+    def _decide(
+        self,
+        facts: Facts,
+        assigned: Mapping[str, Assigned],
+        waiting: Sequence[str],
+        chosen: dict[str, _Choice],
+        wall_s: float,
+        now: float,
+    ) -> None:
+        """By load, if it is time or something waits."""
+        if not facts.reports or not (waiting or now - self._decided_at >= DECIDE_S):
+            return
+        self._decided_at = now
+        decision = self._manager.decide(facts.reports, facts.policies, now, waiting)
+        for one in decision.assignments:
+            chosen[one.bundle] = _Choice(one.broker, f"chosen by {self._placement.strategy}: {_why(one.bundle, assigned, facts)}")
+        for move in decision.unloads:
+            if self._is_of(move.bundle, move.broker, assigned, chosen):
+                chosen[move.bundle] = _Choice(move.target, f"{self._placement.shedder} took it from {move.broker}")
+        for split in decision.splits:
+            if self._is_of(split.bundle, split.broker, assigned, chosen):
+                stays = "" if split.unload else split.broker
+                reason = "it had more topics, messages or bytes than a bundle may have"
+                self._begin_split(split.bundle, (), stays, reason, chosen, wall_s)
+
+    def _is_of(self, bundle: str, broker: str, assigned: Mapping[str, Assigned], chosen: Mapping[str, _Choice]) -> bool:
+        """Whether the bundle is still assigned to the broker that reported it, and nothing else becomes of it now."""
+        return bundle in assigned and assigned[bundle].broker == broker and bundle not in chosen
+
+    def _follow_requests(
+        self,
+        facts: Facts,
+        there: Set[str],
+        assigned: Mapping[str, Assigned],
+        chosen: dict[str, _Choice],
+        wall_s: float,
+        now: float,
+    ) -> dict[str, int]:
+        """Do what people ask, each request once. Returns which were followed, by bundle."""
+        followed: dict[str, int] = {}
+        for one in sorted(facts.requests, key=lambda request: request.number):
+            old = assigned.get(one.bundle)
+            if one.bundle not in there or (old is not None and one.number <= old.request) or one.bundle in chosen:
+                continue
+            if old is None or one.bundle in self._splits:
+                continue  # it is followed once it has an owner
+            followed[one.bundle] = one.number
+            if one.action == TRANSFER and one.broker in facts.reports:
+                chosen[one.bundle] = _Choice(one.broker, "a person asked for it")
+            elif one.action == UNLOAD:
+                target = self._manager.elsewhere(one.bundle, old.broker, facts.reports, facts.policies, now)
+                if target is not None:
+                    chosen[one.bundle] = _Choice(target, f"a person asked {old.broker} to give it up")
+            elif one.action == SPLIT:
+                self._begin_split(one.bundle, one.positions, "", "a person asked for it", chosen, wall_s)
+        return followed
+
+    # -- splits ------------------------------------------------------------------------------------------------------
+
+    def _begin_split(
+        self, bundle: str, positions: tuple[int, ...], stays: str, reason: str, chosen: dict[str, _Choice], wall_s: float
+    ) -> None:
+        """Nobody is to own it now; it is split once that is so."""
+        _, (lower, upper) = parse_bundle(bundle)
+        at = tuple(position for position in positions or range_equally(lower, upper) if lower < position < upper)
+        if at:
+            self._splits[bundle] = _Splitting(at, stays, reason, wall_s)
+            chosen[bundle] = _Choice(NOBODY, f"about to be split: {reason}")
+
+    def _split_those_released(
+        self, facts: Facts, bundles: dict[str, Bundles], orders: Orders, chosen: dict[str, _Choice], wall_s: float
+    ) -> None:
+        """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over."""
+        for bundle, split in list(self._splits.items()):
+            namespace, part = parse_bundle(bundle)
+            claim, said = facts.claims.get(bundle), facts.assigned.get(bundle)
+            if namespace not in bundles or part not in bundles[namespace].ranges:
+                del self._splits[bundle]
+            elif (said is not None and said.broker == NOBODY) and (claim is None or claim.released):
+                del self._splits[bundle]
+                bundles[namespace] = bundles[namespace].split(part, split.positions)
+                orders.bundles[namespace] = bundles[namespace], f"{bundle} was split: {split.reason}"
+                orders.said.append(
+                    f"bundle {bundle}: split at {', '.join(f'{at:#010x}' for at in split.positions)}, {split.reason}"
+                )
+                if split.stays in facts.reports:
+                    for low, high in zip((part[0], *split.positions), (*split.positions, part[1]), strict=True):
+                        name = bundle_name(namespace, (low, high))
+                        chosen[name] = _Choice(split.stays, f"a part of {bundle}, which stays")
+            elif wall_s - split.since > self._placement.broker_timeout_s:
+                del self._splits[bundle]
+
+
+def bundle_of(topic: str, bundles: Mapping[str, Bundles]) -> str:
+    """The name of the bundle that the topic of this full name is in."""
+    namespace = namespace_of_topic(topic)
+    return bundle_name(namespace, bundles[namespace].bundle_of(topic))
+
+
+def namespace_of_topic(topic: str) -> str:
+    """`tenant/namespace` of a topic of this full name."""
+    return topic.partition("://")[2].rpartition("/")[0]
+
+
+def _namespaces(facts: Facts) -> Iterable[str]:
+    """Of all topics, and of the bundles that were ever assigned or split."""
+    found = {namespace_of_topic(topic) for topic in facts.topics}
+    return sorted(found | {namespace_of(bundle) for bundle in facts.assigned} | facts.bundles.keys())
+
+
+def _why(bundle: str, assigned: Mapping[str, Assigned], facts: Facts) -> str:
+    old = assigned.get(bundle)
+    if old is None or old.broker == NOBODY:
+        return "nobody owned it"
+    if old.broker not in facts.living:
+        return f"{old.broker} gave no sign of life"
+    return f"{old.broker} leaves" if old.broker not in facts.reports else f"isolation forbids {old.broker}"
+
+
+def _moves(old: Assigned | None, broker: str) -> str:
+    before = NOBODY if old is None else old.broker
+    if broker == NOBODY:
+        return f"{before} is to release it"
+    return f"to {broker}" if before == NOBODY else f"from {before} to {broker}"
+
+
+class Signs:
+    """Who lives, as far as this process sees: a broker whose row says something new within the timeout, by this process's own clock. So
+    the clocks of two hosts are never compared."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, tuple[int, float]] = {}
+        """By broker: the sequence of its newest row, and when it was seen first."""
+
+    def hear(self, rows: Mapping[str, int], now: float) -> None:
+        """Take the newest rows' sequences, by broker."""
+        for broker, sequence in rows.items():
+            if broker not in self._heard or self._heard[broker][0] != sequence:
+                self._heard[broker] = sequence, now
+        self._heard = {broker: seen for broker, seen in self._heard.items() if broker in rows}
+
+    def living(self, now: float, timeout_s: float) -> set[str]:
+        return {broker for broker, (_, at) in self._heard.items() if now - at <= timeout_s}

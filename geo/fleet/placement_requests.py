@@ -1,0 +1,83 @@
+"""What people ask for: moves and splits of bundles (`system/bundle_requests`), and the policies by which bundles are placed
+(`system/placement_policies`). Both hold over restarts: whoever leads reads them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from geo.errors import UsageError
+from geo.fleet.placement.leading import SPLIT, TRANSFER, UNLOAD, Request
+from geo.fleet.placement.policies import Isolation, Policies
+from geo.tables.cluster import ClusterTables
+from geo.tables.journal import Journal
+from geo.text import first_line
+from schemas import BUNDLE_REQUESTS, PLACEMENT_POLICIES, TableSchema
+
+log = logging.getLogger(__name__)
+
+ISOLATION, DOMAIN, ANTI_AFFINITY = "isolation", "domain", "anti-affinity"
+
+
+def read_requests(tables: ClusterTables) -> list[Request]:
+    """The newest request for each bundle."""
+    found = []
+    for row in tables.journal(BUNDLE_REQUESTS).newest():
+        if row["action"] not in (UNLOAD, TRANSFER, SPLIT):  # of a newer program
+            log.warning("nobody here knows what %r asks of bundle %s", row["action"], row["bundle"])
+            continue
+        positions = tuple(row["positions"] or ())
+        found.append(Request(row["bundle"], row["action"], row["sequence"], row["broker"] or "", positions))
+    return found
+
+
+def ask(tables: ClusterTables, bundle: str, action: str, *, broker: str | None = None, positions: tuple[int, ...] = ()) -> None:
+    """Record a request, after all that are there."""
+    row = {"bundle": bundle, "action": action, "broker": broker, "positions": list(positions) or None}
+    _append_next(tables, BUNDLE_REQUESTS, row, "asked_at")
+
+
+def set_policy(tables: ClusterTables, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
+    """Record a policy, or with None that there is none of this name any more."""
+    text = None if value is None else json.dumps(value, sort_keys=True)
+    _append_next(tables, PLACEMENT_POLICIES, {"kind": kind, "name": name, "value": text}, "set_at")
+
+
+def _append_next(tables: ClusterTables, schema: TableSchema, row: Mapping[str, Any], at: str) -> None:
+    table = tables.journal(schema)
+    with table.alone() as alone:  # where there is no lock two at the same moment get one number
+        journal = table if alone is None else alone
+        journal.append([{**row, "by": str(tables.me), "sequence": _last(journal) + 1, at: datetime.now(timezone.utc)}])
+
+
+def _last(journal: Journal) -> int:
+    return max((row["sequence"] for row in journal.newest()), default=0)
+
+
+def read_policies(tables: ClusterTables) -> dict[tuple[str, str], dict[str, Any]]:
+    """What each policy says, by kind and name, in the order in which they were set."""
+    rows = sorted(tables.journal(PLACEMENT_POLICIES).newest(), key=lambda row: int(row["sequence"]))
+    return {(row["kind"], row["name"]): json.loads(row["value"]) for row in rows if row["value"] is not None}
+
+
+def policies_of(found: Mapping[tuple[str, str], Mapping[str, Any]]) -> Policies:
+    """The policies as the manager reads them. One that nobody here can read is left out, with a warning."""
+    isolations: list[Isolation] = []
+    groups: dict[str, str] = {}
+    domains: dict[str, set[str]] = {}
+    for (kind, name), value in found.items():
+        try:
+            if kind == ISOLATION:
+                isolations.append(Isolation(**value))
+            elif kind == DOMAIN:
+                domains[name] = set(value["brokers"])
+            elif kind == ANTI_AFFINITY:
+                groups[name] = value["group"]
+            else:
+                log.warning("nobody here knows policies of kind %r", kind)
+        except (UsageError, TypeError, KeyError) as error:
+            log.warning("%s %s cannot be read and is left out: %s", kind, name, first_line(error))
+    return Policies(isolations, groups, domains)
