@@ -197,6 +197,11 @@ def check_producer(name: str) -> str:
     return _check_label("producer", name)
 
 
+def check_broker(name: str) -> str:
+    """The name itself, when it is one a broker may have. Raises InvalidNameError."""
+    return _check_label("broker", name)
+
+
 def check_user_producer(name: str) -> str:
     """As `check_producer`, of one that is not delta-geo itself."""
     if name == MARKERS_PRODUCER:

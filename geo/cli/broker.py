@@ -29,6 +29,8 @@ _BROUGHT = {
 def add_broker(verbs: Verbs, does: str) -> None:
     p = verbs.add("broker", does, broker)
     p.add_argument("--cluster", required=True, help="the cluster whose publishers, inbound links, folds and version sync run")
+    does = "of a broker that shares the cluster with others, unique among them (default: the host's name)"
+    p.add_argument("--name", help=does)
     add_running(p, TRIGGER, "or available-now: one pass over what there is")
 
 
@@ -47,6 +49,7 @@ def broker(args: argparse.Namespace, output: Output) -> int:
         args.cluster,
         trigger=args.trigger,
         take_over=args.take_over,
+        name=args.name,
         on_event=event,
         say=lambda line: log.info("%s", line) if output.as_json else output.text(line),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -125,7 +126,7 @@ class Placement:
                 raise UsageError(f"{what} {show(name)} is unknown; there are {', '.join(known)}{suggestion(name, known)}")
 
 
-SETTINGS = {field.name: type(field.default) for field in fields(Settings)}
+SETTINGS: Mapping[str, type] = {field.name: type(field.default) for field in fields(Settings)}
 """What can be set by name, and the type of each."""
 
 

@@ -4,7 +4,7 @@ claims of bundles in `system/owners`."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -15,10 +15,10 @@ from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import Orders
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
-from geo.tables.ownership import Ownership, Runner, owners_of
+from geo.tables.ownership import Ownership, Runner, broker_runner
 from geo.tables.process import Process
 from geo.times import utc
-from schemas import ASSIGNMENTS, BUNDLES
+from schemas import ASSIGNMENTS, BUNDLES, OWNERS
 
 
 def bundle_runner(tables: ClusterTables, bundle: str) -> Runner:
@@ -31,29 +31,58 @@ def member_runner(tables: ClusterTables, broker: str) -> Runner:
     return Runner(f"broker {broker} of {tables.cluster.name}", f"brokers/{broker}", f"broker.{broker}")
 
 
+def leader_runner(tables: ClusterTables) -> Runner:
+    """What the leader owns beside `broker_runner`, which keeps brokers away that share with nobody: by it one sees that others do share."""
+    return Runner(f"leader of {tables.cluster.name}", "leader", "leader")
+
+
 def _prefix(tables: ClusterTables) -> str:
     return f"bundle of {tables.cluster.name}: "
 
 
 @dataclass(frozen=True, slots=True)
-class BundleClaim:
-    """The newest claim of a bundle, and when it was made or released."""
+class Owner:
+    """The newest claim of something, or its release. `process`: who made it; None: no version of ours."""
 
-    claim: Claim
+    process: Process | None
+    generation: int
+    released: bool
     since: datetime
 
 
-def read_claims(tables: ClusterTables, names: Mapping[str, str]) -> dict[str, BundleClaim]:
-    """The newest claim of each bundle. `names` has the broker of each process; one that is none, or has not come back under its name, is
-    called by its process."""
-    prefix = _prefix(tables)
-    return {row["runner"].removeprefix(prefix): _claim(row, names) for row in owners_of(tables, prefix)}
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The newest claims of a cluster's bundles by their names, and of the lead. `shares`: who has the lead, or had it, is one of several
+    brokers, and not one that is alone."""
+
+    bundles: Mapping[str, Owner] = field(default_factory=dict)
+    lead: Owner | None = None
+    shares: bool = False
+
+    def claims(self, names: Mapping[str, str]) -> dict[str, Claim]:
+        """The bundles' claims. `names` has the broker of each process by the process's name; one that has none is called by its process."""
+        found = {}
+        for bundle, one in self.bundles.items():
+            broker = "?" if one.process is None else names.get(one.process.name, str(one.process))
+            found[bundle] = Claim(broker, one.generation, released=one.released)
+        return found
 
 
-def _claim(row: Row, names: Mapping[str, str]) -> BundleClaim:
-    holder = Process.decode(row["holder"])
-    broker = "?" if holder is None else names.get(holder.name, str(holder))
-    return BundleClaim(Claim(broker, row["generation"], released=row["state"] == "released"), utc(row["since"]))
+def read_owners(tables: ClusterTables) -> Owners:
+    """Who owns the bundles of a cluster, and who leads."""
+    prefix, bundles, others = _prefix(tables), dict[str, Owner](), dict[str, Row]()
+    for row in tables.journal(OWNERS).newest():
+        if row["runner"].startswith(prefix):
+            bundles[row["runner"].removeprefix(prefix)] = _owner(row)
+        else:
+            others[row["runner"]] = row
+    lead, leader = others.get(broker_runner(tables).name), others.get(leader_runner(tables).name)
+    shares = lead is not None and leader is not None and lead["token"] == leader["token"]
+    return Owners(bundles, None if lead is None else _owner(lead), shares)
+
+
+def _owner(row: Row) -> Owner:
+    return Owner(Process.decode(row["holder"]), row["generation"], row["state"] == "released", utc(row["since"]))
 
 
 def read_assignments(tables: ClusterTables) -> dict[str, Assigned]:
@@ -67,7 +96,7 @@ def _assigned(row: Row) -> Assigned:
 
 
 def read_bundles(tables: ClusterTables) -> dict[str, Bundles]:
-    """The bundles of each namespace of which any was ever split."""
+    """The bundles of each namespace that has any."""
     return {row["namespace"]: Bundles(row["boundaries"]) for row in tables.journal(BUNDLES).newest()}
 
 

@@ -7,10 +7,11 @@ acknowledgements, where version subscriptions may go on. What runs is decided he
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -19,23 +20,26 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link, Publication
+from geo.config.placement import Placement
 from geo.errors import FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.config_file import ConfigFile
+from geo.fleet.member import Activity, Member
 from geo.fleet.turns import LinkTurns, turns_of
 from geo.log.housekeeping import open_for_writing
 from geo.log.publish import publish_source
 from geo.log.publish_work import OneProducer, PublishWork
-from geo.names import ALL_TOPICS
+from geo.names import ALL_TOPICS, Topic, check_broker
 from geo.replication.link_topics import LinkTopics, report_of_link
 from geo.replication.link_work import LinkWork
 from geo.session import require_delta
 from geo.streams.life import Life, State
+from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Group
+from geo.streams.work import Found, Group
 from geo.subscription.acks.fold_query import NamespaceFold, Namespaces
-from geo.subscription.version_sync import Versions
+from geo.subscription.version_sync import PLACE, Versions
 from geo.tables.cluster import connect
 from geo.tables.heartbeat import keep_house_anew
 from geo.tables.ownership import Ownership, broker_runner, claim, release
@@ -84,9 +88,12 @@ class BrokerReport:
 class _Publisher(OneProducer):
     """The group of one publication."""
 
-    def __init__(self, what: Publication, work: PublishWork) -> None:
+    def __init__(self, what: Publication, work: PublishWork, share: Share) -> None:
         super().__init__(work)
-        self.what = what
+        self.what, self._share = what, share
+
+    def discover(self, known: Mapping[Hashable, tuple[PublishWork, State]]) -> Found[PublishWork]:
+        return in_share(super().discover(known), known, self._share, lambda work: self.what.topic)
 
 
 class Broker:
@@ -106,11 +113,14 @@ class Broker:
         *,
         trigger: str = TRIGGER,
         take_over: bool = False,
+        name: str | None = None,
         on_event: Callable[[BrokerReport], None] = lambda report: None,
         say: Callable[[str], None] = log.info,
     ) -> None:
-        """`on_event` is told what changes its state, `say` gets lines for people now and then. Raises ConfigError, UsageError for
-        a cluster that is not in the configuration, UnsafeError for a storage that several writers would break."""
+        """`name`: of a broker that shares its cluster with others (`placement` in the configuration), unique among them; the host's if
+        none is given. With the available-now trigger it shares with nobody. `on_event` is told what changes its state, `say` gets
+        lines for people now and then. Raises ConfigError, UsageError for a cluster that is not in the configuration and for a name
+        that can be none, UnsafeError for a storage that several writers would break."""
         require_delta(spark)
         parse_trigger(trigger)
         self._file = ConfigFile(config_path)
@@ -119,6 +129,7 @@ class Broker:
         self._tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
         self._ownership: Ownership | None = None
         self._on_event, self._say = on_event, say
+        self._member = None if config.placement is None or trigger == AVAILABLE_NOW else self._as_member(config.placement, name)
         self._parts: list[tuple[object, Group[Any]]] = []
         """What each group was made from, and the group."""
         self._lives: dict[tuple[int, str], tuple[Group[Any], Any, Life]] = {}
@@ -127,6 +138,7 @@ class Broker:
         """What groups have brought that are gone."""
         self._changing = threading.Lock()
         self._status_at = self._asked_at = time.monotonic()
+        self._is_leaving = False
         once = trigger == AVAILABLE_NOW
         self._parts = self._made_of(config)
         self._supervisor = Supervisor[Any](
@@ -138,8 +150,13 @@ class Broker:
         )
 
     def stop(self) -> None:
-        """Let running batches end, then stop; callable from a signal handler."""
-        self._supervisor.stop()
+        """Let running batches end, then stop; callable from a signal handler. One that shares its cluster first lets the others take
+        over, for a minute at most; asked again, it stops at once."""
+        if self._member is None or self._is_leaving:
+            self._supervisor.stop()
+        else:
+            self._is_leaving = True
+            self._member.hand_over()
 
     def reload(self) -> None:
         """Read the configuration's file at once, also one that was refused; callable from a signal handler."""
@@ -151,15 +168,59 @@ class Broker:
         What cannot continue is reported as FAILED, what another process runs, or what is away, as DELAYED; the rest goes on.
         Raises AlreadyOwnedError if the cluster has a broker already, FencedError once another one took its place.
         """
-        (ownership,) = claim(self._tables, [[broker_runner(self._tables)]], take_over=self._take_over)
-        self._ownership, self._take_over = ownership, False  # who begins later takes nobody's place
-        try:
-            reports = [report_of(group, work, life) for group, work, life in self._supervisor.run()]
-            release([ownership])
-        finally:
-            ownership.abandon()
+        if self._member is not None:
+            reports = self._run_shared(self._member)
+        else:
+            (ownership,) = claim(self._tables, [[broker_runner(self._tables)]], take_over=self._take_over)
+            self._ownership, self._take_over = ownership, False  # who begins later takes nobody's place
+            try:
+                reports = self._run_all()
+                release([ownership])
+            finally:
+                ownership.abandon()
         kinds = list(Kind)
         return sorted(reports, key=lambda report: (kinds.index(report.kind), report.name))
+
+    def _run_all(self) -> list[BrokerReport]:
+        return [report_of(group, work, life) for group, work, life in self._supervisor.run()]
+
+    # -- a cluster that is shared --------------------------------------------------------------------------------------
+
+    def _as_member(self, placement: Placement, name: str | None) -> Member:
+        name = socket.gethostname() if name is None else name
+        check_broker(name)
+        return Member(
+            self._tables,
+            name,
+            placement,
+            activities=self._activities,
+            look_now=lambda: self._supervisor.look_now(),
+            say=self._say,
+        )
+
+    def _run_shared(self, member: Member) -> list[BrokerReport]:
+        """As one of several. What it ran is its own no longer once it has ended."""
+        take_over, self._take_over = self._take_over, False
+        member.begin(take_over=take_over)
+        try:
+            reports = self._run_all()
+            member.close()
+        finally:
+            member.abandon()
+        return reports
+
+    def _activities(self) -> list[Activity]:
+        """What it does for which topic."""
+        found: list[Activity] = []
+        for group, work, life in self._supervisor.works():
+            report = report_of(group, work, life)
+            topic = _topic_of(group, work)
+            found.append(Activity(topic, life.state, 0 if report.kind is Kind.FOLD else report.brought))
+        return found
+
+    @property
+    def _share(self) -> Share:
+        return ALL if self._member is None else self._member
 
     # -- what runs ---------------------------------------------------------------------------------------------------
 
@@ -168,6 +229,10 @@ class Broker:
         if config.cluster(self._cluster) != self._tables.cluster:
             raise UsageError(
                 f"it changes cluster {self._cluster} itself (where its tables are, or how they are reached): stop this broker, and start it again."
+            )
+        if (config.placement is None) != (self._file.config.placement is None):
+            raise UsageError(
+                "it changes whether brokers share the cluster (placement): stop all brokers of the cluster, and start them again."
             )
         # Whoever writes a log asks who reads it, where else it is, and for how long: routes, peers, expiry. How fast links are
         # changes while they run.
@@ -199,20 +264,22 @@ class Broker:
         begin = partial(publish_source, self._spark, what, config=config, trigger=self._trigger, again=False)
         once = self._trigger == AVAILABLE_NOW
         work = PublishWork(lambda take_over: begin(take_over=take_over), what.name, once=once, take_over=self._take_over)
-        return _Publisher(what, work)
+        return _Publisher(what, work, self._share)
 
     def _link(self, config: Config, link: Link) -> LinkTopics:
         source, options = connect(self._spark, config.cluster(link.source)), parse_trigger(self._trigger)
         turns = turns_of(link, config)
-        return LinkTopics(self._tables, source, config, link, ALL_TOPICS, options, turns, take_over=self._take_over)
+        return LinkTopics(
+            self._tables, source, config, link, ALL_TOPICS, options, turns, take_over=self._take_over, share=self._share
+        )
 
     def _folds(self, config: Config) -> Namespaces:
         trigger = self._trigger if self._trigger == AVAILABLE_NOW else FOLD_TRIGGER
-        return Namespaces(self._tables, config, trigger, take_over=self._take_over)
+        return Namespaces(self._tables, config, trigger, take_over=self._take_over, share=self._share)
 
     def _versions(self, config: Config) -> Versions:
         trigger = self._trigger if self._trigger == AVAILABLE_NOW else VERSIONS_TRIGGER
-        return Versions(self._tables, config, trigger, take_over=self._take_over)
+        return Versions(self._tables, config, trigger, take_over=self._take_over, share=self._share)
 
     def _regroup(self) -> Sequence[Group[Any]] | None:
         """The groups of a changed configuration; None while it is as it was."""
@@ -220,6 +287,11 @@ class Broker:
         if now - self._status_at >= STATUS_S:
             self._status_at = now
             self._say(self.status())
+        if self._member is not None:
+            if self._member.fault is not None:
+                raise self._member.fault
+            if self._is_leaving and self._member.has_handed_over:
+                self._supervisor.stop()
         if now - self._asked_at >= OWNED_LOOK_S:
             self._asked_at = now
             self._refuse_if_replaced()
@@ -241,6 +313,8 @@ class Broker:
             if isinstance(group, LinkTopics) and isinstance(group.turns, LinkTurns):
                 link = config.link(group.link.source, group.link.target)
                 group.turns.change(link.num_fetchers, partial(config.dispatch_rate, link))
+        if self._member is not None and config.placement is not None:
+            self._member.change(config.placement)
         self._forget_those_gone()
         self._parts = parts
         self._file.take()
@@ -280,10 +354,24 @@ class Broker:
         brought = self._brought + Counter({kind: sum(r.brought for _, r in told if r.kind is kind) for kind in Kind})
         published = counted(brought[Kind.PUBLISHER], "message")
         written = counted(brought[Kind.VERSIONS], "marker")
+        shared = "" if self._member is None else f"; {self._member.line}"
         return (
-            f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}; {published} published, {brought[Kind.LINK]:,} replicated, "
+            f"{self._cluster}: {'; '.join(states) or 'nothing runs yet'}{shared}; {published} published, {brought[Kind.LINK]:,} replicated, "
             f"{written} written"
         )
+
+
+def _topic_of(group: Group[Any], work: Any) -> Topic:
+    """The topic in whose bundle a piece of work is."""
+    match group, work:
+        case _Publisher(what=what), _:
+            return what.topic
+        case _, LinkWork():
+            return work.link.topic
+        case _, NamespaceFold():
+            return work.acks
+        case _:
+            return PLACE
 
 
 def report_of(group: Group[Any], work: Any, life: Life) -> BrokerReport:

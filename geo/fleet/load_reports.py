@@ -54,7 +54,8 @@ def encode(load: BrokerLoad) -> dict[str, Any]:
 
 def decode(found: Mapping[str, Any]) -> BrokerLoad:
     bundles = {name: BundleLoad(**one) for name, one in found["bundles"].items()}
-    return BrokerLoad(*(Usage(*found[name]) for name in _RESOURCES), bundles)
+    cpu, direct_memory, bandwidth_in, bandwidth_out = (Usage(*found[name]) for name in _RESOURCES)
+    return BrokerLoad(cpu, direct_memory, bandwidth_in, bandwidth_out, bundles)
 
 
 _RESOURCES = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")

@@ -95,6 +95,8 @@ def open_for_writing(tables: ClusterTables, config: Config) -> ClusterTables:
 
 def rows_kept(schema: TableSchema, now: datetime) -> str:
     """Which of the newest rows of a system table are worth keeping, as SQL."""
+    if schema is LOAD_REPORTS:  # brokers whose names do not come back
+        return f"sequence > {in_us(now - SILENT_FOR)}"
     if schema is not PROCESSES:
         return "true"
     return f"renewed_at > timestamp_micros({in_us(now - SILENT_FOR)})"

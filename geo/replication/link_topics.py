@@ -25,6 +25,7 @@ from geo.replication.request_table import read_requests
 from geo.replication.topic_link import TopicLink
 from geo.replication.turns import Turns
 from geo.streams.life import Life, State
+from geo.streams.share import ALL, Share
 from geo.streams.work import Failed, Found, Group
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import release
@@ -70,10 +71,12 @@ class LinkTopics:
         turns: Turns,
         *,
         take_over: bool,
+        share: Share = ALL,
     ) -> None:
-        """`turns`: what the topics share."""
+        """`turns`: what the topics share. `share`: which of them this process replicates."""
         self._target, self._source, self._config, self.link = target, source, config, link
         self.glob, self._trigger, self.turns, self._take_over = glob, trigger, turns, take_over
+        self._share = share
         self._restarts: dict[Hashable, int] = {}
         """The number of the last request to restart it that was followed, by topic."""
         self._has_asked = False
@@ -101,7 +104,8 @@ class LinkTopics:
         for one in registered:
             key, restart = str(one.topic), requests.last_restart(self.link.source, one.topic)
             not_carried = self._not_carried(one, gone)
-            unwanted = not_carried or self._paused(one.topic, requests)
+            elsewhere = None if not_carried else self._share.elsewhere(one.topic)
+            unwanted = not_carried or self._paused(one.topic, requests) or elsewhere
             if key in known:
                 work, state = known[key]
                 row = rows().get(key) if state is State.FAILED else None
@@ -110,13 +114,16 @@ class LinkTopics:
                     recorded=None if row is None else row.state,
                 )  # fmt: skip
             # Registered a moment ago, its log is about to be created. One that this link has read must be there.
-            elif not_carried is None and (key in rows() or has_log(self._source, one.topic)):
+            elif not_carried is None and elsewhere is None and (key in rows() or has_log(self._source, one.topic)):
                 link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns)
-                fresh.append((key, LinkWork(link, self._trigger, take_over=self._take_over and not self._has_asked)))
+                take_over = (self._take_over and not self._has_asked) or self._share.takes_over(one.topic)
+                fresh.append((key, LinkWork(link, self._trigger, take_over=take_over)))
                 becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
             else:
                 continue
             restarts[key] = restart
+            if becomes is Next.WANTED and self._share is not ALL:
+                known[key][0].begin_anew(take_over=self._share.takes_over(one.topic))
             found[becomes].append(key)
             if becomes is Next.LEFT_OUT:
                 left_out[key] = unwanted or ""

@@ -90,6 +90,11 @@ class LinkWork:
     def how_far(self) -> CommitName | None:
         return self.link.cursor
 
+    def begin_anew(self, *, take_over: bool) -> None:
+        """As `SharedWork.begin_anew` says (geo.streams.share)."""
+        self._previous, self.replaced = None, False
+        self.take_over = self.take_over or take_over
+
     def bring_up(self, stopped: Callable[[], bool]) -> None:
         """Own the topic and start its link; in a run that ends, bring what the source has now."""
         self._is_left, self._stopped, self._busy, self._rest_began = False, stopped, 0, None
@@ -250,7 +255,7 @@ class LinkWork:
 
 def own(target: ClusterTables, works: Sequence[LinkWork]) -> None:
     """Claim works of one target in one commit, all or none."""
-    take_over = any(work.take_over for work in works)
+    take_over = [runner for work in works if work.take_over for runner in work.link.runners]
     owned = claim(target, [work.link.runners for work in works], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
     try:
         known = read_links(target)  # since it is owned nobody else's row comes after these

@@ -86,6 +86,8 @@ class Crew(Generic[W]):
         """A fault of this program, or the end of Spark: it ends the whole run."""
         self.refusal: BaseException | None = None
         """Because of which nothing of it could be begun at the start, and a person must act."""
+        self.look = self.looked = 0
+        """Another thread counts `look` up to have the group asked at once; it was, since, once `looked` is as much."""
         self._left = threading.Event()
         """Nobody waits for it any more."""
         self._asked_at: float | None = None
@@ -165,8 +167,17 @@ class Crew(Generic[W]):
     # -- which works -------------------------------------------------------------------------------------------------
 
     def _ask_if_due(self) -> None:
+        look = self.look
+        try:
+            self._ask(hurry=look > self.looked)
+        finally:
+            self.looked = look
+
+    def _ask(self, *, hurry: bool) -> None:
         now, first = time.monotonic(), self._asked_at is None
-        if self.life.state is State.DELAYED:
+        if hurry:
+            due = True
+        elif self.life.state is State.DELAYED:
             due = now >= self.life.again_at
         else:
             due = self._asked_at is None or now - self._asked_at >= DISCOVERY_INTERVAL_S

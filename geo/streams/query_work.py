@@ -106,6 +106,11 @@ class QueryWork(Generic[T]):
     def is_owned(self) -> bool:
         return self.opened is not None
 
+    def begin_anew(self, *, take_over: bool) -> None:
+        """As `SharedWork.begin_anew` says (geo.streams.share)."""
+        self._previous = None
+        self._take_over, self._made_at = self._take_over or take_over, time.monotonic()
+
     def bring_up(self, stopped: Callable[[], bool]) -> None:
         self._is_left = False
         if self._previous is not None:

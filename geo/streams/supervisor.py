@@ -46,10 +46,23 @@ class Supervisor(Generic[W]):
         self._once, self._on_change, self._regroup, self._faults = once, on_change, regroup, faults
         self._crews: list[Crew[W]] = []
         self._groups, self._has_regrouped = groups, False
+        self._looks = 0
 
     def stop(self) -> None:
         """Let running batches end, then stop; callable from a signal handler."""
         self._stop.set()
+
+    def look_now(self) -> Callable[[], bool]:
+        """Ask all groups again what there is, at once. Returns what says whether all have been asked since."""
+        self._looks += 1
+        crews, look = list(self._crews), self._looks
+        for crew in crews:
+            crew.look = look
+        return lambda: all(crew.looked >= look or not crew.thread.is_alive() for crew in crews)
+
+    def works(self) -> list[tuple[Group[W], W, Life]]:
+        """All works that are known now, and their lives; for other threads."""
+        return [(crew.group, slot.work, slot.life) for crew in list(self._crews) for slot in list(crew.slots.values())]
 
     def run(self) -> list[tuple[Group[W], W | None, Life]]:
         """Run until stopped, or `once` until all is done. Returns how each group and work ended.

@@ -33,11 +33,12 @@ from geo.subscription.controller import concerns, is_only_noted
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
-from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Registry, Said
+from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Said
 from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, said_by
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, parted
+from geo.tables.journal import Watched
 from geo.tables.ownership import Ownership, RunnerKind, named_owners
 from geo.tables.table import Table
 from geo.tables.tail import Tail, Turn
@@ -147,7 +148,7 @@ class MarkerTail:
         self._journal = MarkerJournal(tables, ownership)
         wait([peer.asked for peer in peers.values()], PEER_ANSWER_S)
         self._registries, self._said = Registries(tables), Said()
-        self._fillings = Registry(tables.journal(OWNERS), lambda: _fillings(tables))
+        self._fillings = Watched(tables.journal(OWNERS), lambda: _fillings(tables))
         self._fillings_now: Mapping[Topic, Mapping[str, bool]] | None = None
         """As they were in this round."""
         self._looked_at = -LOOK_S

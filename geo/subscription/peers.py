@@ -4,11 +4,10 @@ since one that is away may never answer."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
 
 from geo.asking import ask
 from geo.errors import RetryableError
@@ -20,7 +19,7 @@ from geo.replication.link_table import read_links
 from geo.subscription.version_subscriptions import VersionSubscription, version_subscriptions
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit
-from geo.tables.journal import Journal
+from geo.tables.journal import Watched
 from geo.text import first_line
 from schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS
 
@@ -29,8 +28,6 @@ PEERS_LOOK_S = 10.0
 
 PEER_ANSWER_S = 30.0
 """One that has not answered by then is away."""
-
-_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +39,14 @@ class Said:
     policies: Mapping[Topic, Registered] = field(default_factory=dict)
 
 
-class Registry(Generic[_R]):
-    """What a system table says, read again only when something has come into it."""
-
-    def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
-        self._journal, self._read = journal, read
-        self._known: tuple[tuple[int, Hashable], _R] | None = None
-
-    def now(self) -> _R:
-        if self._known is not None and self._journal.stands_at(self._known[0]):
-            return self._known[1]
-        stand = self._journal.stand()
-        found = self._read()  # what comes in between is read twice
-        self._known = None if stand is None else (stand, found)
-        return found
-
-
 class Registries:
     """What a cluster says, by its system tables."""
 
     def __init__(self, tables: ClusterTables) -> None:
         self._tables = tables
-        self._subscriptions = Registry(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
-        self._links = Registry(tables.journal(LINKS), lambda: read_links(tables))
-        self._topics = Registry(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
+        self._subscriptions = Watched(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
+        self._links = Watched(tables.journal(LINKS), lambda: read_links(tables))
+        self._topics = Watched(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
 
     def now(self) -> Said:
         self._tables.refuse_no_folder()

@@ -15,11 +15,13 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config
 from geo.errors import RetryableError
 from geo.log.housekeeping import open_for_writing
+from geo.names import Topic
 from geo.session import require_delta
 from geo.streams.again import FAILED_AGAIN_S, FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.loop import BatchLoop
 from geo.streams.query_work import Both, QueryWork, leave
+from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
@@ -42,6 +44,9 @@ STATUS_S = 60.0
 
 ENDS_S = 10.0
 """How long one of the two parts is waited for when the other has failed."""
+
+PLACE = Topic.parse("persistent://geo/system/version-sync")
+"""What is done once in a cluster is placed as a topic of this name would be, where several brokers share the topics. There is no such topic."""
 
 ROUND_S = 0.1
 """Between two looks whether logs have news: some microseconds a topic."""
@@ -139,13 +144,14 @@ class Versions:
         *,
         take_over: bool = False,
         say: Callable[[str], None] = lambda line: None,
+        share: Share = ALL,
     ) -> None:
-        """`say` gets a line for people where there is nothing to do."""
+        """`say` gets a line for people where there is nothing to do. `share`: it is done by the process whose the topic PLACE is."""
         here = tables.cluster.name
         self._tables, self._say, self._has_said = tables, say, False
         self._peers = {name: Peer(connect(tables.spark, one)) for name, one in config.clusters.items() if name != here}
         self._work = SyncWork(tables, self._peers, config, trigger, take_over=take_over)
-        self._again = FailedAgain(FAILED_AGAIN_S)
+        self._again, self._share = FailedAgain(FAILED_AGAIN_S), share
 
     def __str__(self) -> str:
         return f"version subscriptions in {self._tables.cluster.name}"
@@ -159,9 +165,9 @@ class Versions:
         # Without a version subscription anywhere there is nothing to tell, and nothing is begun. What was begun runs on when the last one
         # is deleted: it looks at no log then, and takes up the next one at once.
         if known:
-            return Found(resolved=self._again.due(known))
-        if self._are_used(told=self._tables.journal(MARKERS).exists()):
-            return Found([("sync", self._work)])
+            return in_share(Found(resolved=self._again.due(known)), known, self._share, lambda work: PLACE)
+        if self._share.elsewhere(PLACE) is None and self._are_used(told=self._tables.journal(MARKERS).exists()):
+            return in_share(Found([("sync", self._work)]), known, self._share, lambda work: PLACE)
         if not self._has_said:
             self._has_said = True
             self._say(f"{self}: no cluster that can be read has one, so there is nothing to do")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
@@ -26,6 +26,8 @@ from schemas import TableSchema
 if TYPE_CHECKING:
     from geo.tables.ownership import Ownership
 
+_R = TypeVar("_R")
+
 VACUUM_FILES = 100
 """Looking for files to remove takes a second; fewer than this disturb nobody."""
 
@@ -39,6 +41,11 @@ class Journal:
 
     def __str__(self) -> str:
         return str(self._table)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a look at it is a matter of microseconds."""
+        return self._table.log_folder is not None
 
     def exists(self) -> bool:
         """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program."""
@@ -207,6 +214,22 @@ class Journal:
         folder = self._table.log_folder
         if folder is None or sum(1 for _ in folder.parent.glob("*.parquet")) > VACUUM_FILES:
             self._table.commit(lambda: self._table.delta().vacuum())
+
+
+class Watched(Generic[_R]):
+    """What somebody reads in a journal, read again only when something has come into it."""
+
+    def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
+        self._journal, self._read = journal, read
+        self._known: tuple[tuple[int, Hashable], _R] | None = None
+
+    def now(self) -> _R:
+        if self._known is not None and self._journal.stands_at(self._known[0]):
+            return self._known[1]
+        stand = self._journal.stand()
+        found = self._read()  # what comes in between is read twice
+        self._known = None if stand is None else (stand, found)
+        return found
 
 
 def _filter(begins: tuple[str, str] | None, equal: Mapping[str, str]) -> Column:

@@ -7,7 +7,7 @@ split only while nobody owns it: the leader says that nobody is to, its owner re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a leader looks at. `bundles` are those of the namespaces of which any was ever split; `topics` are the full names of what there
+    """What a leader looks at. `bundles` are those of the namespaces that have any yet; `topics` are the full names of what there
     is to do something for. `reports` has the newest load of each broker that lives and takes bundles, `living` also has those that are
     about to leave."""
 
@@ -98,7 +98,10 @@ class Leading:
         """What is to be said now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970, `now` are those of a clock
         that does not go back."""
         orders, chosen = Orders(), dict[str, _Choice]()
-        bundles = {namespace: facts.bundles.get(namespace, even(self._placement.bundles)) for namespace in _namespaces(facts)}
+        bundles = dict(facts.bundles)
+        for namespace in sorted({namespace_of_topic(topic) for topic in facts.topics} - bundles.keys()):
+            bundles[namespace] = even(self._placement.bundles)
+            orders.bundles[namespace] = bundles[namespace], "its first topic was found"
         self._split_those_released(facts, bundles, orders, chosen, wall_s)
         there = {bundle_name(namespace, part) for namespace, of in bundles.items() for part in of.ranges}
         assigned = {bundle: one for bundle, one in facts.assigned.items() if bundle in there}
@@ -137,8 +140,8 @@ class Leading:
         """Whether a broker is to be found: it is assigned to nobody that lives and takes bundles, or to one that isolation forbids."""
         if to_assign([bundle], assigned, facts.reports.keys()):
             return True
-        # With all brokers at their limits, so that one that was allowed when it was chosen is not sent away because load went down.
-        allowed = facts.policies.brokers(facts.reports, namespace_of(bundle), dict.fromkeys(facts.reports, inf))
+        usages = {broker: load.max_usage(self._placement.settings) for broker, load in facts.reports.items()}
+        allowed = facts.policies.brokers(facts.reports, namespace_of(bundle), usages)
         return bool(allowed) and assigned[bundle].broker not in allowed
 
     def _decide(
@@ -243,12 +246,6 @@ def bundle_of(topic: str, bundles: Mapping[str, Bundles]) -> str:
 def namespace_of_topic(topic: str) -> str:
     """`tenant/namespace` of a topic of this full name."""
     return topic.partition("://")[2].rpartition("/")[0]
-
-
-def _namespaces(facts: Facts) -> Iterable[str]:
-    """Of all topics, and of the bundles that were ever assigned or split."""
-    found = {namespace_of_topic(topic) for topic in facts.topics}
-    return sorted(found | {namespace_of(bundle) for bundle in facts.assigned} | facts.bundles.keys())
 
 
 def _why(bundle: str, assigned: Mapping[str, Assigned], facts: Facts) -> str:

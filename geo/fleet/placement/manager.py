@@ -19,6 +19,9 @@ from geo.fleet.placement.shedding import SHEDDERS, Shedder
 from geo.fleet.placement.splitting import bundles_to_split
 from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
 
+_UNHEARD = Samples()
+"""Of a bundle that was reported after the last decision."""
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -195,14 +198,14 @@ class _View:
     def long_term(self) -> dict[str, BrokerLoad]:
         """The reports, with the averages over the long window."""
         return {
-            broker: load.with_bundles({bundle: self._samples[bundle].long for bundle in load.bundles})
+            broker: load.with_bundles({bundle: self._samples.get(bundle, _UNHEARD).long for bundle in load.bundles})
             for broker, load in self.reports.items()
         }
 
     def short_term(self) -> dict[str, BrokerLoad]:
         """The reports, with the averages over the short window."""
         return {
-            broker: load.with_bundles({bundle: self._samples[bundle].short for bundle in load.bundles})
+            broker: load.with_bundles({bundle: self._samples.get(bundle, _UNHEARD).short for bundle in load.bundles})
             for broker, load in self.reports.items()
         }
 

@@ -34,6 +34,7 @@ from geo.streams.again import FAILED_AGAIN_S, FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query import BatchQuery
 from geo.streams.query_work import QueryWork, leave
+from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
@@ -292,8 +293,10 @@ def _cursor(
 class Namespaces:
     """The namespaces of a cluster that have acknowledgements, as works."""
 
-    def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool) -> None:
+    def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool, share: Share = ALL) -> None:
+        """`share`: the topics of acknowledgements that are folded by this process."""
         self._tables, self._config, self._trigger, self._take_over = tables, config, trigger, take_over
+        self._share = share
         tables.spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         self._again = FailedAgain(FAILED_AGAIN_S)
 
@@ -305,9 +308,9 @@ class Namespaces:
         fresh = [
             (acks, NamespaceFold(self._tables, self._config, acks, self._trigger, take_over=self._take_over))
             for acks in namespaces
-            if acks not in known
+            if acks not in known and self._share.elsewhere(acks) is None
         ]
-        return Found(fresh, resolved=self._again.due(known))
+        return in_share(Found(fresh, resolved=self._again.due(known)), known, self._share, lambda work: work.acks)
 
     def claim(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
         return []  # each owns itself when it is begun

@@ -1,0 +1,79 @@
+"""What this process and those that it started take of their host, as far as `/proc` says: other systems say less."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from geo.fleet.placement.load_data import Usage
+
+_PROC = Path("/proc")
+
+
+class HostUsage:
+    """Samples the cores and the memory that this process takes, with its JVM and that one's workers. `cpu` is in percent of a core, and its
+    limit 100 for each core, as in Pulsar; `memory` in bytes."""
+
+    def __init__(self) -> None:
+        self._cpu_s, self._at = _cpu_s(_family()), time.monotonic()
+
+    def sample(self) -> tuple[Usage, Usage]:
+        """Cores since the last sample, and memory now."""
+        family, now = _family(), time.monotonic()
+        cpu_s, took = _cpu_s(family), max(now - self._at, 1e-6)
+        used = max(0.0, cpu_s - self._cpu_s) / took  # one of them may have ended, and its time with it
+        self._cpu_s, self._at = cpu_s, now
+        return Usage(100 * used, 100.0 * (os.cpu_count() or 1)), Usage(_resident(family), _total())
+
+
+def nic_bytes_per_s(override_gbps: float) -> float:
+    """What the network of this host carries, by its fastest interface, unless it is said; 0: that is not known."""
+    if override_gbps > 0:
+        return override_gbps * 1e9 / 8
+    speeds = [0]
+    for file in Path("/sys/class/net").glob("*/speed"):
+        try:
+            speeds.append(int(file.read_text()))  # megabits per second; -1 of one that has no speed
+        except (OSError, ValueError):
+            continue
+    return max(speeds) * 1e6 / 8
+
+
+def _family() -> list[int]:
+    """This process and all that it started, and those they started."""
+    parents: dict[int, list[int]] = {}
+    for folder in _PROC.glob("[0-9]*"):
+        if (fields := _stat(int(folder.name))) is not None:
+            parents.setdefault(int(fields[1]), []).append(int(folder.name))
+    found, todo = list[int](), [os.getpid()]
+    while todo:
+        found.append(todo.pop())
+        todo += parents.get(found[-1], [])
+    return found
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None  # it has ended
+
+
+def _cpu_s(family: list[int]) -> float:
+    stats = [fields for pid in family if (fields := _stat(pid)) is not None]
+    if not stats:
+        return time.process_time()
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def _resident(family: list[int]) -> float:
+    pages = sum(int(fields[21]) for pid in family if (fields := _stat(pid)) is not None)
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _total() -> float:
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError):
+        return 0.0

@@ -1,0 +1,448 @@
+"""A broker among several of a cluster: which bundles are its own, what it says of itself, and what it decides while it leads.
+
+The tables say what is to be, `placement/handover.py` what follows from it, and the claims of bundles who may: what runs for the topics of a
+bundle begins after its claim and has ended before it is released. Whatever a process believes, its works append only under claims of
+their own, which the next owner takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from geo.config.placement import Placement
+from geo.errors import AlreadyOwnedError, FencedError
+from geo.faults import FAULTS, session_is_gone
+from geo.fleet.assignments import (
+    Owners,
+    bundle_runner,
+    leader_runner,
+    member_runner,
+    read_assignments,
+    read_bundles,
+    read_owners,
+    write_orders,
+)
+from geo.fleet.host_usage import HostUsage, nic_bytes_per_s
+from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, read_reports
+from geo.fleet.placement.bundles import Bundles
+from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step
+from geo.fleet.placement.leading import Facts, Leading, Signs, bundle_of, namespace_of_topic
+from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
+from geo.fleet.placement.rates import Rates
+from geo.fleet.placement_requests import policies_of, read_policies, read_requests
+from geo.names import Topic
+from geo.streams.life import State
+from geo.tables.cluster import ClusterTables
+from geo.tables.journal import Watched
+from geo.tables.ownership import Ownership, broker_runner, claim, release, why_not_run
+from geo.tables.process import Process
+from geo.text import first_line
+from schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES
+
+log = logging.getLogger(__name__)
+
+ROUND_S, REMOTE_ROUND_S = 1.0, 5.0
+"""Between two looks at what is said: six small tables, of which on a local disk only names are looked at while nothing is said."""
+
+SIGNS = 3
+"""Signs of life in a broker timeout."""
+
+MOST_SIGN_S = 10.0
+"""At least so often one is given, however long the timeout is: the leader decides by what it says."""
+
+HAND_OVER_S = 60.0
+"""A broker that is stopped waits so long for others to take what it has."""
+
+FORGET_S = 600.0
+"""A topic for which no work was found for so long is placed no longer."""
+
+SIZE_OF_COMMITS = 5
+"""How many bytes a message takes is taken from so many newest commits of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What the broker does for a topic: a work's state, and how many messages it brought so far."""
+
+    topic: Topic
+    state: State
+    messages: int
+
+
+@dataclass(slots=True)
+class _Owned:
+    """A bundle of this broker's. `took_over`: somebody else had it and did not release it."""
+
+    ownership: Ownership
+    took_over: bool
+
+
+@dataclass(slots=True)
+class _Going:
+    """A bundle that is being given up, or was lost: `ownership` None. Its works end first; `asked` says whether all were told."""
+
+    ownership: Ownership | None
+    asked: Callable[[], bool]
+
+
+class Member:
+    """One broker's part, and the share of topics that it works for (`geo.streams.share.Share`).
+
+    Guarantees: it names a topic its own only while it holds the claim of the topic's bundle; it releases that claim only after all works
+    of the bundle's topics have ended here.
+    """
+
+    def __init__(
+        self,
+        tables: ClusterTables,
+        name: str,
+        placement: Placement,
+        *,
+        activities: Callable[[], Sequence[Activity]],
+        look_now: Callable[[], Callable[[], bool]],
+        say: Callable[[str], None],
+    ) -> None:
+        """`activities`: what the broker does now. `look_now` has its groups asked at once which topics are to be worked for, and returns what
+        says whether they were. `say` gets lines for people."""
+        self._tables, self.name, self._placement = tables, name, placement
+        self._activities, self._look_now, self._say = activities, look_now, say
+        self._name_owned: Ownership | None = None
+        self._thread: threading.Thread | None = None
+        self._stop, self._leaving, self._handed_over = threading.Event(), threading.Event(), threading.Event()
+        self.fault: BaseException | None = None
+        """Why it shares no longer: its name was taken by another broker, a fault of this program, or the end of Spark."""
+        self._bundles: Mapping[str, Bundles] = {}
+        self._mine: dict[str, _Owned] = {}
+        self._going: dict[str, _Going] = {}
+        self._found: dict[str, float] = {}
+        """The topics that the broker's groups asked for, and when last."""
+        self._signs, self._signs_since = Signs(), time.monotonic()
+        self._reports: dict[str, LoadReport] = {}
+        self._leader: Ownership | None = None
+        self._leading: Leading | None = None
+        self._host, self._rates = HostUsage(), Rates()
+        self._said_load: BrokerLoad | None = None
+        self._loaded_at, self._load_at = datetime.now(timezone.utc), time.monotonic()
+        self._sign_at = -float("inf")
+        self._round_s = ROUND_S if tables.journal(OWNERS).is_local else REMOTE_ROUND_S
+        self._watched_reports = Watched(tables.journal(LOAD_REPORTS), lambda: read_reports(tables))
+        self._watched_assigned = Watched(tables.journal(ASSIGNMENTS), lambda: read_assignments(tables))
+        self._watched_bundles = Watched(tables.journal(BUNDLES), lambda: read_bundles(tables))
+        self._watched_requests = Watched(tables.journal(BUNDLE_REQUESTS), lambda: read_requests(tables))
+        self._watched_policies = Watched(tables.journal(PLACEMENT_POLICIES), lambda: policies_of(read_policies(tables)))
+        self._watched_owners = Watched(tables.journal(OWNERS), lambda: read_owners(tables))
+
+    # -- the share ---------------------------------------------------------------------------------------------------
+
+    def elsewhere(self, topic: Topic) -> str | None:
+        name = str(topic)
+        self._found[name] = time.monotonic()
+        bundle = self._bundle_of(name)
+        if bundle is None:
+            return "no leader has placed its namespace yet"
+        if bundle in self._mine and bundle not in self._going:
+            return None
+        return f"its bundle {bundle} is not this broker's"
+
+    def takes_over(self, topic: Topic) -> bool:
+        owned = self._mine.get(self._bundle_of(str(topic)) or "")
+        return owned is not None and owned.took_over
+
+    def _bundle_of(self, topic: str) -> str | None:
+        bundles = self._bundles
+        return bundle_of(topic, bundles) if namespace_of_topic(topic) in bundles else None
+
+    # -- its life ----------------------------------------------------------------------------------------------------
+
+    def begin(self, *, take_over: bool) -> None:
+        """Own the name, and begin. Raises AlreadyOwnedError if a broker of this name lives, or may."""
+        (self._name_owned,) = claim(self._tables, [[member_runner(self._tables, self.name)]], take_over=take_over)
+        self._thread = threading.Thread(target=self._main, name=f"geo-member-{self.name}", daemon=True)
+        self._thread.start()
+
+    def change(self, placement: Placement) -> None:
+        """From now on it decides by these settings."""
+        if placement != self._placement:
+            self._placement = placement
+            if self._leading is not None:
+                self._leading = Leading(placement, random.choice)
+
+    def hand_over(self) -> None:
+        """Let others take what it has, HAND_OVER_S at most; returns at once. `has_handed_over` says when that is done."""
+        self._leaving.set()
+
+    @property
+    def has_handed_over(self) -> bool:
+        return self._handed_over.is_set() or self.fault is not None
+
+    def close(self) -> None:
+        """Release what it still has, and say that it left. For a broker of which all works have ended."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        mine = [owned.ownership for owned in self._mine.values()]
+        mine += [going.ownership for going in self._going.values() if going.ownership is not None]
+        mine += [owned for owned in (self._leader, self._name_owned) if owned is not None]
+        self._mine, self._going, self._leader, self._name_owned = {}, {}, None, None
+        try:
+            if self.fault is None:
+                self._write_report(LEFT)
+                release(mine)
+        finally:
+            for ownership in mine:
+                ownership.abandon()
+
+    def abandon(self) -> None:
+        """Own nothing any more, and write nothing."""
+        self._stop.set()
+        for owned in [*self._mine.values()]:
+            owned.ownership.abandon()
+        for ownership in (self._leader, self._name_owned):
+            if ownership is not None:
+                ownership.abandon()
+
+    @property
+    def line(self) -> str:
+        """For people: what it has."""
+        leads = ", leads" if self._leader is not None else ""
+        return f"broker {self.name}: {len(self._mine)} of {len(self._watched_assigned.now())} bundles{leads}"
+
+    def _main(self) -> None:
+        leaves_at: float | None = None
+        try:
+            while not self._stop.is_set():
+                now = time.monotonic()
+                if self._leaving.is_set() and leaves_at is None:
+                    leaves_at = now + HAND_OVER_S
+                    self._sign_at = -float("inf")
+                try:
+                    self.round(now)
+                except FencedError:
+                    raise
+                except FAULTS as error:
+                    if session_is_gone(error):
+                        raise
+                    log.warning("broker %s: what is placed cannot be seen now: %s", self.name, first_line(error))
+                if leaves_at is not None and (now > leaves_at or self._has_nobody_else() or not (self._mine or self._going)):
+                    self._handed_over.set()
+                self._stop.wait(self._round_s)
+        except BaseException as error:
+            self.fault = error
+
+    def round(self, now: float) -> None:
+        """Look at all that is said, and do what follows. Raises FencedError once another broker has this one's name."""
+        assert self._name_owned is not None
+        self._reports = self._watched_reports.now()
+        self._signs.hear({name: report.sequence for name, report in self._reports.items()}, now)
+        self._bundles = self._watched_bundles.now()
+        owners, assigned = self._watched_owners.now(), self._watched_assigned.now()
+        claims = owners.claims(self._names())
+        self._lose(claims)
+        self._follow(assigned, claims)
+        self._let_go()
+        self._report(now)
+        if self._leads(owners, now):
+            self._say_anew(assigned, claims, now)
+
+    # -- what it owns --------------------------------------------------------------------------------------------------
+
+    def _names(self) -> dict[str, str]:
+        """The broker of each process."""
+        found = {holder.name: name for name, report in self._reports.items() if (holder := Process.decode(report.holder))}
+        return {**found, self._tables.me.name: self.name}
+
+    def _lose(self, claims: Mapping[str, Claim]) -> None:
+        """Take note of bundles that were taken from this broker: it was silent, or did not release them in time."""
+        for bundle, owned in list(self._mine.items()):
+            newest = claims.get(bundle)
+            if newest is not None and newest.generation > owned.ownership.generation:
+                log.warning("broker %s: bundle %s was taken over by %s", self.name, bundle, newest.broker)
+                owned.ownership.abandon()
+                del self._mine[bundle]
+                self._going[bundle] = _Going(None, self._look_now())
+
+    def _follow(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> None:
+        """Begin with what is this broker's now, and begin to let go of what is not."""
+        fresh: list[Begin] = []
+        gone: list[str] = []
+        for step in broker_step(self.name, assigned, claims):
+            if step.bundle in self._going:
+                continue
+            if isinstance(step, Begin):
+                fresh.append(step)
+            else:
+                gone.append(step.bundle)
+        # A claim that this process does not know of: it was interrupted while it claimed, and does so again.
+        mine = [bundle for bundle, one in claims.items() if one.broker == self.name and not one.released]
+        fresh += [Begin(one, claims[one].generation) for one in mine if one not in self._mine and one not in self._going]
+        if fresh and not self._leaving.is_set():
+            self._claim(fresh, claims)
+        if leaving := [bundle for bundle in gone if bundle in self._mine]:
+            self._go(leaving)
+
+    def _claim(self, steps: Sequence[Begin], claims: Mapping[str, Claim]) -> None:
+        """Claim bundles in one commit; if another process has claimed some of them since, one by one."""
+        held = {step.bundle for step in steps if step.over and not claims[step.bundle].released}
+        runners = {step.bundle: bundle_runner(self._tables, step.bundle) for step in steps}
+        if self._watched_owners.now().claims(self._names()) != claims:
+            return  # somebody has claimed since: the next round says what follows
+        try:
+            owned = claim(self._tables, [[runner] for runner in runners.values()], take_over=[runners[bundle] for bundle in held])
+        except AlreadyOwnedError as error:
+            if len(steps) == 1:
+                log.warning("broker %s: bundle %s is not begun: %s", self.name, steps[0].bundle, first_line(error))
+                return
+            for step in steps:
+                self._claim([step], claims)
+            return
+        for bundle, ownership in zip(runners, owned, strict=True):
+            self._mine[bundle] = _Owned(ownership, took_over=bundle in held)
+        self._look_now()
+
+    def _go(self, bundles: Iterable[str]) -> None:
+        """Let the works of these end, and then release them."""
+        names = list(bundles)
+        for bundle in names:
+            self._going[bundle] = _Going(self._mine[bundle].ownership, lambda: False)
+        asked = self._look_now()  # after they have left the share, so that whoever is asked since says so
+        for bundle in names:
+            self._going[bundle].asked = asked
+
+    def _let_go(self) -> None:
+        """Release the bundles of which all works have ended."""
+        if not self._going:
+            return
+        busy = {
+            self._bundle_of(str(one.topic)) for one in self._activities() if one.state is not State.PAUSED
+        }  # FAILED too: it is told that it rests first, so that it may begin again when it comes back
+        done = [bundle for bundle, going in self._going.items() if going.asked() and bundle not in busy]
+        release([owned for bundle in done if (owned := self._going[bundle].ownership) is not None])
+        for bundle in done:
+            del self._going[bundle]
+            self._mine.pop(bundle, None)
+
+    # -- what it says ------------------------------------------------------------------------------------------------
+
+    def _report(self, now: float) -> None:
+        """Give a sign of life if it is time, with another load if that has changed much."""
+        if now - self._sign_at < min(self._placement.broker_timeout_s / SIGNS, MOST_SIGN_S):
+            return
+        assert self._name_owned is not None
+        self._name_owned.refuse_if_replaced()
+        load = self._measured(now)
+        last, settings = self._said_load, self._placement.settings
+        if last is None or last.bundles.keys() != load.bundles.keys() or is_due(last, load, now - self._load_at, settings):
+            self._said_load, self._load_at, self._loaded_at = load, now, datetime.now(timezone.utc)
+        self._write_report(LEAVING if self._leaving.is_set() else UP)
+        self._sign_at = now
+
+    def _write_report(self, state: str) -> None:
+        load = self._said_load or BrokerLoad(*(Usage(0.0, 0.0),) * 4, {})
+        append_report(self._tables, self.name, state, load, self._loaded_at)
+
+    def _measured(self, now: float) -> BrokerLoad:
+        """The load of this broker since it was measured last."""
+        messages: dict[str, int] = {}
+        for one in self._activities():
+            if one.state is not State.PAUSED:
+                messages[str(one.topic)] = messages.get(str(one.topic), 0) + one.messages
+        bundles = self._rates.sample(messages, self._mine, lambda topic: self._bundle_of(topic) or "", self._size_of, now)
+        cpu, memory = self._host.sample()
+        carries = nic_bytes_per_s(self._placement.settings.override_broker_nic_speed_gbps)
+        size = sum(load.throughput_in for load in bundles.values())
+        return BrokerLoad(cpu, memory, Usage(size, carries), Usage(0.0, carries), bundles)
+
+    def _size_of(self, topic: str) -> float:
+        """How many bytes a message of a topic takes, by the newest commits of its log; 0 where they cannot be read now."""
+        try:
+            table = self._tables.log(Topic.parse(topic))
+            newest = table.latest_version()
+            commits = table.commits(max(0, newest - SIZE_OF_COMMITS + 1), newest)
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            return 0.0
+        rows = sum(commit.rows for commit in commits)
+        return sum(commit.bytes for commit in commits) / rows if rows else 0.0
+
+    # -- while it leads --------------------------------------------------------------------------------------------------
+
+    def _living(self, now: float) -> set[str]:
+        """The brokers that gave a sign of life in time and have not left; this one always."""
+        alive = self._signs.living(now, self._placement.broker_timeout_s)
+        return {name for name in alive if self._reports[name].state != LEFT} | {self.name}
+
+    def _has_nobody_else(self) -> bool:
+        others = self._living(time.monotonic()) - {self.name}
+        return not any(self._reports[name].state == UP for name in others)
+
+    def _leads(self, owners: Owners, now: float) -> bool:
+        """Whether this broker leads; it takes the lead if nobody has it, or who has it is silent."""
+        if self._leader is not None:
+            if self._leaving.is_set():
+                release([self._leader])
+                self._leader, self._leading = None, None
+                return False
+            if self._leader.still_owns():
+                return True
+            log.warning("broker %s leads no longer: another one took over", self.name)
+            self._leader.abandon()
+            self._leader, self._leading = None, None
+        if self._leaving.is_set() or self.name not in self._reports:
+            return False
+        if owners.shares and self._lives(owners, now):
+            return False
+        runner = broker_runner(self._tables)
+        is_free = why_not_run(self._tables, runner) is not None
+        if not is_free and (not owners.shares or now - self._signs_since <= self._placement.broker_timeout_s):
+            return False  # by one that is alone, or perhaps by one of which no sign of life was watched for long enough
+        try:
+            (self._leader,) = claim(self._tables, [[runner, leader_runner(self._tables)]], take_over=not is_free)
+        except AlreadyOwnedError:
+            return False
+        self._leading = Leading(self._placement, random.choice)
+        self._say(f"broker {self.name} leads the brokers of {self._tables.cluster.name}")
+        return True
+
+    def _lives(self, owners: Owners, now: float) -> bool:
+        """Whether the broker that leads gives signs of life."""
+        lead = owners.lead
+        if lead is None or lead.released or lead.process is None:
+            return False
+        if lead.process.is_here and not lead.process.lives:
+            return False
+        return self._names().get(lead.process.name) in self._living(now)
+
+    def _say_anew(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim], now: float) -> None:
+        """Decide, and write what is said anew."""
+        leader, leading = self._leader, self._leading
+        assert leader is not None
+        assert leading is not None
+        living = self._living(now)
+        self._found = {topic: at for topic, at in list(self._found.items()) if now - at < FORGET_S}
+        facts = Facts(
+            topics=self._found.keys(),
+            bundles=self._bundles,
+            assigned=assigned,
+            claims=claims,
+            reports={name: self._reports[name].load for name in sorted(living) if name in self._reports and self._reports[name].state == UP},
+            living=living,
+            requests=self._watched_requests.now(),
+            policies=self._watched_policies.now(),
+        )  # fmt: skip
+        orders = leading.step(facts, leader.generation, time.time(), now)
+        try:
+            write_orders(self._tables, leader, leader.generation, orders)
+        except FencedError as error:
+            log.warning("broker %s leads no longer, and said nothing: %s", self.name, first_line(error))
+            leader.abandon()
+            self._leader, self._leading = None, None
+            return
+        for line in orders.said:
+            self._say(line)

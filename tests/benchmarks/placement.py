@@ -1,0 +1,285 @@
+"""Several brokers of one cluster: how they share skewed load, what moves when it changes, and what becomes of those that are killed or
+stand still. Each broker is a process under a host name of its own (a UTS namespace of Linux, for which one must be root).
+
+All that is asked is asked of the tables, and at the end `verify` compares both clusters.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from threading import Event, Thread
+
+from pyspark.sql import SparkSession
+
+from geo.fleet.assignments import read_assignments, read_bundles, read_owners
+from geo.fleet.load_reports import UP, read_reports
+from geo.fleet.placement.leading import bundle_of
+from geo.log.topics import create_topic
+from geo.names import Topic
+from geo.tables.ownership import owned_now
+from geo.tables.process import Process
+from tests.benchmarks.bench import Bench
+
+NAMESPACE, BUNDLES = "bench/web", 24
+TIMEOUT_S = 30
+CONF = f"""placement:
+  broker_timeout: {TIMEOUT_S} seconds
+  bundles: {BUNDLES}
+  settings:
+    shedding_interval_s: 10
+    shedding_grace_period_s: 60
+    cpu_resource_weight: 0
+    override_broker_nic_speed_gbps: 0.0008
+    bundle_unload_min_throughput_threshold: 1000
+    num_short_samples: 3
+"""
+"""By what goes over the network alone, of which a host carries 100 kB/s: three brokers on two cores have no cores of their own."""
+
+SPREAD = 0.10
+"""ThresholdShedder's: no broker's usage is above the mean by more."""
+
+COMMITS_PER_S = 4.0
+"""Into all topics together."""
+
+
+@dataclass
+class Brokers:
+    """Processes of eu, by the names of their hosts."""
+
+    config: Path
+    folder: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, host: str, *, own_host: bool = True) -> None:
+        command = [sys.executable, "-m", "geo", "broker", "--config", str(self.config), "--cluster", "eu"]
+        if own_host:
+            command = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host, *command]
+        else:
+            command += ["--name", host]
+        with open(self.folder / f"{host}.log", "ab") as log:
+            self.processes[host] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def signal(self, host: str, number: int) -> None:
+        """To the broker, its JVM and that one's workers."""
+        os.killpg(self.processes[host].pid, number)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGCONT)
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(180)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+class Load:
+    """Writes commits of ten rows into the topics of us, each topic as often as its weight says, by a thread."""
+
+    def __init__(self, bench: Bench, topics: Sequence[Topic], weights: Mapping[Topic, float]) -> None:
+        self._bench, self._topics, self.weights, self._stop = bench, topics, weights, Event()
+        self.fault: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        chance, due = random.Random(1), time.monotonic()  # a seed that repeats is what is wanted
+        logs = {topic: Path(self._bench.world.log("us", topic).name) for topic in self._topics}
+        try:
+            while not self._stop.is_set():
+                (topic,) = chance.choices(list(self.weights), list(self.weights.values()))
+                self._bench.small_commit(logs[topic])
+                due += 1 / COMMITS_PER_S
+                self._stop.wait(max(0.0, due - time.monotonic()))
+        except BaseException as error:
+            self.fault = error
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self.fault is not None:
+            raise self.fault
+
+
+class Seen:
+    """What the tables of eu say now."""
+
+    def __init__(self, bench: Bench, topics: Sequence[Topic]) -> None:
+        self.tables, self._topics = bench.world.tables("eu"), topics
+
+    def owners(self) -> dict[str, str]:
+        """Who owns each bundle, by the brokers' names."""
+        reports = read_reports(self.tables)
+        names = {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
+        return {bundle: one.broker for bundle, one in read_owners(self.tables).claims(names).items() if not one.released}
+
+    def leader(self) -> str | None:
+        lead, reports = read_owners(self.tables).lead, read_reports(self.tables)
+        names = {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
+        return None if lead is None or lead.released or lead.process is None else names.get(lead.process.name)
+
+    def runs(self) -> dict[Topic, str]:
+        """The hosts whose processes own the links of the topics."""
+        found: dict[Topic, str] = {}
+        for row in owned_now(self.tables):
+            if row["runner"].startswith("origin us of ") and (holder := Process.decode(row["holder"])) is not None:
+                found[Topic.parse(row["runner"].split()[3])] = holder.host
+        return found
+
+    def usage(self) -> dict[str, float]:
+        """The share of its network that each broker that is up says it uses."""
+        return {name: one.load.bandwidth_in.fraction for name, one in read_reports(self.tables).items() if one.state == UP}
+
+    def numbers(self) -> int:
+        """How many assignments were ever said."""
+        return max((one.number for one in read_assignments(self.tables).values()), default=0)
+
+    def misplaced(self) -> list[str]:
+        """Topics whose link another broker runs than owns the bundle."""
+        bundles, owners, runs = read_bundles(self.tables), self.owners(), self.runs()
+        return [str(topic) for topic in self._topics if owners.get(bundle_of(str(topic), bundles)) != runs.get(topic)]
+
+
+def until(what: str, limit_s: float, holds: object) -> float:
+    """Seconds until something holds. AssertionError after the limit."""
+    assert callable(holds)
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < limit_s, f"{what}: not within {limit_s:.0f} s"
+        time.sleep(0.5)
+    return time.monotonic() - began
+
+
+def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> Iterator[str]:
+    bench = Bench(spark, folder)
+    names = [Topic.parse(f"persistent://{NAMESPACE}/t{number}") for number in range(topics)]
+    bench.world.path.write_text(bench.world.path.read_text() + CONF)
+    bench.world.reload()
+    for topic in names:
+        create_topic(bench.world.tables("us"), topic)
+    own_host = subprocess.run(["unshare", "--uts", "true"], check=False, capture_output=True).returncode == 0
+    chance = random.Random(2)  # as above
+    with ExitStack() as ends:
+        brokers = Brokers(bench.world.path, folder)
+        ends.callback(brokers.close)
+        hosts = ["eu-1", "eu-2", "eu-3"]
+        for host in hosts:
+            brokers.start(host, own_host=own_host)
+        seen, load = Seen(bench, names), Load(bench, names, _skewed(names, chance))
+        ends.callback(load.stop)
+        took = until("every topic runs where its bundle is", 300, lambda: len(seen.runs()) == topics and not seen.misplaced())
+        yield f"{topics} topics in {BUNDLES} bundles, 3 brokers{' on hosts of their own' if own_host else ''}: all run after {took:.0f} s"
+
+        yield from _settled(seen, seconds, "skewed load")
+        load.weights = _skewed(names, chance)
+        yield from _settled(seen, seconds, "other topics have it")
+
+        leader = seen.leader()
+        assert leader is not None
+        victim = next(host for host in hosts if host != leader)
+        had = [topic for topic, host in seen.runs().items() if host == victim]
+        brokers.signal(victim, signal.SIGKILL)
+        took = until("the topics of the killed broker run", 90, lambda: _all_run(seen, names, {victim}))
+        yield f"{victim} killed (SIGKILL): its {len(had)} topics run elsewhere after {took:.1f} s (wanted: 60, with a timeout of {TIMEOUT_S} s)"
+        brokers.start(victim, own_host=own_host)
+        until("it is back", 120, lambda: victim in seen.usage() and seen.owners() and _fresh(seen, victim))
+
+        paused = next(host for host in hosts if host not in (leader, victim))
+        had = [topic for topic, host in seen.runs().items() if host == paused]
+        brokers.signal(paused, signal.SIGSTOP)
+        took = until("the topics of the paused broker run", 120, lambda: _all_run(seen, names, {paused}))
+        ends_before = {topic: bench.world.log("eu", topic).latest_version() for topic in had}
+        brokers.signal(paused, signal.SIGCONT)
+        resumed = time.monotonic()
+        until(
+            "it says that it lost them", 60, lambda: "was taken over by" in (folder / f"{paused}.log").read_text(errors="replace")
+        )
+        yield (
+            f"{paused} paused (SIGSTOP): its {len(had)} topics run elsewhere after {took:.1f} s; resumed, it gave them up "
+            f"{time.monotonic() - resumed:.1f} s later; {sum(ends_before.values())} commits stood in their logs"
+        )
+
+        brokers.signal(leader, signal.SIGKILL)
+        took = until("the topics of the killed leader run", 120, lambda: _all_run(seen, names, {leader}))
+        yield f"the leader {leader} killed: its topics run elsewhere after {took:.1f} s, {seen.leader()} leads"
+
+        stopped = next(host for host in hosts if host not in (leader,) and host != seen.leader())
+        began = time.monotonic()
+        brokers.processes[stopped].send_signal(signal.SIGTERM)
+        brokers.processes[stopped].wait(180)
+        took = until("the topics of the stopped broker run", 60, lambda: _all_run(seen, names, {stopped, leader}))
+        yield f"{stopped} stopped (SIGTERM): it had handed over and ended after {time.monotonic() - began - took:.1f} s, all run {took:.1f} s later"
+    time.sleep(1)
+    took = _caught_up(bench)
+    yield took
+
+
+def _fresh(seen: Seen, broker: str) -> bool:
+    """Whether it runs something again, or says that it lives."""
+    return read_reports(seen.tables)[broker].state == UP
+
+
+def _caught_up(bench: Bench) -> str:
+    """After a last pass of all links `verify` finds both clusters equal."""
+    from geo.fleet.replicator import Replicator
+    from geo.ops.verify.verify import verify
+
+    Replicator(bench.spark, bench.world.config, "eu", take_over=True).run()
+    found = verify(bench.spark, bench.world.config, "us", "eu")
+    return f"verify: {found}"
+
+
+def _skewed(topics: Sequence[Topic], chance: random.Random) -> dict[Topic, float]:
+    """The topic of rank k gets 1/k of the first one's, ranks by chance."""
+    ranks = list(range(1, len(topics) + 1))
+    chance.shuffle(ranks)
+    return {topic: 1 / rank for topic, rank in zip(topics, ranks, strict=True)}
+
+
+def _all_run(seen: Seen, topics: Sequence[Topic], without: set[str]) -> bool:
+    """Whether each topic's link is run, by its bundle's owner, on none of these hosts."""
+    runs = seen.runs()
+    return len(runs) == len(topics) and not (set(runs.values()) & without) and not seen.misplaced()
+
+
+def _settled(seen: Seen, seconds: float, what: str) -> Iterator[str]:
+    """Watch for so long; in the last third nothing is to move, and the spread is to be within the threshold."""
+    began, before, moves = time.monotonic(), seen.numbers(), Counter[int]()
+    usages: list[dict[str, float]] = []
+    while (at := time.monotonic() - began) < seconds:
+        time.sleep(5)
+        number = seen.numbers()
+        moves[int(3 * at / seconds)] += number - before
+        before = number
+        usages.append(seen.usage())
+    last = [max(one.values()) - sum(one.values()) / len(one) for one in usages[-6:]]
+    yield (
+        f"{what}: after {seconds:.0f} s the heaviest broker is {sum(last) / len(last):.2f} above the mean (wanted: {SPREAD}), usages "
+        f"{', '.join(f'{name} {usage:.2f}' for name, usage in sorted(usages[-1].items()))}; moves in the three thirds: {moves[0]}, {moves[1]}, {moves[2]}"
+    )
+
+
+def main() -> None:
+    """`python -m tests.benchmarks.placement FOLDER [TOPICS [SECONDS]]`."""
+    from geo.session import session
+
+    folder, topics, seconds = Path(sys.argv[1]), int((sys.argv[2:] or ["60"])[0]), float((sys.argv[3:] or ["180"])[0])
+    for line in placed(session("placement", master="local[1]"), folder, topics, seconds):
+        print(datetime.now(timezone.utc).strftime("%H:%M:%S"), line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

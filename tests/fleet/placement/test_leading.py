@@ -1,0 +1,263 @@
+"""What a leader says anew: who gets a bundle and why, what people ask for once, and splits of bundles that nobody owns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from geo.config.placement import Placement, Settings
+from geo.fleet.placement.bundles import Bundles, bundle_name, even
+from geo.fleet.placement.handover import Assigned, Claim
+from geo.fleet.placement.leading import (
+    DECIDE_S,
+    NOBODY,
+    SPLIT,
+    TRANSFER,
+    UNLOAD,
+    Facts,
+    Leading,
+    Orders,
+    Request,
+    Signs,
+    bundle_of,
+)
+from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
+from geo.fleet.placement.policies import Isolation, Policies
+
+NAMESPACE, TERM, TIMEOUT_S = "shop/web", 7, 30
+TWO = {NAMESPACE: even(2)}
+LOW, HIGH = (bundle_name(NAMESPACE, part) for part in TWO[NAMESPACE].ranges)
+PLACEMENT = Placement(bundles=2, broker_timeout_s=TIMEOUT_S)
+TOPICS = frozenset(f"persistent://{NAMESPACE}/t{number}" for number in range(20))
+
+
+class World:
+    """Brokers that do at once what the leader says, one step a second."""
+
+    def __init__(self, *brokers: str, placement: Placement = PLACEMENT) -> None:
+        self.leading = Leading(placement, min)
+        self.now = 1_000.0
+        self.brokers = set(brokers)
+        self.leaving: set[str] = set()
+        self.bundles: dict[str, Bundles] = {}
+        self.assigned: dict[str, Assigned] = {}
+        self.claims: dict[str, Claim] = {}
+        self.loads: dict[str, BundleLoad] = {}
+        self.stuck: set[str] = set()
+        """Bundles that are not released."""
+
+    def step(self, requests: Iterable[Request] = (), policies: Policies | None = None, topics: frozenset[str] = TOPICS) -> Orders:
+        self.now += 1
+        facts = Facts(
+            topics,
+            self.bundles,
+            self.assigned,
+            self.claims,
+            self._reports(),
+            self.brokers,
+            list(requests),
+            policies or Policies(),
+        )
+        orders = self.leading.step(facts, TERM, self.now, self.now)
+        self.bundles |= {namespace: bundles for namespace, (bundles, _) in orders.bundles.items()}
+        self.assigned |= orders.assigned
+        for bundle, one in self.assigned.items():
+            claim = self.claims.get(bundle)
+            if claim is not None and not claim.released and claim.broker != one.broker and bundle not in self.stuck:
+                self.claims[bundle] = claim = replace(claim, released=True)
+            taken = claim is not None and claim.generation == one.take_over
+            if one.broker != NOBODY and (claim is None or claim.released or taken):
+                self.claims[bundle] = Claim(one.broker, (claim.generation if claim else 0) + 1)
+        return orders
+
+    def owners(self) -> dict[str, str]:
+        return {bundle: claim.broker for bundle, claim in self.claims.items() if not claim.released}
+
+    def _reports(self) -> Mapping[str, BrokerLoad]:
+        found = {}
+        for broker in sorted(self.brokers - self.leaving):
+            bundles = {
+                bundle: self.loads.get(bundle, BundleLoad(1, 0, 1, 0, 2)) for bundle, of in self.owners().items() if of == broker
+            }
+            found[broker] = BrokerLoad(Usage(10, 100), Usage(0, 0), Usage(0, 0), Usage(0, 0), bundles)
+        return found
+
+
+def test_bundles_of_the_first_topics_are_spread_and_then_left_alone() -> None:
+    world = World("a", "b")
+    first = world.step()
+    assert first.bundles[NAMESPACE] == (even(2), "its first topic was found")
+    assert sorted(one.broker for one in first.assigned.values()) == ["a", "b"]
+    assert {one.reason for one in first.assigned.values()} == {"chosen by LeastLongTermMessageRate: nobody owned it"}
+    assert {(one.term, one.request) for one in first.assigned.values()} == {(TERM, 0)}
+    assert [world.step() for _ in range(100)] == [Orders()] * 100
+
+
+def test_only_bundles_with_topics_are_placed() -> None:
+    world = World("a")
+    one = min(TOPICS)
+    world.step(topics=frozenset({one}))
+    assert list(world.owners()) == [bundle_of(one, world.bundles)]
+
+
+def test_a_namespace_keeps_the_bundles_that_it_was_begun_with() -> None:
+    world = World("a")
+    world.step()
+    world.leading = Leading(replace(PLACEMENT, bundles=16), min)
+    assert world.step() == Orders()
+
+
+def test_what_a_dead_broker_had_goes_to_others_who_need_not_wait_for_its_release() -> None:
+    world = World("a", "b")
+    world.step()
+    (dead,) = (bundle for bundle, broker in world.owners().items() if broker == "b")
+    generation = world.claims[dead].generation
+    world.stuck, world.brokers = {dead}, {"a"}
+    orders = world.step()
+    assert (orders.assigned[dead].broker, orders.assigned[dead].take_over) == ("a", generation)
+    assert orders.said == [f"bundle {dead}: from b to a, chosen by LeastLongTermMessageRate: b gave no sign of life"]
+    assert set(world.owners().values()) == {"a"}
+
+
+def test_what_a_broker_that_leaves_has_goes_to_others_once_it_is_released() -> None:
+    world = World("a", "b")
+    world.step()
+    world.leaving = {"b"}
+    orders = world.step()
+    assert [(one.broker, one.take_over) for one in orders.assigned.values()] == [("a", None)]
+    assert set(world.owners().values()) == {"a"}
+
+
+def test_where_all_leave_nothing_is_said() -> None:
+    world = World("a")
+    world.step()
+    world.leaving = {"a"}
+    assert world.step() == Orders()
+
+
+@pytest.mark.parametrize("action", [TRANSFER, UNLOAD])
+def test_what_a_person_asks_is_done_once(action: str) -> None:
+    world = World("a", "b")
+    world.step()
+    broker = world.owners()[LOW]
+    other = "b" if broker == "a" else "a"
+    request = Request(LOW, action, 1, other if action == TRANSFER else "")
+    orders = world.step([request])
+    assert (orders.assigned[LOW].broker, orders.assigned[LOW].request) == (other, 1)
+    assert "a person asked" in orders.assigned[LOW].reason
+    assert world.owners()[LOW] == other
+    back = Request(LOW, TRANSFER, 2, broker)
+    world.step([back])
+    assert world.owners()[LOW] == broker
+    world.leading = Leading(PLACEMENT, min)  # another leader does not do it again
+    assert world.step([request]) == Orders()
+
+
+def test_a_request_that_cannot_be_followed_is_over_too() -> None:
+    world = World("a")
+    world.step()
+    for number, request in enumerate([Request(LOW, TRANSFER, 1, "z"), Request(LOW, UNLOAD, 2)], 1):
+        before = world.assigned[LOW]
+        orders = world.step([request])
+        assert orders.assigned[LOW] == replace(before, number=orders.assigned[LOW].number, request=number)
+        assert orders.said == []
+        assert world.step([request]) == Orders()
+
+
+def test_a_bundle_is_split_only_once_nobody_owns_it_and_its_parts_are_placed() -> None:
+    world = World("a", "b")
+    world.step()
+    world.stuck = {LOW}
+    request = Request(LOW, SPLIT, 1)
+    orders = world.step([request])
+    assert (orders.assigned[LOW].broker, orders.bundles) == (NOBODY, {})
+    assert world.step([request]) == Orders()  # its owner has not released it
+    world.stuck = set()
+    world.step([request])
+    lower, upper = TWO[NAMESPACE].ranges[0]
+    middle = lower + (upper - lower) // 2
+    seen = [world.step([request]) for _ in range(3)]
+    assert world.bundles[NAMESPACE] == TWO[NAMESPACE].split((lower, upper), [middle])
+    assert any(f"bundle {LOW}: split at {middle:#010x}, a person asked for it" in orders.said for orders in seen)
+    parts = {bundle_name(NAMESPACE, part) for part in ((lower, middle), (middle, upper))}
+    assert parts <= world.owners().keys()
+    assert LOW not in world.owners()
+    assert world.step([request]) == Orders()
+
+
+def test_a_bundle_that_is_not_released_in_time_is_not_split_but_taken_over() -> None:
+    world = World("a", "b")
+    world.step()
+    world.stuck = {LOW}
+    world.step([Request(LOW, SPLIT, 1)])
+    generation = world.claims[LOW].generation
+    found = [world.step() for _ in range(2 * TIMEOUT_S + 2)]
+    assert world.bundles[NAMESPACE] == even(2)
+    assert [o.assigned[LOW].take_over for o in found if LOW in o.assigned and o.assigned[LOW].take_over is not None] in (
+        [generation],
+        [],  # it was assigned to its owner again, who then need not release it
+    )
+    assert world.owners()[LOW] == world.assigned[LOW].broker
+
+
+def test_a_bundle_with_too_many_topics_is_split_and_its_parts_go_to_whoever_has_the_least() -> None:
+    world = World("a", "b", placement=replace(PLACEMENT, settings=Settings(namespace_bundle_max_topics=5)))
+    world.step()
+    world.loads = {LOW: BundleLoad(100, 0, 100, 0, 10), HIGH: BundleLoad(1, 0, 1, 0, 5)}
+    for _ in range(int(3 * DECIDE_S)):
+        world.step()
+    assert len(world.bundles[NAMESPACE].ranges) > 2
+    parts = [bundle for bundle in world.owners() if bundle not in (LOW, HIGH)]
+    assert {world.owners()[bundle] for bundle in parts} == {"a", "b"}
+
+
+def test_load_moves_from_the_broker_that_has_too_much_and_comes_to_rest() -> None:
+    settings = Settings(shedding_interval_s=20, lower_boundary_shedding_enabled=True)
+    world = World("a", placement=Placement(bundles=8, settings=settings, shedder="UniformLoadShedder"))
+    world.step()
+    world.loads = {bundle: BundleLoad(2_000, 0, 2e6, 0, 2) for bundle in world.owners()}
+    world.brokers = {"a", "b"}
+    said = [line for _ in range(600) for line in world.step().said]
+    held = list(world.owners().values())
+    assert abs(held.count("a") - held.count("b")) <= 4
+    assert 0 < held.count("b") == len(said)
+    assert "UniformLoadShedder took it from a" in said[0]
+
+
+def test_a_broker_that_isolation_forbids_gives_the_bundle_up() -> None:
+    world = World("a", "b")
+    world.step()
+    policies = Policies([Isolation(NAMESPACE, "b", "a")])
+    orders = world.step(policies=policies)
+    assert {one.broker for one in orders.assigned.values()} == {"b"} == set(world.owners().values())
+    assert {one.reason for one in orders.assigned.values()} == {"chosen by LeastLongTermMessageRate: isolation forbids a"}
+    world.brokers = {"a"}
+    world.step(policies=policies)
+    assert set(world.owners().values()) == {"a"}  # secondary
+    world.brokers = {"a", "b"}
+    world.step(policies=policies)
+    assert set(world.owners().values()) == {"b"}
+    assert all(world.step(policies=policies) == Orders() for _ in range(50))
+
+
+def test_a_leader_that_began_anew_finishes_no_split_but_loses_nothing() -> None:
+    world = World("a", "b")
+    world.step()
+    world.stuck = {LOW}
+    world.step([Request(LOW, SPLIT, 1)])
+    world.leading, world.stuck = Leading(PLACEMENT, min), set()
+    world.step()
+    world.step()
+    assert world.owners().keys() == {LOW, HIGH}
+
+
+def test_a_broker_lives_while_its_rows_say_something_new_by_the_clock_of_who_reads_them() -> None:
+    signs = Signs()
+    signs.hear({"a": 1, "b": 1}, 0.0)
+    signs.hear({"a": 2, "b": 1}, 20.0)
+    assert signs.living(30.0, 30.0) == {"a", "b"}
+    assert signs.living(31.0, 30.0) == {"a"}
+    signs.hear({"b": 2}, 40.0)
+    assert signs.living(40.0, 30.0) == {"b"}
