@@ -40,7 +40,7 @@ from geo.names import Topic
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Watched
-from geo.tables.ownership import Ownership, broker_runner, claim, release, why_not_run
+from geo.tables.ownership import Ownership, RunnerName, broker_runner, claim, owned_now, release, why_not_run
 from geo.tables.process import Process
 from geo.text import first_line
 from schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES
@@ -120,6 +120,8 @@ class Member:
         self._bundles: Mapping[str, Bundles] = {}
         self._mine: dict[str, _Owned] = {}
         self._going: dict[str, _Going] = {}
+        self._assigned = 0
+        """How many bundles are assigned, to whomever."""
         self._found: dict[str, float] = {}
         """The topics that the broker's groups asked for, and when last."""
         self._signs, self._signs_since = Signs(), time.monotonic()
@@ -211,7 +213,7 @@ class Member:
     def line(self) -> str:
         """For people: what it has."""
         leads = ", leads" if self._leader is not None else ""
-        return f"broker {self.name}: {len(self._mine)} of {len(self._watched_assigned.now())} bundles{leads}"
+        return f"broker {self.name}: {len(self._mine)} of {self._assigned} bundles{leads}"
 
     def _main(self) -> None:
         leaves_at: float | None = None
@@ -242,7 +244,7 @@ class Member:
         self._signs.hear({name: report.sequence for name, report in self._reports.items()}, now)
         self._bundles = self._watched_bundles.now()
         owners, assigned = self._watched_owners.now(), self._watched_assigned.now()
-        claims = owners.claims(self._names())
+        claims, self._assigned = owners.claims(self._names()), len(assigned)
         self._lose(claims)
         self._follow(assigned, claims)
         self._let_go()
@@ -322,10 +324,19 @@ class Member:
             self._bundle_of(str(one.topic)) for one in self._activities() if one.state is not State.PAUSED
         }  # FAILED too: it is told that it rests first, so that it may begin again when it comes back
         done = [bundle for bundle, going in self._going.items() if going.asked() and bundle not in busy]
+        if done:
+            unknown = self._unreleased()
+            done = [bundle for bundle in done if bundle not in unknown or self._going[bundle].ownership is None]
         release([owned for bundle in done if (owned := self._going[bundle].ownership) is not None])
         for bundle in done:
             del self._going[bundle]
             self._mine.pop(bundle, None)
+
+    def _unreleased(self) -> set[str | None]:
+        """The bundles of topics of which something is still owned by this process: nobody knows how it ended, so whoever continues it fences it
+        first. The leader has such a bundle taken over; released, what it lacks would look alive."""
+        mine = [RunnerName.parse(row["runner"]) for row in owned_now(self._tables) if row["holder"] == self._tables.me.encode()]
+        return {self._bundle_of(str(name.topic)) for name in mine if name is not None}
 
     # -- what it says ------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ _ARROW = {
     "DATE": pa.date32(),
     "STRING": pa.string(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "ARRAY<BIGINT>": pa.list_(pa.int64()),
     "ARRAY<STRING>": pa.list_(pa.string()),
     "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
     "MAP<STRING, BIGINT>": pa.map_(pa.string(), pa.int64()),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,12 +17,15 @@ from geo.names import Topic
 from geo.subscription.version_starts import read_starts
 from geo.subscription.version_status import start_elsewhere
 from geo.subscription.version_subscriptions import create, finish
+from schemas import MARKERS
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.brokers import RUNS, broker_of, running, used
 
 NAME = "reports"
 COMMIT_S, SAMPLE_S = 2.0, 0.25
-_SETTLES_S = 30.0
+_RESTS_S = 40.0
+"""Without a marker for so long all topics rest."""
+
 _COMPILES_S = 300.0
 """Half of a broker's time is Java's compiler in its first minutes; it is made to run for months."""
 MESSAGES = 10
@@ -75,7 +79,7 @@ def many(spark: SparkSession, folder: Path, topics: int, seconds: float) -> Iter
     for cluster in ("eu", "us"):  # what a link's first comparison costs is not asked here
         Replicator(spark, bench.world.config, cluster).run()
     with running(broker_of(bench, "eu"), RUNS, topics) as (eu, _), running(broker_of(bench, "us"), RUNS, topics) as (own, _):
-        time.sleep(_SETTLES_S + topics * 0.5)
+        settled_s = _at_rest(bench, (eu, own))
         for state, writes in (("at rest", False), ("with a commit each 10 s", True)):
             before, began = {p.pid: used(p.pid)[0] for p in (own, eu)}, time.monotonic()
             while time.monotonic() - began < seconds:
@@ -87,8 +91,21 @@ def many(spark: SparkSession, folder: Path, topics: int, seconds: float) -> Iter
             cores = {p.pid: (used(p.pid)[0] - before[p.pid]) / took for p in (own, eu)}
             yield (
                 f"{topics} topics with version subscriptions {state}: {cores[own.pid]:.2f} cores for the broker of us, "
-                f"{cores[eu.pid]:.2f} for that of eu, {used(own.pid)[1] / 1e9:.1f} GB (wanted at rest: 0.2 cores)"
+                f"{cores[eu.pid]:.2f} for that of eu, {used(own.pid)[1] / 1e9:.1f} GB (wanted at rest: 0.2 cores, which it was after {settled_s:.0f} s)"
             )
+
+
+def _at_rest(bench: Bench, brokers: Sequence[subprocess.Popen[str]]) -> float:
+    """Wait until no marker was told for long; after how many seconds the last one was."""
+    began, changed, stood = time.monotonic(), time.monotonic(), dict[str, int]()
+    while time.monotonic() - changed < _RESTS_S:
+        assert all(broker.poll() is None for broker in brokers)
+        journals = {name: bench.world.tables(name).journal(MARKERS) for name in ("us", "eu")}
+        now = {name: journal.version() for name, journal in journals.items() if journal.exists()}
+        if now != stood:
+            stood, changed = now, time.monotonic()
+        time.sleep(1.0)
+    return changed - began
 
 
 def _bench(spark: SparkSession, folder: Path, clusters: tuple[str, ...], frequency: str) -> Bench:

@@ -1,0 +1,140 @@
+"""Brokers that share a cluster, as real processes: each topic runs in one of them, what is paused or killed is taken over, and what comes
+back writes nothing more."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from geo.fleet.assignments import read_assignments, read_bundles, read_owners
+from geo.fleet.load_reports import LEFT, read_reports
+from geo.fleet.placement.leading import SPLIT, TRANSFER, bundle_of
+from geo.fleet.placement_requests import ISOLATION, ask, set_policy
+from geo.log.topics import create_topic
+from geo.names import Topic
+from geo.tables.cluster import ClusterTables
+from geo.tables.ownership import owned_now
+from geo.tables.process import Process
+from tests.processes import GeoProcess, geo
+from tests.world import World
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+TOPICS = [Topic.parse(f"persistent://shop/web/t{number}") for number in range(6)]
+CONF = "placement: {broker_timeout: 5 seconds, bundles: 4}\n"
+
+
+def _broker(world: World, name: str) -> list[str]:
+    return ["broker", "--config", str(world.path), "--cluster", "us", "--name", name]
+
+
+def _owners(tables: ClusterTables) -> dict[str, str]:
+    """The broker that owns each bundle."""
+    reports = read_reports(tables)
+    names = {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
+    return {bundle: one.broker for bundle, one in read_owners(tables).claims(names).items() if not one.released}
+
+
+def _runs(tables: ClusterTables) -> dict[Topic, str]:
+    """The broker that runs the link of each topic."""
+    reports = read_reports(tables)
+    names = {one.holder: name for name, one in reports.items()}
+    rows = [row for row in owned_now(tables) if row["runner"].startswith("origin eu of ")]
+    return {Topic.parse(row["runner"].split()[3]): names.get(row["holder"], "?") for row in rows}
+
+
+def _placed(tables: ClusterTables, without: str = "") -> bool:
+    """Whether the link of each topic is run by the owner of its bundle, and none by `without`."""
+    runs, owners, bundles = _runs(tables), _owners(tables), read_bundles(tables)
+    right = "shop/web" in bundles and all(owners.get(bundle_of(str(topic), bundles)) == runs.get(topic) for topic in TOPICS)
+    return right and runs.keys() == set(TOPICS) and without not in runs.values()
+
+
+def _leader(tables: ClusterTables) -> str | None:
+    lead, reports = read_owners(tables).lead, read_reports(tables)
+    names = {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
+    return None if lead is None or lead.released or lead.process is None else names.get(lead.process.name)
+
+
+def _text(process: GeoProcess) -> str:
+    return Path(process.log).read_text()
+
+
+def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(world: World) -> None:
+    world.path.write_text(world.path.read_text() + CONF)
+    world.reload()
+    us, written = world.tables("us"), 0
+    for topic in TOPICS:
+        create_topic(world.tables("eu"), topic)
+
+    def write() -> None:
+        nonlocal written
+        for topic in TOPICS:
+            world.write("eu", written, written + 5, topic=topic)
+        written += 5
+
+    def brought() -> bool:
+        logs = [world.log("us", topic) for topic in TOPICS]
+        return all(log.exists() and log.read().count() == written for log in logs)
+
+    write()
+    with ExitStack() as ends:
+        brokers = {name: ends.enter_context(geo(world.folder, *_broker(world, name))) for name in ("a", "b")}
+        a = brokers["a"]
+        a.until(lambda: _placed(us))
+        a.until(brought)
+        a.until(lambda: set(_owners(us).values()) == {"a", "b"})
+        assert _leader(us) in ("a", "b")
+        with geo(world.folder, "broker", "--config", str(world.path), "--cluster", "us", "--name", "b") as second:
+            assert second.wait() == 3, _text(second)
+            assert "broker b of us: already run by" in _text(second)
+
+        # What a person asks: all of b's to a, one of them split, and back what isolation wants.
+        for bundle, owner in _owners(us).items():
+            if owner == "b":
+                ask(us, bundle, TRANSFER, broker="a")
+        a.until(lambda: _placed(us, without="b"))
+        split = bundle_of(str(TOPICS[0]), read_bundles(us))
+        ask(us, split, SPLIT)
+        a.until(lambda: split not in _owners(us) and _placed(us))
+        assert len(read_bundles(us)["shop/web"].ranges) == 5
+        set_policy(us, ISOLATION, "of b", {"namespaces": "shop/web", "primary": "b", "secondary": "a"})
+        a.until(lambda: _placed(us, without="a"))
+        write()
+        a.until(brought)
+
+        # b stands still: a, which is secondary, takes over, and leads if b did.
+        b = brokers["b"]
+        b.signal(signal.SIGSTOP)
+        a.until(lambda: _placed(us, without="b"))
+        write()
+        a.until(brought)
+        assert _leader(us) == "a"
+        b.signal(signal.SIGCONT)
+        b.until(lambda: _placed(us, without="a"))  # as isolation wants
+        write()
+        a.until(brought)
+
+        # b is killed, and comes back under its name.
+        b.signal(signal.SIGKILL)
+        b.wait()
+        a.until(lambda: _placed(us, without="b"))
+        brokers["b"] = b = ends.enter_context(geo(world.folder, *_broker(world, "b")))
+        b.until(lambda: _placed(us, without="a"))
+
+        # b hands over and ends; a, which is alone, just ends.
+        b.signal_python(signal.SIGTERM)
+        assert b.wait() == 0, _text(b)
+        assert read_reports(us)["b"].state == LEFT
+        a.until(lambda: _placed(us, without="b"))
+        write()
+        a.until(brought)
+        a.signal_python(signal.SIGTERM)
+        assert a.wait() == 0, _text(a)
+    assert _owners(us) == {}
+    assert {one.broker for bundle, one in read_assignments(us).items() if bundle != split} == {"a"}
+    report = world.verify()
+    assert report.clean, report.lines()
