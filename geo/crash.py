@@ -66,6 +66,12 @@ class CrashPoint(str, Enum):
     CONTROLLERS_HEARD = "controllers-heard"
     CONTROLLERS_STARTS = "controllers-starts"
     CONTROLLERS_WRITTEN = "controllers-written"
+    # several brokers: bundles of a namespace -> assignments; beside it owners row of bundles -> works; works have ended -> bundles released
+    PLACEMENT_BUNDLES_WRITTEN = "placement-bundles-written"
+    PLACEMENT_ASSIGNED = "placement-assigned"
+    PLACEMENT_CLAIMED = "placement-claimed"
+    PLACEMENT_ENDED = "placement-ended"
+    PLACEMENT_RELEASED = "placement-released"
     # erase: rewritten rows -> a commit that links can begin at
     ERASE_UPDATED = "erase-updated"
     # backfill: claimed, fenced -> (files copied ->) a step appended

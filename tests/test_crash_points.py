@@ -33,6 +33,8 @@ FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
 
 SYNC_POINTS = [point for point in CrashPoint if point.value.startswith(("markers-", "controllers-"))]
 """Met in tests/subscription/test_version_sync.py."""
+PLACEMENT_POINTS = [point for point in CrashPoint if point.value.startswith("placement-")]
+"""Met in tests/fleet/test_member.py."""
 APPEND_POINTS = [point for point in CrashPoint if point.value.startswith("append-")]
 """Met in tests/tables/test_native_append.py."""
 
@@ -49,6 +51,7 @@ def test_every_point_is_exercised() -> None:
         *FOLD_POINTS,
         *SYNC_POINTS,
         *REMOVAL_POINTS,
+        *PLACEMENT_POINTS,
     ]
     assert set(named) == set(CrashPoint)
 

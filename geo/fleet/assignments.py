@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
+from geo.crash import CrashPoint, reach
 from geo.fleet.placement.bundles import Bundles
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import Orders
@@ -113,6 +114,8 @@ def write_orders(tables: ClusterTables, leader: Ownership, term: int, orders: Or
             for namespace, (bundles, reason) in orders.bundles.items()
         ],
     )
+    if orders.bundles:
+        reach(CrashPoint.PLACEMENT_BUNDLES_WRITTEN)
     rows = [
         {"bundle": bundle, "broker": one.broker, "term": one.term, "number": one.number,
          "since": datetime.fromtimestamp(one.since, timezone.utc), "take_over": one.take_over, "reason": one.reason,
@@ -120,6 +123,8 @@ def write_orders(tables: ClusterTables, leader: Ownership, term: int, orders: Or
         for bundle, one in orders.assigned.items()
     ]  # fmt: skip
     _append(tables.journal(ASSIGNMENTS), leader, rows)
+    if rows:
+        reach(CrashPoint.PLACEMENT_ASSIGNED)
 
 
 def _append(journal: Journal, leader: Ownership, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -203,6 +203,7 @@ class Broker:
         take_over, self._take_over = self._take_over, False
         member.begin(take_over=take_over)
         try:
+            member.start()
             reports = self._run_all()
             member.close()
         finally:

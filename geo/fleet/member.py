@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from geo.config.placement import Placement
+from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.assignments import (
@@ -163,8 +164,11 @@ class Member:
     # -- its life ----------------------------------------------------------------------------------------------------
 
     def begin(self, *, take_over: bool) -> None:
-        """Own the name, and begin. Raises AlreadyOwnedError if a broker of this name lives, or may."""
+        """Own the name. Raises AlreadyOwnedError if a broker of this name lives, or may."""
         (self._name_owned,) = claim(self._tables, [[member_runner(self._tables, self.name)]], take_over=take_over)
+
+    def start(self) -> None:
+        """Take part from now on, by a thread, in rounds."""
         self._thread = threading.Thread(target=self._main, name=f"geo-member-{self.name}", daemon=True)
         self._thread.start()
 
@@ -188,9 +192,7 @@ class Member:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        mine = [owned.ownership for owned in self._mine.values()]
-        mine += [going.ownership for going in self._going.values() if going.ownership is not None]
-        mine += [owned for owned in (self._leader, self._name_owned) if owned is not None]
+        mine = self._owned()
         self._mine, self._going, self._leader, self._name_owned = {}, {}, None, None
         try:
             if self.fault is None:
@@ -200,14 +202,15 @@ class Member:
             for ownership in mine:
                 ownership.abandon()
 
+    def _owned(self) -> list[Ownership]:
+        mine = [owned.ownership for owned in self._mine.values()]
+        return mine + [owned for owned in (self._leader, self._name_owned) if owned is not None]
+
     def abandon(self) -> None:
         """Own nothing any more, and write nothing."""
         self._stop.set()
-        for owned in [*self._mine.values()]:
-            owned.ownership.abandon()
-        for ownership in (self._leader, self._name_owned):
-            if ownership is not None:
-                ownership.abandon()
+        for ownership in self._owned():
+            ownership.abandon()
 
     @property
     def line(self) -> str:
@@ -295,7 +298,12 @@ class Member:
         if self._watched_owners.now().claims(self._names()) != claims:
             return  # somebody has claimed since: the next round says what follows
         try:
-            owned = claim(self._tables, [[runner] for runner in runners.values()], take_over=[runners[bundle] for bundle in held])
+            owned = claim(
+                self._tables,
+                [[runner] for runner in runners.values()],
+                take_over=[runners[bundle] for bundle in held],
+                point=CrashPoint.PLACEMENT_CLAIMED,
+            )
         except AlreadyOwnedError as error:
             if len(steps) == 1:
                 log.warning("broker %s: bundle %s is not begun: %s", self.name, steps[0].bundle, first_line(error))
@@ -327,7 +335,11 @@ class Member:
         if done:
             unknown = self._unreleased()
             done = [bundle for bundle in done if bundle not in unknown or self._going[bundle].ownership is None]
-        release([owned for bundle in done if (owned := self._going[bundle].ownership) is not None])
+        released = [owned for bundle in done if (owned := self._going[bundle].ownership) is not None]
+        if released:
+            reach(CrashPoint.PLACEMENT_ENDED)
+            release(released)
+            reach(CrashPoint.PLACEMENT_RELEASED)
         for bundle in done:
             del self._going[bundle]
             self._mine.pop(bundle, None)
@@ -426,8 +438,8 @@ class Member:
         lead = owners.lead
         if lead is None or lead.released or lead.process is None:
             return False
-        if lead.process.is_here and not lead.process.lives:
-            return False
+        if lead.process.is_mine or (lead.process.is_here and not lead.process.lives):
+            return False  # its own, of which this broker does not know: it was interrupted while it claimed
         return self._names().get(lead.process.name) in self._living(now)
 
     def _say_anew(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim], now: float) -> None:

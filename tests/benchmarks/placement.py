@@ -68,7 +68,8 @@ class Brokers:
         else:
             command += ["--name", host]
         with open(self.folder / f"{host}.log", "ab") as log:
-            self.processes[host] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}  # no name server knows these hosts
+            self.processes[host] = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
 
     def signal(self, host: str, number: int) -> None:
         """To the broker, its JVM and that one's workers."""

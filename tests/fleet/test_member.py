@@ -4,13 +4,18 @@ back writes nothing more."""
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from geo.crash import CrashPoint, InjectedCrash, arm
 from geo.fleet.assignments import read_assignments, read_bundles, read_owners
 from geo.fleet.load_reports import LEFT, read_reports
+from geo.fleet.member import Member
 from geo.fleet.placement.leading import SPLIT, TRANSFER, bundle_of
 from geo.fleet.placement_requests import ISOLATION, ask, set_policy
 from geo.log.topics import create_topic
@@ -138,3 +143,71 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
     assert {one.broker for bundle, one in read_assignments(us).items() if bundle != split} == {"a"}
     report = world.verify()
     assert report.clean, report.lines()
+
+
+@pytest.fixture(scope="module")
+def one_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Where each point has a namespace of its own."""
+    world = World(spark, tmp_path_factory.mktemp("one-world"))
+    world.path.write_text(world.path.read_text() + CONF)
+    world.reload()
+    return world
+
+
+class _Alone:
+    """The only broker of a cluster, which is asked for some topics; its rounds are counted, and not waited for."""
+
+    def __init__(self, world: World, topics: Sequence[Topic]) -> None:
+        assert world.config.placement is not None
+        self.topics, self.now, self.said = topics, time.monotonic(), list[str]()
+        self.member = Member(
+            world.tables("us"), "a", world.config.placement, activities=list, look_now=lambda: lambda: True, say=self.said.append
+        )
+        self.member.begin(take_over=False)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        for _ in range(20):
+            if self.has_all() and holds():
+                return
+            self.now += 1
+            self.member.round(self.now)
+        raise AssertionError(f"not within 20 rounds: {self.said}")
+
+    def has_all(self) -> bool:
+        """Asks for each topic, as groups of works do; whether all are its own."""
+        return [self.member.elsewhere(topic) for topic in self.topics] == [None] * len(self.topics)
+
+
+def _life(world: World, alone: _Alone) -> None:
+    """All is placed; then a bundle is split, whose parts are placed."""
+    us, namespace = world.tables("us"), alone.topics[0].namespace
+    alone.until(lambda: True)
+    bundles = read_bundles(us)
+    if len(bundles[f"shop/{namespace}"].ranges) == 4:
+        ask(us, bundle_of(str(alone.topics[0]), bundles), SPLIT)
+    alone.until(lambda: len(read_bundles(us)[f"shop/{namespace}"].ranges) == 5)
+
+
+@pytest.mark.parametrize(
+    "point", [CrashPoint(value) for value in CrashPoint if value.startswith("placement-")], ids=lambda p: p.value
+)
+def test_a_broker_that_stops_here_goes_on_where_it_was(one_world: World, point: CrashPoint) -> None:
+    us, namespace = one_world.tables("us"), point.value
+    topics = [Topic.parse(f"persistent://shop/{namespace}/t{number}") for number in range(6)]
+    alone = _Alone(one_world, topics)
+    arm(f"{point.value}:raise")
+    try:
+        with pytest.raises(InjectedCrash):
+            _life(one_world, alone)
+    finally:
+        arm(None)
+        alone.member.abandon()
+    alone = _Alone(one_world, topics)
+    try:
+        _life(one_world, alone)
+        owned = {bundle for bundle in _owners(us) if bundle.startswith(f"shop/{namespace}/")}
+        assert {bundle_of(str(topic), read_bundles(us)) for topic in topics} == owned
+    finally:
+        alone.member.close()
+    assert _owners(us) == {}
+    assert read_owners(us).lead.released  # type: ignore[union-attr]
