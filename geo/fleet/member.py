@@ -386,7 +386,7 @@ class Member:
         try:
             table = self._tables.log(Topic.parse(topic))
             newest = table.latest_version()
-            commits = table.commits(max(0, newest - SIZE_OF_COMMITS + 1), newest)
+            commits = list(table.commits(max(0, newest - SIZE_OF_COMMITS + 1), newest))
         except FAULTS as error:
             if session_is_gone(error):
                 raise

@@ -6,6 +6,7 @@ All that is asked is asked of the tables, and at the end `verify` compares both 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -20,13 +21,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from threading import Event, Thread
 
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from geo.fleet.assignments import read_assignments, read_bundles, read_owners
 from geo.fleet.load_reports import UP, read_reports
 from geo.fleet.placement.leading import bundle_of
+from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.ops.verify.verify import verify
+from geo.session import session
 from geo.tables.ownership import owned_now
 from geo.tables.process import Process
 from tests.benchmarks.bench import Bench
@@ -40,11 +45,11 @@ CONF = f"""placement:
     shedding_interval_s: 10
     shedding_grace_period_s: 60
     cpu_resource_weight: 0
-    override_broker_nic_speed_gbps: 0.0008
+    override_broker_nic_speed_gbps: 0.0002
     bundle_unload_min_throughput_threshold: 1000
     num_short_samples: 3
 """
-"""By what goes over the network alone, of which a host carries 100 kB/s: three brokers on two cores have no cores of their own."""
+"""By what goes over the network alone, of which a host carries 25 kB/s: three brokers on two cores have no cores of their own."""
 
 SPREAD = 0.10
 """ThresholdShedder's: no broker's usage is above the mean by more."""
@@ -195,36 +200,45 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         victim = next(host for host in hosts if host != leader)
         had = [topic for topic, host in seen.runs().items() if host == victim]
         brokers.signal(victim, signal.SIGKILL)
-        took = until("the topics of the killed broker run", 90, lambda: _all_run(seen, names, {victim}))
-        yield f"{victim} killed (SIGKILL): its {len(had)} topics run elsewhere after {took:.1f} s (wanted: 60, with a timeout of {TIMEOUT_S} s)"
+        took = _again(bench, seen, names, victim, had, 180)
+        yield (
+            f"{victim} killed (SIGKILL): what was written since into its {len(had)} topics is all there, by others, after {took:.1f} s (wanted: 60, "
+            f"with a timeout of {TIMEOUT_S} s)"
+        )
         brokers.start(victim, own_host=own_host)
         until("it is back", 120, lambda: victim in seen.usage() and seen.owners() and _fresh(seen, victim))
 
         paused = next(host for host in hosts if host not in (leader, victim))
-        had = [topic for topic, host in seen.runs().items() if host == paused]
+        had, held = [topic for topic, host in seen.runs().items() if host == paused], owned_now(seen.tables)
         brokers.signal(paused, signal.SIGSTOP)
-        took = until("the topics of the paused broker run", 120, lambda: _all_run(seen, names, {paused}))
+        took = _again(bench, seen, names, paused, had, 180)
+        tokens = {row["token"] for row in held if (by := Process.decode(row["holder"])) is not None and by.host == paused}
         ends_before = {topic: bench.world.log("eu", topic).latest_version() for topic in had}
         brokers.signal(paused, signal.SIGCONT)
         resumed = time.monotonic()
         until(
             "it says that it lost them", 60, lambda: "was taken over by" in (folder / f"{paused}.log").read_text(errors="replace")
         )
+        commits, stale = _written_with(bench, tokens, ends_before)
+        assert stale == 0
         yield (
-            f"{paused} paused (SIGSTOP): its {len(had)} topics run elsewhere after {took:.1f} s; resumed, it gave them up "
-            f"{time.monotonic() - resumed:.1f} s later; {sum(ends_before.values())} commits stood in their logs"
+            f"{paused} paused (SIGSTOP): the same of its {len(had)} topics after {took:.1f} s; resumed, it gave them up "
+            f"{time.monotonic() - resumed:.1f} s later; none of the {commits} commits since is its own"
         )
 
+        had = [topic for topic, host in seen.runs().items() if host == leader]
         brokers.signal(leader, signal.SIGKILL)
-        took = until("the topics of the killed leader run", 120, lambda: _all_run(seen, names, {leader}))
-        yield f"the leader {leader} killed: its topics run elsewhere after {took:.1f} s, {seen.leader()} leads"
+        took = _again(bench, seen, names, leader, had, 180)
+        yield f"the leader {leader} killed: the same of its {len(had)} topics after {took:.1f} s, {seen.leader()} leads"
 
         stopped = next(host for host in hosts if host not in (leader,) and host != seen.leader())
+        had = [topic for topic, host in seen.runs().items() if host == stopped]
         began = time.monotonic()
         brokers.processes[stopped].send_signal(signal.SIGTERM)
-        brokers.processes[stopped].wait(180)
-        took = until("the topics of the stopped broker run", 60, lambda: _all_run(seen, names, {stopped, leader}))
-        yield f"{stopped} stopped (SIGTERM): it had handed over and ended after {time.monotonic() - began - took:.1f} s, all run {took:.1f} s later"
+        code = brokers.processes[stopped].wait(180)
+        ended = time.monotonic() - began
+        took = _again(bench, seen, names, stopped, had, 60)
+        yield f"{stopped} stopped (SIGTERM): it ended after {ended:.1f} s with {code}; the same of its {len(had)} topics {took:.1f} s later"
     time.sleep(1)
     yield _caught_up(bench)
 
@@ -234,11 +248,18 @@ def _fresh(seen: Seen, broker: str) -> bool:
     return read_reports(seen.tables)[broker].state == UP
 
 
+def _written_with(bench: Bench, tokens: set[str], since: Mapping[Topic, int]) -> tuple[int, int]:
+    """How many commits came to these logs since, and how many of them say one of these tokens."""
+    found = list[str]()
+    for topic, version in since.items():
+        table = bench.world.log("eu", topic)
+        for commit in table.commits(version + 1, table.latest_version()):
+            found.append(json.loads(commit.user_metadata or "{}").get("token", ""))
+    return len(found), sum(token in tokens for token in found)
+
+
 def _caught_up(bench: Bench) -> str:
     """After a last pass of all links `verify` finds both clusters equal."""
-    from geo.fleet.replicator import Replicator
-    from geo.ops.verify.verify import verify
-
     Replicator(bench.spark, bench.world.config, "eu", take_over=True).run()
     report = verify(bench.spark, bench.world.config)
     return f"verify: {'clean' if report.clean else report.lines()}, {report.compared:,} compared"
@@ -251,10 +272,25 @@ def _skewed(topics: Sequence[Topic], chance: random.Random) -> dict[Topic, float
     return {topic: 1 / rank for topic, rank in zip(topics, ranks, strict=True)}
 
 
-def _all_run(seen: Seen, topics: Sequence[Topic], without: set[str]) -> bool:
-    """Whether each topic's link is run, by its bundle's owner, on none of these hosts."""
-    runs = seen.runs()
-    return len(runs) == len(topics) and not (set(runs.values()) & without) and not seen.misplaced()
+def _again(bench: Bench, seen: Seen, topics: Sequence[Topic], without: str, had: Sequence[Topic], limit_s: float) -> float:
+    """Seconds until the links of all topics are run by the owners of their bundles, none on this host, and what was written into those that
+    it `had` since it ended is there."""
+    us, eu = bench.world.tables("us"), bench.world.tables("eu")
+    for topic in had:
+        bench.small_commit(Path(us.log(topic).name))
+    wanted = {topic: _rows(us.log(topic).name) for topic in had}
+
+    def holds() -> bool:
+        runs = seen.runs()
+        if len(runs) != len(topics) or without in runs.values() or seen.misplaced():
+            return False
+        return all(_rows(eu.log(topic).name) >= rows for topic, rows in wanted.items())
+
+    return until(f"what {without} had runs elsewhere", limit_s, holds)
+
+
+def _rows(log: str) -> int:
+    return int(sum(DeltaTable(log).get_add_actions(flatten=True).column("num_records").to_pylist()))
 
 
 def _settled(seen: Seen, seconds: float, what: str) -> Iterator[str]:
@@ -276,8 +312,6 @@ def _settled(seen: Seen, seconds: float, what: str) -> Iterator[str]:
 
 def main() -> None:
     """`python -m tests.benchmarks.placement FOLDER [TOPICS [SECONDS]]`."""
-    from geo.session import session
-
     folder, topics, seconds = Path(sys.argv[1]), int((sys.argv[2:] or ["60"])[0]), float((sys.argv[3:] or ["180"])[0])
     for line in placed(session("placement", master="local[1]"), folder, topics, seconds):
         print(datetime.now(timezone.utc).strftime("%H:%M:%S"), line, flush=True)
