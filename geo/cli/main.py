@@ -33,12 +33,20 @@ VERBS = {
     "consume": ("subscriptions", "deliver a topic's messages to a subscription and print them"),
     "subscriptions": ("subscriptions", "list subscriptions (also without VERB), create, look at, ack, reset, delete, fold, sync"),
     "failover": ("subscriptions", "move a subscription's consumer to another cluster; works when the first is gone"),
+    "brokers": ("brokers", "list the brokers that share a cluster (also without VERB), and what they report"),
+    "bundles": (
+        "bundles",
+        "list which broker owns which part of a namespace (also without VERB), look up, unload, transfer, split",
+    ),
+    "isolation": ("placement_policies", "list, set and remove policies that give namespaces brokers of their own"),
+    "domains": ("placement_policies", "list, set and remove failure domains, over which anti-affinity groups are spread"),
+    "anti-affinity": ("placement_policies", "list, set and remove namespaces that are to be on different brokers"),
     "balance": ("balance", "simulate what the placement of topics on brokers would do to recorded or generated load"),
     "doctor": ("ops", "check versions, session, table properties, locks and retention; name the fix of each finding"),
 }
 """Verb → the module of geo.cli that has it, in a function `add_VERB`, and what it does."""
 
-_NOUNS = ("links", "topics", "subscriptions")
+_NOUNS = ("links", "topics", "subscriptions", "brokers", "bundles", "isolation", "domains", "anti-affinity")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,7 +108,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     verbs = Verbs(parser)
     for name, (module, does) in VERBS.items():
         if name == chosen:
-            getattr(import_module(f"geo.cli.{module}"), f"add_{name}")(verbs, does)
+            getattr(import_module(f"geo.cli.{module}"), f"add_{name.replace('-', '_')}")(verbs, does)
         else:
             verbs.mention(name, does)
     return parser

@@ -10,6 +10,7 @@ from typing import Any
 
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.tables.cluster import ClusterTables
+from geo.tables.process import Process
 from geo.times import in_us, utc
 from schemas import LOAD_REPORTS
 
@@ -37,6 +38,11 @@ def read_reports(tables: ClusterTables) -> dict[str, LoadReport]:
         )
         for row in tables.journal(LOAD_REPORTS).newest()
     }
+
+
+def names_of(reports: Mapping[str, LoadReport]) -> dict[str, str]:
+    """The broker of each process that is one, by the process's name."""
+    return {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
 
 
 def append_report(tables: ClusterTables, broker: str, state: str, load: BrokerLoad, loaded_at: datetime) -> None:

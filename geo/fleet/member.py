@@ -30,7 +30,7 @@ from geo.fleet.assignments import (
     write_orders,
 )
 from geo.fleet.host_usage import HostUsage, nic_bytes_per_s
-from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, read_reports
+from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles
 from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step
 from geo.fleet.placement.leading import Facts, Leading, Signs, bundle_of, namespace_of_topic
@@ -42,7 +42,6 @@ from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Watched
 from geo.tables.ownership import Ownership, RunnerName, broker_runner, claim, owned_now, release, why_not_run
-from geo.tables.process import Process
 from geo.text import first_line
 from schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES
 
@@ -259,8 +258,7 @@ class Member:
 
     def _names(self) -> dict[str, str]:
         """The broker of each process."""
-        found = {holder.name: name for name, report in self._reports.items() if (holder := Process.decode(report.holder))}
-        return {**found, self._tables.me.name: self.name}
+        return {**names_of(self._reports), self._tables.me.name: self.name}
 
     def _lose(self, claims: Mapping[str, Claim]) -> None:
         """Take note of bundles that were taken from this broker: it was silent, or did not release them in time."""

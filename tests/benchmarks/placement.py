@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from geo.fleet.assignments import read_assignments, read_bundles, read_owners
-from geo.fleet.load_reports import UP, read_reports
+from geo.fleet.load_reports import UP, names_of, read_reports
 from geo.fleet.placement.leading import bundle_of
 from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
@@ -46,7 +46,8 @@ CONF = f"""placement:
     shedding_grace_period_s: 60
     cpu_resource_weight: 0
     override_broker_nic_speed_gbps: 0.0002
-    bundle_unload_min_throughput_threshold: 1000
+    bundle_unload_min_throughput_threshold: 100
+    history_resource: 0.5
     num_short_samples: 3
 """
 """By what goes over the network alone, of which a host carries 25 kB/s: three brokers on two cores have no cores of their own."""
@@ -129,12 +130,12 @@ class Seen:
     def owners(self) -> dict[str, str]:
         """Who owns each bundle, by the brokers' names."""
         reports = read_reports(self.tables)
-        names = {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
+        names = names_of(reports)
         return {bundle: one.broker for bundle, one in read_owners(self.tables).claims(names).items() if not one.released}
 
     def leader(self) -> str | None:
         lead, reports = read_owners(self.tables).lead, read_reports(self.tables)
-        names = {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
+        names = names_of(reports)
         return None if lead is None or lead.released or lead.process is None else names.get(lead.process.name)
 
     def runs(self) -> dict[Topic, str]:

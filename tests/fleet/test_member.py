@@ -4,8 +4,6 @@ back writes nothing more."""
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,15 +12,14 @@ from pyspark.sql import SparkSession
 
 from geo.crash import CrashPoint, InjectedCrash, arm
 from geo.fleet.assignments import read_assignments, read_bundles, read_owners
-from geo.fleet.load_reports import LEFT, read_reports
-from geo.fleet.member import Member
+from geo.fleet.load_reports import LEFT, names_of, read_reports
 from geo.fleet.placement.leading import SPLIT, TRANSFER, bundle_of
 from geo.fleet.placement_requests import ISOLATION, ask, set_policy
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import owned_now
-from geo.tables.process import Process
+from tests.members import Alone
 from tests.processes import GeoProcess, geo
 from tests.world import World
 
@@ -39,7 +36,7 @@ def _broker(world: World, name: str) -> list[str]:
 def _owners(tables: ClusterTables) -> dict[str, str]:
     """The broker that owns each bundle."""
     reports = read_reports(tables)
-    names = {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
+    names = names_of(reports)
     return {bundle: one.broker for bundle, one in read_owners(tables).claims(names).items() if not one.released}
 
 
@@ -60,7 +57,7 @@ def _placed(tables: ClusterTables, without: str = "") -> bool:
 
 def _leader(tables: ClusterTables) -> str | None:
     lead, reports = read_owners(tables).lead, read_reports(tables)
-    names = {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
+    names = names_of(reports)
     return None if lead is None or lead.released or lead.process is None else names.get(lead.process.name)
 
 
@@ -154,31 +151,7 @@ def one_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     return world
 
 
-class _Alone:
-    """The only broker of a cluster, which is asked for some topics; its rounds are counted, and not waited for."""
-
-    def __init__(self, world: World, topics: Sequence[Topic]) -> None:
-        assert world.config.placement is not None
-        self.topics, self.now, self.said = topics, time.monotonic(), list[str]()
-        self.member = Member(
-            world.tables("us"), "a", world.config.placement, activities=list, look_now=lambda: lambda: True, say=self.said.append
-        )
-        self.member.begin(take_over=False)
-
-    def until(self, holds: Callable[[], bool]) -> None:
-        for _ in range(20):
-            if self.has_all() and holds():
-                return
-            self.now += 1
-            self.member.round(self.now)
-        raise AssertionError(f"not within 20 rounds: {self.said}")
-
-    def has_all(self) -> bool:
-        """Asks for each topic, as groups of works do; whether all are its own."""
-        return [self.member.elsewhere(topic) for topic in self.topics] == [None] * len(self.topics)
-
-
-def _life(world: World, alone: _Alone) -> None:
+def _life(world: World, alone: Alone) -> None:
     """All is placed; then a bundle is split, whose parts are placed."""
     us, namespace = world.tables("us"), alone.topics[0].namespace
     alone.until(lambda: True)
@@ -194,7 +167,7 @@ def _life(world: World, alone: _Alone) -> None:
 def test_a_broker_that_stops_here_goes_on_where_it_was(one_world: World, point: CrashPoint) -> None:
     us, namespace = one_world.tables("us"), point.value
     topics = [Topic.parse(f"persistent://shop/{namespace}/t{number}") for number in range(6)]
-    alone = _Alone(one_world, topics)
+    alone = Alone(one_world, topics)
     arm(f"{point.value}:raise")
     try:
         with pytest.raises(InjectedCrash):
@@ -202,7 +175,7 @@ def test_a_broker_that_stops_here_goes_on_where_it_was(one_world: World, point: 
     finally:
         arm(None)
         alone.member.abandon()
-    alone = _Alone(one_world, topics)
+    alone = Alone(one_world, topics)
     try:
         _life(one_world, alone)
         owned = {bundle for bundle in _owners(us) if bundle.startswith(f"shop/{namespace}/")}

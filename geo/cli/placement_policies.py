@@ -1,0 +1,161 @@
+"""`geo isolation`, `geo domains`, `geo anti-affinity`: the policies by which bundles are placed (Pulsar's ns-isolation-policy, failure-domains
+and anti-affinity groups)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from geo.cli.arguments import Verbs, add_dry_run, add_engine, from_1_to
+from geo.cli.brokers import looked_at, placement_of, state_of
+from geo.cli.output import Output
+from geo.cli.running import start_spark
+from geo.config import load
+from geo.config.placement import Placement
+from geo.config.yaml_nodes import suggestion
+from geo.errors import UsageError
+from geo.fleet.assignments import read_assignments
+from geo.fleet.load_reports import UP, read_reports
+from geo.fleet.placement.policies import Isolation
+from geo.fleet.placement.views import forbidden
+from geo.fleet.placement_requests import ANTI_AFFINITY, DOMAIN, ISOLATION, policies_of, read_policies, set_policy
+from geo.log.housekeeping import open_for_writing
+from geo.names import check_broker
+from geo.tables.cluster import ClusterTables, connect
+from geo.text import counted
+
+_MOST_BROKERS = 10_000
+
+
+def add_isolation(verbs: Verbs, does: str) -> None:
+    p = _add_nouns(verbs, "isolation", ISOLATION, does, "a name for the policy", _isolation)
+    p.add_argument("--namespaces", nargs="+", required=True, metavar="RE", help="of which namespaces, tenant/namespace")
+    p.add_argument("--primary", nargs="+", required=True, metavar="RE", help="the brokers that serve them, and no others")
+    p.add_argument(
+        "--secondary", nargs="+", default=[], metavar="RE", help="the brokers that join where there are too few primary ones"
+    )
+    number = from_1_to(_MOST_BROKERS, f"a number from 1 to {_MOST_BROKERS:,}")
+    p.add_argument(
+        "--min-limit", type=number, default=1, metavar="N", help="fewer primary ones are too few (default: %(default)s)"
+    )
+    percent = from_1_to(100, "a number from 1 to 100")
+    does = "a primary broker that is so busy does not count (default: %(default)s)"
+    p.add_argument("--usage-threshold", type=percent, default=100, metavar="PERCENT", help=does)
+
+
+def add_domains(verbs: Verbs, does: str) -> None:
+    p = _add_nouns(verbs, "domains", DOMAIN, does, "the domain", _domain)
+    p.add_argument("--brokers", required=True, metavar="NAME,NAME", help="the brokers that are in it")
+
+
+def add_anti_affinity(verbs: Verbs, does: str) -> None:
+    p = _add_nouns(verbs, "anti-affinity", ANTI_AFFINITY, does, "the namespace, tenant/namespace", _group)
+    p.add_argument(
+        "--group", required=True, metavar="NAME", help="its namespaces are to be on different brokers, if there are enough"
+    )
+
+
+def _add_nouns(
+    verbs: Verbs, noun: str, kind: str, does: str, name: str, made: Callable[[argparse.Namespace], dict[str, Any]]
+) -> argparse.ArgumentParser:
+    nouns = verbs.add_noun(noun, does)
+    p = nouns.add("list", f"list {noun}", list_policies)
+    _add_cluster(p, kind)
+    add_engine(p)
+    p = nouns.add("remove", f"remove one; {_FOLLOWED}", remove)
+    _add_cluster(p, kind)
+    p.add_argument("name", help=name)
+    add_dry_run(p, "say what would be removed, and which bundles would move; write nothing")
+    p = nouns.add("set", f"set one, or replace it; {_FOLLOWED}", set_one)
+    _add_cluster(p, kind)
+    p.set_defaults(made=made)
+    p.add_argument("name", help=name)
+    add_dry_run(p, "say what would be set, and which bundles would move; write nothing")
+    return p
+
+
+_FOLLOWED = "the broker that leads follows within seconds"
+
+
+def _add_cluster(p: argparse.ArgumentParser, kind: str) -> None:
+    p.add_argument("--cluster", required=True, help="the cluster whose brokers it is about")
+    p.set_defaults(kind=kind)
+
+
+def _isolation(args: argparse.Namespace) -> dict[str, Any]:
+    value = {"namespaces": args.namespaces, "primary": args.primary, "secondary": args.secondary,
+             "min_limit": args.min_limit, "usage_threshold": args.usage_threshold}  # fmt: skip
+    Isolation(**value)  # raises UsageError
+    return value
+
+
+def _domain(args: argparse.Namespace) -> dict[str, Any]:
+    brokers = [check_broker(name) for name in args.brokers.split(",")]
+    return {"brokers": sorted(set(brokers))}
+
+
+def _group(args: argparse.Namespace) -> dict[str, Any]:
+    tenant, slash, namespace = args.name.partition("/")
+    if not (tenant and slash and namespace) or "/" in namespace:
+        raise UsageError(f"{args.name}: expected a namespace, as tenant/namespace")
+    return {"group": args.group}
+
+
+def list_policies(args: argparse.Namespace, output: Output) -> int:
+    tables, _ = looked_at(args)
+    found = {name: value for (kind, name), value in read_policies(tables).items() if kind == args.kind}
+    output.data([{"name": name, **value} for name, value in found.items()])
+    for name, value in found.items():
+        output.text(f"{name}: {_told(value)}")
+    if not found:
+        output.text(f"{args.cluster} has none")
+    return 0
+
+
+def _told(value: Mapping[str, Any]) -> str:
+    parts = (f"{key.replace('_', ' ')} {', '.join(each) if isinstance(each, list) else each}" for key, each in value.items())
+    return "; ".join(part for part in parts if not part.endswith(" "))
+
+
+def set_one(args: argparse.Namespace, output: Output) -> int:
+    return _change(args, output, args.made(args))
+
+
+def remove(args: argparse.Namespace, output: Output) -> int:
+    return _change(args, output, None)
+
+
+def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | None) -> int:
+    config = load(args.config)
+    config.cluster(args.cluster)
+    placement = placement_of(config)
+    tables = open_for_writing(connect(start_spark("geo placement"), config.cluster(args.cluster)), config)
+    found = read_policies(tables)
+    key = (args.kind, args.name)
+    if value is None and key not in found:
+        there = [name for kind, name in found if kind == args.kind]
+        raise UsageError(
+            f"{args.cluster} has no {args.kind} {args.name}; there are: {', '.join(there) or 'none'}{suggestion(args.name, there)}"
+        )
+    after = {**found, key: value} if value is not None else {other: of for other, of in found.items() if other != key}
+    moves = _moves(tables, placement, after)
+    if not args.dry_run:
+        set_policy(tables, args.kind, args.name, value)
+    output.data({"kind": args.kind, "name": args.name, "value": value, "moves": moves, "dry_run": args.dry_run})
+    would = "would be " if args.dry_run else ""
+    what = "removed" if value is None else f"set: {_told(value)}"
+    output.text(f"{args.kind} {args.name}: {would}{what}. By isolation {counted(len(moves), 'bundle')} may not stay where it is")
+    for bundle, allowed in moves.items():
+        output.text(f"- {bundle}: may be owned by {', '.join(allowed) or 'no broker that is up, so it stays'}")
+    if args.kind == DOMAIN and not placement.settings.failure_domains_enabled:
+        output.text("domains do not count: placement: {settings: {failure_domains_enabled: true}} lets them")
+    return 0
+
+
+def _moves(
+    tables: ClusterTables, placement: Placement, policies: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> dict[str, list[str]]:
+    up = {name: one for name, one in read_reports(tables).items() if state_of(one, placement.broker_timeout_s) == UP}
+    usages = {name: one.load.max_usage(placement.settings) for name, one in up.items()}
+    return forbidden(policies_of(policies), read_assignments(tables), usages)

@@ -1,0 +1,109 @@
+"""The verbs of brokers that share a cluster, on real tables of one that does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geo.cli.main import main
+from geo.fleet.assignments import read_bundles
+from geo.fleet.placement.leading import bundle_of
+from geo.fleet.placement_requests import read_policies
+from geo.names import Topic
+from tests.members import Alone
+from tests.world import World
+
+pytestmark = pytest.mark.spark
+
+TOPICS = [Topic.parse(f"persistent://shop/web/t{number}") for number in range(6)]
+
+
+@pytest.fixture(scope="module")
+def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Alone]]:
+    """A cluster whose only broker has all topics."""
+    world = World(spark, tmp_path_factory.mktemp("shared"))
+    world.path.write_text(world.path.read_text() + "placement: {bundles: 2}\n")
+    world.reload()
+    alone = Alone(world, TOPICS)
+    alone.until(lambda: True)
+    yield world, alone
+    alone.member.close()
+
+
+def _said(capsys: pytest.CaptureFixture[str], world: World, *arguments: str, code: int = 0) -> str:
+    found = main([*arguments, "--config", str(world.path), "--cluster", "us"])
+    out = capsys.readouterr()
+    assert found == code, out
+    return out.out + out.err
+
+
+def _json(capsys: pytest.CaptureFixture[str], world: World, *arguments: str) -> Any:
+    return json.loads(_said(capsys, world, *arguments, "-o", "json"))
+
+
+def test_brokers_and_their_bundles_are_told(
+    shared: tuple[World, Alone], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    world, _ = shared
+    (broker,) = _json(capsys, world, "brokers", "list")
+    assert (broker["broker"], broker["state"], broker["leads"], broker["bundles"]) == ("a", "up", True, 2)
+    assert "a       up     yes" in _said(capsys, world, "brokers")
+    bundles = _json(capsys, world, "bundles", "list")
+    assert [(one["owner"], one["assigned"], one["moves"]) for one in bundles] == [("a", "a", False)] * 2
+    assert _json(capsys, world, "bundles", "list", "--namespace", "shop/app") == []
+    found = _json(capsys, world, "bundles", "lookup", "--topic", str(TOPICS[0]))
+    assert (found["bundle"], found["owner"]) == (bundle_of(str(TOPICS[0]), read_bundles(world.tables("us"))), "a")
+    assert "no bundles in us yet" in _said(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/app/t", code=2)
+    reports = tmp_path / "reports.json"
+    reports.write_text(_said(capsys, world, "brokers", "report", "-o", "json"))
+    assert main(["balance", "simulate", "--reports", str(reports), "--minutes", "2"]) == 0
+    assert "there is no broker z; there are: a" in _said(capsys, world, "brokers", "report", "--broker", "z", code=2)
+
+
+def test_a_bundle_is_split_as_a_person_asks(shared: tuple[World, Alone], capsys: pytest.CaptureFixture[str]) -> None:
+    world, alone = shared
+    us = world.tables("us")
+    bundle = bundle_of(str(TOPICS[0]), read_bundles(us))
+    ask = ("bundles", "split", "--bundle", bundle)
+    assert _json(capsys, world, *ask, "--dry-run")["dry_run"] is True
+    assert "cannot be split so" in _said(capsys, world, *ask, "--positions", "0", code=2)
+    assert len(read_bundles(us)["shop/web"].ranges) == 2
+    assert "the leader follows within seconds" in _said(capsys, world, *ask, "--wait", "0")
+    alone.until(lambda: len(read_bundles(us)["shop/web"].ranges) == 3)
+    assert f"there is no bundle {bundle}; its range lies in" in _said(capsys, world, *ask, code=2)
+    part = bundle_of(str(TOPICS[0]), read_bundles(us))
+    assert "no other broker is up" in _said(capsys, world, "bundles", "unload", "--bundle", part, code=2)
+    assert "broker 'b' is not up" in _said(capsys, world, "bundles", "transfer", "--bundle", part, "--broker", "b", code=2)
+
+
+def test_policies_are_set_listed_and_removed(shared: tuple[World, Alone], capsys: pytest.CaptureFixture[str]) -> None:
+    world, _ = shared
+    us = world.tables("us")
+    isolation = ("isolation", "set", "of b", "--namespaces", "shop/.*", "--primary", "b")
+    said = _said(capsys, world, *isolation, "--dry-run")
+    assert "would be set: namespaces shop/.*; primary b; min limit 1" in said
+    assert "may be owned by no broker that is up, so it stays" in said
+    assert read_policies(us) == {}
+    _said(capsys, world, *isolation)
+    _said(capsys, world, "domains", "set", "north", "--brokers", "a,b")
+    _said(capsys, world, "anti-affinity", "set", "shop/web", "--group", "g")
+    assert read_policies(us)["domain", "north"] == {"brokers": ["a", "b"]}
+    assert _json(capsys, world, "anti-affinity", "list") == [{"name": "shop/web", "group": "g"}]
+    assert "of b: min limit 1; namespaces shop/.*; primary b" in _said(capsys, world, "isolation", "list")
+    assert "us has no isolation of c; there are: of b" in _said(capsys, world, "isolation", "remove", "of c", code=2)
+    for noun, name in (("isolation", "of b"), ("domains", "north"), ("anti-affinity", "shop/web")):
+        _said(capsys, world, noun, "remove", name)
+    assert read_policies(us) == {}
+    assert "is no regular expression" in _said(capsys, world, *isolation[:-1], "[", code=2)
+    assert "expected a namespace, as tenant/namespace" in _said(
+        capsys, world, "anti-affinity", "set", "shop", "--group", "g", code=2
+    )
+
+
+def test_without_placement_it_says_how_to_have_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "To let several share its topics add: placement: {}" in _said(capsys, world, "brokers", code=2)

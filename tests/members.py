@@ -1,0 +1,34 @@
+"""A broker's part among several, for tests that drive it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from geo.fleet.member import Member
+from geo.names import Topic
+from tests.world import World
+
+
+class Alone:
+    """The only broker of a cluster, which is asked for some topics; its rounds are counted, and not waited for."""
+
+    def __init__(self, world: World, topics: Sequence[Topic]) -> None:
+        assert world.config.placement is not None
+        self.topics, self.now, self.said = topics, time.monotonic(), list[str]()
+        self.member = Member(
+            world.tables("us"), "a", world.config.placement, activities=list, look_now=lambda: lambda: True, say=self.said.append
+        )
+        self.member.begin(take_over=False)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        for _ in range(20):
+            if self.has_all() and holds():
+                return
+            self.now += 1
+            self.member.round(self.now)
+        raise AssertionError(f"not within 20 rounds: {self.said}")
+
+    def has_all(self) -> bool:
+        """Asks for each topic, as groups of works do; whether all are its own."""
+        return [self.member.elsewhere(topic) for topic in self.topics] == [None] * len(self.topics)
