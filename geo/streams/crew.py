@@ -143,7 +143,8 @@ class Crew(Generic[W]):
                 if self.stop.is_set():
                     return
                 if slot.task is None and (why := self._left_out.pop(key, None)) is not None:
-                    self._submit_end(slot, Event.LEFT_OUT, why)
+                    if slot.life.state is not State.PAUSED:  # it may have ended since it was found
+                        self._submit_end(slot, Event.LEFT_OUT, why)
                 elif slot.task is None and key in self._again:
                     self._again.discard(key)
                     self._submit_end(slot, Event.RESTARTED, None)

@@ -424,6 +424,46 @@ def test_what_a_policy_leaves_out_is_paused_and_given_back() -> None:
         running.until(lambda: running.states("a")[-1] is State.RUNNING)
 
 
+def test_what_is_left_out_again_while_it_ends_is_paused_once() -> None:
+    left_out, ends, asked = threading.Event(), threading.Event(), list[State]()
+
+    class Slow(Job):
+        def end(self) -> bool:
+            _wait(ends)
+            return super().end()
+
+    def found(known: Mapping[Hashable, tuple[Job, State]]) -> dict[str, Any]:
+        states = {key: state for key, (_, state) in known.items()}
+        if not left_out.is_set():
+            return {}
+        asked.extend(states.values())
+        return {"left_out": {key: "a policy" for key, state in states.items() if state is not State.PAUSED}}
+
+    with Running(Jobs([Slow("a")], found=found)) as running:
+        running.until(lambda: running.states("a") == [State.RUNNING])
+        left_out.set()
+        running.until(lambda: asked.count(State.RUNNING) > 2)
+        ends.set()
+        running.until(lambda: asked.count(State.PAUSED) > 2)
+    assert running.error is None
+    assert running.states("a")[:2] == [State.RUNNING, State.PAUSED]
+
+
+def test_groups_are_asked_at_once_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 3600.0)
+    asked, hangs = list[str](), threading.Event()
+    groups = [Jobs([Job("a")], name="one", asked=lambda: asked.append("one")), Jobs([Job("b")], name="other")]
+    groups[1].asked = lambda: asked.append("other") if "other" not in asked else _wait(hangs)
+    with Running(*groups) as running:
+        running.until(lambda: len(asked) == 2)
+        all_have = running.supervisor.look_now()
+        running.until(lambda: asked.count("one") == 2)
+        assert not all_have()
+        hangs.set()
+        running.until(all_have)
+        assert {str(work): life.state for _, work, life in running.supervisor.works()}.keys() == {"a", "b"}
+
+
 def test_who_is_owned_by_another_is_waited_for_beside_the_others() -> None:
     owned = AlreadyOwnedError("another one runs it")
     group = Jobs([Job("a"), Job("b")], refuses={"b": owned})
