@@ -49,6 +49,7 @@ CONF = f"""placement:
     bundle_unload_min_throughput_threshold: 100
     history_resource: 0.5
     num_short_samples: 3
+    namespace_bundle_max_msg_rate: 12
 """
 """By what goes over the network alone, of which a host carries 25 kB/s: three brokers on two cores have no cores of their own."""
 
@@ -296,7 +297,7 @@ def _rows(log: str) -> int:
 
 def _settled(seen: Seen, seconds: float, what: str) -> Iterator[str]:
     """Watch for so long; in the last third nothing is to move, and the spread is to be within the threshold."""
-    began, before, moves = time.monotonic(), seen.numbers(), Counter[int]()
+    began, before, moves, owners = time.monotonic(), seen.numbers(), Counter[int](), seen.owners()
     usages: list[dict[str, float]] = []
     while (at := time.monotonic() - began) < seconds:
         time.sleep(5)
@@ -305,9 +306,12 @@ def _settled(seen: Seen, seconds: float, what: str) -> Iterator[str]:
         before = number
         usages.append(seen.usage())
     last = [max(one.values()) - sum(one.values()) / len(one) for one in usages[-6:]]
+    ends = seen.owners()
+    parts = len(read_bundles(seen.tables)[NAMESPACE].ranges)
     yield (
-        f"{what}: after {seconds:.0f} s the heaviest broker is {sum(last) / len(last):.2f} above the mean (wanted: {SPREAD}), usages "
-        f"{', '.join(f'{name} {usage:.2f}' for name, usage in sorted(usages[-1].items()))}; moves in the three thirds: {moves[0]}, {moves[1]}, {moves[2]}"
+        f"{what}: {parts} bundles, of which {len(ends.keys() - owners.keys())} are parts of split ones and "
+        f"{sum(ends[bundle] != owner for bundle, owner in owners.items() if bundle in ends)} of the others have moved; after {seconds:.0f} s the heaviest broker is {sum(last) / len(last):.2f} above the mean (wanted: {SPREAD}), usages "
+        f"{', '.join(f'{name} {usage:.2f}' for name, usage in sorted(usages[-1].items()))}; assignments in the three thirds: {moves[0]}, {moves[1]}, {moves[2]}"
     )
 
 
