@@ -74,10 +74,11 @@ class Bench:
             part = self.rows(number * rows // commits, rows // commits)
             part.write.format("delta").mode("append").option("userMetadata", record).save(log)
 
-    def small_commit(self, log: Path) -> None:
-        """Ten rows, written as publishers do."""
+    def small_commit(self, log: Path, first: int | None = None) -> None:
+        """Ten rows, written as publishers do; their entries begin at `first`, or where those of no log have been yet."""
         now, day = datetime.now(timezone.utc), datetime.now(timezone.utc).date()
-        first, self._entry = self._entry, self._entry + _ROWS
+        if first is None:
+            first, self._entry = self._entry, self._entry + _ROWS
         size = range(_ROWS)
         table = pa.table(
             {
