@@ -13,11 +13,11 @@ from tests.world import World
 class Alone:
     """The only broker of a cluster, which is asked for some topics; its rounds are counted, and not waited for."""
 
-    def __init__(self, world: World, topics: Sequence[Topic]) -> None:
+    def __init__(self, world: World, topics: Sequence[Topic], name: str = "a") -> None:
         assert world.config.placement is not None
         self.topics, self.now, self.said = topics, time.monotonic(), list[str]()
         self.member = Member(
-            world.tables("us"), "a", world.config.placement, activities=list, look_now=lambda: lambda: True, say=self.said.append
+            world.tables("us"), name, world.config.placement, activities=list, look_now=lambda: lambda: True, say=self.said.append
         )
         self.member.begin(take_over=False)
 

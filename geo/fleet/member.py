@@ -41,7 +41,8 @@ from geo.names import Topic
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Watched
-from geo.tables.ownership import Ownership, RunnerName, broker_runner, claim, owned_now, release, why_not_run
+from geo.tables.ownership import Ownership, RunnerName, broker_runner, claim, owned_now, owners_of, release, why_not_run
+from geo.tables.process import Process
 from geo.text import first_line
 from schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES
 
@@ -163,8 +164,33 @@ class Member:
     # -- its life ----------------------------------------------------------------------------------------------------
 
     def begin(self, *, take_over: bool) -> None:
-        """Own the name. Raises AlreadyOwnedError if a broker of this name lives, or may."""
-        (self._name_owned,) = claim(self._tables, [[member_runner(self._tables, self.name)]], take_over=take_over)
+        """Own the name. One of another host, as that of a pod which comes back elsewhere, is watched for the broker timeout, and taken over if it
+        gives no sign of life. Raises AlreadyOwnedError if a broker of this name lives."""
+        wanted = [[member_runner(self._tables, self.name)]]
+        try:
+            (self._name_owned,) = claim(self._tables, wanted, take_over=take_over)
+        except AlreadyOwnedError:
+            if not self._is_silent():
+                raise
+            (self._name_owned,) = claim(self._tables, wanted, take_over=True)
+
+    def _is_silent(self) -> bool:
+        """Whether the broker that has the name is of another host, and says nothing for the broker timeout."""
+        (row,) = (row for row in owners_of(self._tables, member_runner(self._tables, self.name).name))
+        holder, deadline = Process.decode(row["holder"]), time.monotonic() + self._placement.broker_timeout_s
+        if holder is None or holder.is_here:
+            return False  # of one on this host the system says whether it lives
+        self._say(f"broker {self.name}: {holder} has the name; it is watched for {self._placement.broker_timeout_s} s")
+        said = self._sequence()
+        while time.monotonic() < deadline:
+            if self._sequence() != said:
+                return False
+            self._stop.wait(self._round_s)
+        return True
+
+    def _sequence(self) -> int | None:
+        report = self._watched_reports.now().get(self.name)
+        return None if report is None else report.sequence
 
     def start(self) -> None:
         """Take part from now on, by a thread, in rounds."""
@@ -243,6 +269,7 @@ class Member:
         """Look at all that is said, and do what follows. Raises FencedError once another broker has this one's name."""
         assert self._name_owned is not None
         self._reports = self._watched_reports.now()
+        self._found = {topic: at for topic, at in list(self._found.items()) if now - at < FORGET_S}
         self._signs.hear({name: report.sequence for name, report in self._reports.items()}, now)
         self._bundles = self._watched_bundles.now()
         owners, assigned = self._watched_owners.now(), self._watched_assigned.now()
@@ -446,7 +473,6 @@ class Member:
         assert leader is not None
         assert leading is not None
         living = self._living(now)
-        self._found = {topic: at for topic, at in list(self._found.items()) if now - at < FORGET_S}
         facts = Facts(
             topics=self._found.keys(),
             bundles=self._bundles,

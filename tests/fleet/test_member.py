@@ -5,20 +5,24 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from geo.crash import CrashPoint, InjectedCrash, arm
-from geo.fleet.assignments import read_assignments, read_bundles, read_owners
+from geo.errors import AlreadyOwnedError
+from geo.fleet.assignments import member_runner, read_assignments, read_bundles, read_owners
 from geo.fleet.load_reports import LEFT, names_of, read_reports
 from geo.fleet.placement.leading import SPLIT, TRANSFER, bundle_of
 from geo.fleet.placement_requests import ISOLATION, ask, set_policy
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import owned_now
+from geo.tables.ownership import claim, owned_now, owners_of
+from geo.tables.process import Process
+from schemas import OWNERS
 from tests.members import Alone
 from tests.processes import GeoProcess, geo
 from tests.world import World
@@ -140,6 +144,20 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
     assert {one.broker for bundle, one in read_assignments(us).items() if bundle != split} == {"a"}
     report = world.verify()
     assert report.clean, report.lines()
+
+
+def test_the_name_of_a_broker_on_another_host_is_taken_once_that_one_is_silent(one_world: World) -> None:
+    us, name = one_world.tables("us"), "pod"
+    runner, there = member_runner(us, name).name, Process("elsewhere", 7, "1")
+    row = {"runner": runner, "generation": 1_000, "token": "t", "holder": there.encode(), "state": "owned", "sequence": 0,
+           "in_flight": False, "since": datetime.now(timezone.utc)}  # fmt: skip
+    us.journal(OWNERS).append([row])
+    with pytest.raises(AlreadyOwnedError, match="it gave a sign of life lately"):
+        claim(us, [[member_runner(us, name)]])
+    alone = Alone(one_world, [], name=name)
+    assert alone.said == [f"broker pod: {there} has the name; it is watched for 5 s"]
+    alone.member.close()
+    assert {r["state"] for r in owners_of(us, runner)} == {"released"}
 
 
 @pytest.fixture(scope="module")
