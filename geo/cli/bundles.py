@@ -31,7 +31,7 @@ from geo.fleet.placement.views import (
     refuse_unknown_bundle,
     split_positions,
 )
-from geo.fleet.placement_requests import ask, read_requests
+from geo.fleet.placement_requests import ask
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
 from geo.names import Topic
@@ -187,8 +187,7 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
         output.data({**fields, "owner": owner, "dry_run": True})
         output.text(f"would ask to {what}, which {owner or 'nobody'} owns; nothing was written")
         return 0
-    ask(tables, bundle, action, broker=getattr(args, "broker", None), positions=positions)
-    number = next(one.number for one in read_requests(tables) if one.bundle == bundle)
+    number = ask(tables, bundle, action, broker=getattr(args, "broker", None), positions=positions)
     became = _became(tables, placement, bundle, action, number, args.wait)
     output.data({**fields, "owner": owner, "dry_run": False, "done": became is not None, "became": became})
     if args.wait == 0:

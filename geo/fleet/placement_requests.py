@@ -34,10 +34,10 @@ def read_requests(tables: ClusterTables) -> list[Request]:
     return found
 
 
-def ask(tables: ClusterTables, bundle: str, action: str, *, broker: str | None = None, positions: tuple[int, ...] = ()) -> None:
-    """Record a request, after all that are there."""
+def ask(tables: ClusterTables, bundle: str, action: str, *, broker: str | None = None, positions: tuple[int, ...] = ()) -> int:
+    """Record a request, after all that are there. Returns its number."""
     row = {"bundle": bundle, "action": action, "broker": broker, "positions": list(positions) or None}
-    _append_next(tables, BUNDLE_REQUESTS, row, "asked_at")
+    return _append_next(tables, BUNDLE_REQUESTS, row, "asked_at")
 
 
 def set_policy(tables: ClusterTables, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
@@ -46,11 +46,13 @@ def set_policy(tables: ClusterTables, kind: str, name: str, value: Mapping[str, 
     _append_next(tables, PLACEMENT_POLICIES, {"kind": kind, "name": name, "value": text}, "set_at")
 
 
-def _append_next(tables: ClusterTables, schema: TableSchema, row: Mapping[str, Any], at: str) -> None:
+def _append_next(tables: ClusterTables, schema: TableSchema, row: Mapping[str, Any], at: str) -> int:
     table = tables.journal(schema)
     with table.alone() as alone:  # where there is no lock two at the same moment get one number
         journal = table if alone is None else alone
-        journal.append([{**row, "by": str(tables.me), "sequence": _last(journal) + 1, at: datetime.now(timezone.utc)}])
+        number = _last(journal) + 1
+        journal.append([{**row, "by": str(tables.me), "sequence": number, at: datetime.now(timezone.utc)}])
+    return number
 
 
 def _last(journal: Journal) -> int:
