@@ -11,12 +11,15 @@ from geo.cli.running import LookedAt
 from geo.config import load
 from geo.config.model import Config
 from geo.config.placement import MIB, Placement
+from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
-from geo.fleet.assignments import Owners, read_assignments, read_owners
-from geo.fleet.load_reports import LEFT, LoadReport, encode, names_of, read_reports
+from geo.fleet.assignments import Owners, read_owners
+from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, encode, names_of, read_reports
+from geo.fleet.placement.views import once_each, owner_of, told_state
 from geo.now import now_us
 from geo.tables.cluster import ClusterTables
 from geo.tables.process import Process
+from geo.text import show
 
 
 def add_brokers(verbs: Verbs, does: str) -> None:
@@ -54,8 +57,7 @@ def placement_of(config: Config) -> Placement:
 
 def state_of(report: LoadReport, timeout_s: float) -> str:
     """`up`, `leaving` or `left`, or that it is silent, by this host's clock."""
-    silent_s = (now_us() - report.sequence) / 1e6
-    return report.state if report.state == LEFT or silent_s <= timeout_s else f"silent for {silent_s:,.0f} s"
+    return told_state(report.state, (now_us() - report.sequence) / 1e6, timeout_s, has_left=report.state == LEFT)
 
 
 def leader_of(owners: Owners, names: dict[str, str]) -> str | None:
@@ -78,37 +80,53 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
             "bundles": sum(claim.broker == name and not claim.released for claim in claims.values()), "topics": load.topics,
             "messages_per_second": round(load.msg_rate, 1), "bytes_per_second": round(load.throughput), "cpu": round(load.cpu.fraction, 3),
             "memory": round(load.direct_memory.fraction, 3), "bandwidth": round(load.bandwidth_in.fraction, 3), "loaded_at": one.loaded_at,
+            "load_age_seconds": round(now_us() / 1e6 - one.loaded_at.timestamp(), 1),
         })  # fmt: skip
     output.data(rows)
     output.table(
-        ("BROKER", "STATE", "LEADS", "PROCESS", "BUNDLES", "TOPICS", "MESSAGES/S", "MIB/S", "CPU"),
+        ("BROKER", "STATE", "LEADS", "PROCESS", "BUNDLES", "TOPICS", "MESSAGES/S", "MIB/S", "CPU", "LOAD OF"),
         [
-            (r["broker"], r["state"], "yes" if r["leads"] else "", f"{r['pid']} on {r['host']}", r["bundles"], r["topics"],
-             f"{r['messages_per_second']:,.1f}", f"{r['bytes_per_second'] / MIB:,.2f}", f"{r['cpu']:.0%}")
+            (r["broker"], r["state"], "yes" if r["leads"] else "", f"{r['pid']} on {r['host']}" if r["host"] else "?", r["bundles"],
+             r["topics"], f"{r['messages_per_second']:,.1f}", f"{r['bytes_per_second'] / MIB:,.2f}", f"{r['cpu']:.0%}",
+             f"{r['load_age_seconds']:,.0f} s ago")
             for r in rows
         ],
     )  # fmt: skip
     if not rows:
         output.text(f"no broker has shared {args.cluster} yet: geo broker --config {args.config} --cluster {args.cluster}")
-    unassigned = sum(one.broker == "" for one in read_assignments(tables).values())
-    return 1 if leader is None and rows and unassigned else 0
+    elif leader is None:
+        output.text(f"no broker leads now, so nothing is placed anew: geo broker --config {args.config} --cluster {args.cluster}")
+    return 0
 
 
 def report(args: argparse.Namespace, output: Output) -> int:
     tables, placement = looked_at(args)
-    reports = {name: one for name, one in read_reports(tables).items() if args.broker in (None, name)}
-    if args.broker is not None and not reports:
-        raise UsageError(f"there is no broker {args.broker}; there are: {', '.join(sorted(read_reports(tables))) or 'none'}")
-    living = {
-        name: one for name, one in sorted(reports.items()) if state_of(one, placement.broker_timeout_s) in ("up", "leaving")
-    }
-    output.data({name: encode(one.load) for name, one in living.items()})
+    reports = read_reports(tables)
+    if args.broker is not None and args.broker not in reports:
+        raise UsageError(
+            f"{args.cluster} has no broker {show(args.broker)}; there are: {', '.join(sorted(reports)) or 'none'}"
+            f"{suggestion(args.broker, reports)}"
+        )
+    states = {name: state_of(one, placement.broker_timeout_s) for name, one in sorted(reports.items())}
+    living = [name for name, state in states.items() if state in (UP, LEAVING)]
+    claims = read_owners(tables).claims(names_of(reports))
+    loads = once_each(
+        {name: reports[name].load for name in living},
+        {name: reports[name].loaded_at.timestamp() for name in living},
+        {bundle: owner_of(bundle, claims) for bundle in claims},
+    )
+    if args.broker is not None:  # also of one that is silent
+        loads = {args.broker: loads.get(args.broker, reports[args.broker].load)}
+    output.data({name: encode(load) for name, load in loads.items()})
     output.table(
         ("BROKER", "BUNDLE", "TOPICS", "MESSAGES/S", "MIB/S"),
         [
             (name, bundle, load.topics, f"{load.msg_rate:,.1f}", f"{load.throughput / MIB:,.3f}")
-            for name, one in living.items()
-            for bundle, load in sorted(one.load.bundles.items())
+            for name, of in loads.items()
+            for bundle, load in sorted(of.bundles.items())
         ],
     )
+    for name, state in states.items():
+        if name not in living and args.broker in (None, name):
+            output.text(f"broker {name}: {state}{'; its report is not shown' if args.broker is None else ''}")
     return 0

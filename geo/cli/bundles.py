@@ -3,41 +3,58 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
+from geo.asking import ask_all
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, seconds
-from geo.cli.brokers import looked_at, placement_of, state_of
+from geo.cli.brokers import placement_of, state_of
 from geo.cli.output import Output
-from geo.cli.running import start_spark
+from geo.cli.running import LookedAt, start_spark
 from geo.config import load
+from geo.config.model import Config
 from geo.config.placement import Placement
 from geo.errors import UsageError
+from geo.faults import FAULTS
 from geo.fleet.assignments import read_assignments, read_bundles, read_owners
 from geo.fleet.load_reports import UP, names_of, read_reports
-from geo.fleet.placement.bundles import Bundles, namespace_of
+from geo.fleet.placement.bundles import Bundles, namespace_of, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
-from geo.fleet.placement.leading import SPLIT, TRANSFER, UNLOAD, bundle_of, namespace_of_topic
+from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request, bundle_of, namespace_of_topic
 from geo.fleet.placement.views import (
     POSITIONS,
     RANGE,
     SPLIT_ALGORITHMS,
+    TOPIC_COUNT,
+    Became,
     BundleView,
+    became,
     bundle_views,
+    owner_of,
+    refuse_no_other_broker,
     refuse_unfit_broker,
     refuse_unknown_bundle,
     split_positions,
 )
-from geo.fleet.placement_requests import ask
+from geo.fleet.placement_requests import ask, policies_of, read_policies
 from geo.log.housekeeping import open_for_writing
-from geo.log.topics import registered_topics
+from geo.log.topics import deleted_topics, registered_topics
 from geo.names import Topic
+from geo.replication.link_topics import replicates
 from geo.tables.cluster import ClusterTables, connect
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
 
 _WAIT_S, _LOOK_S = 60.0, 0.5
+
+_ANSWER_S = 10.0
+"""How long the registry of a link's source is waited for."""
 
 
 def add_bundles(verbs: Verbs, does: str) -> None:
@@ -88,35 +105,57 @@ def _positions(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the tables say of bundles now."""
+    """What the tables say of bundles now. `usages` are those of the brokers that are up."""
 
     bundles: Mapping[str, Bundles]
     assigned: Mapping[str, Assigned]
     claims: Mapping[str, Claim]
     since: Mapping[str, datetime]
-    up: frozenset[str]
+    usages: Mapping[str, float]
 
     @classmethod
     def of(cls, tables: ClusterTables, placement: Placement) -> _Seen:
         reports, owners = read_reports(tables), read_owners(tables)
-        up = frozenset(name for name, one in reports.items() if state_of(one, placement.broker_timeout_s) == UP)
+        usages = {
+            name: one.load.max_usage(placement.settings)
+            for name, one in reports.items()
+            if state_of(one, placement.broker_timeout_s) == UP
+        }
         since = {bundle: one.since for bundle, one in owners.bundles.items()}
-        return cls(read_bundles(tables), read_assignments(tables), owners.claims(names_of(reports)), since, up)
+        return cls(read_bundles(tables), read_assignments(tables), owners.claims(names_of(reports)), since, usages)
 
-    def views(self, topics: Sequence[Topic]) -> list[BundleView]:
-        return bundle_views(self.bundles, self.assigned, self.claims, map(str, topics))
+    def views(self, topics: Iterable[str]) -> list[BundleView]:
+        return bundle_views(self.bundles, self.assigned, self.claims, topics)
 
 
-def _topics(tables: ClusterTables) -> list[Topic]:
-    return [one.topic for one in registered_topics(tables)]
+def _topics(config: Config, target: str, tables_of: Callable[[str], ClusterTables]) -> set[str]:
+    """The full names of the topics that a cluster has, and of those that its links are to bring from sources that can be read."""
+    tables = tables_of(target)
+    found, gone = {one.topic for one in registered_topics(tables)}, deleted_topics(tables)
+    sources = {link.source: partial(registered_topics, tables_of(link.source)) for link in config.inbound(target)}
+    for source, answer in ask_all(sources, _ANSWER_S).items():
+        try:
+            registered = answer.result()
+        except FAULTS as error:
+            log.warning("%s cannot be read, so topics that it alone has are not counted: %s", source, first_line(error))
+            continue
+        links = [link for link in config.inbound(target) if link.source == source]
+        found |= {one.topic for one in registered if any(replicates(config, link, one) for link in links)}
+    return {str(topic) for topic in found - gone}
+
+
+def _look(args: argparse.Namespace) -> tuple[_Seen, set[str]]:
+    config = load(args.config)
+    config.cluster(args.cluster)
+    placement, clusters = placement_of(config), LookedAt("geo bundles", config, args.engine).clusters
+    return _Seen.of(clusters[args.cluster], placement), _topics(config, args.cluster, clusters.__getitem__)
 
 
 def list_bundles(args: argparse.Namespace, output: Output) -> int:
-    tables, placement = looked_at(args)
-    seen = _Seen.of(tables, placement)
+    seen, topics = _look(args)
     views = [
         one
-        for one in seen.views(_topics(tables))
+        for one in seen.views(topics)
         if args.namespace in (None, namespace_of(one.bundle)) and args.broker in (None, one.owner, one.assigned)
     ]
     output.data([_fields(one, seen) for one in views])
@@ -143,19 +182,20 @@ def _since(one: BundleView, seen: _Seen) -> str:
 
 def lookup(args: argparse.Namespace, output: Output) -> int:
     topic = Topic.parse(args.topic)
-    tables, placement = looked_at(args)
-    seen = _Seen.of(tables, placement)
+    seen, topics = _look(args)
     namespace = namespace_of_topic(str(topic))
     if namespace not in seen.bundles:
         raise UsageError(
             f"namespace {namespace} has no bundles in {args.cluster} yet: no broker that leads has found a topic of it"
         )
     name = bundle_of(str(topic), seen.bundles)
-    one = next(view for view in seen.views(_topics(tables)) if view.bundle == name)
-    output.data({"topic": str(topic), **_fields(one, seen)})
+    one = next(view for view in seen.views(topics) if view.bundle == name)
+    is_known = str(topic) in topics
+    output.data({"topic": str(topic), "known": is_known, **_fields(one, seen)})
     owner = f"owned by {one.owner} since {_since(one, seen)} UTC" if one.owner else "owned by nobody now"
     moves = f"; it moves to {one.assigned or 'nobody'}" if one.moves else ""
-    output.text(f"{topic}: bundle {name}, {owner}{moves}: {one.why}")
+    unknown = "" if is_known else f" ({args.cluster} has no such topic yet, and no link brings one)"
+    output.text(f"{topic}: bundle {name}, {owner}{moves}: {one.why}{unknown}")
     return 0
 
 
@@ -163,57 +203,57 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     config.cluster(args.cluster)
     placement, bundle, action = placement_of(config), args.bundle, args.action
-    tables = open_for_writing(connect(start_spark("geo bundles"), config.cluster(args.cluster)), config)
+    namespace, _ = parse_bundle(bundle)
+    spark = start_spark("geo bundles")
+    tables = open_for_writing(connect(spark, config.cluster(args.cluster)), config)
     seen = _Seen.of(tables, placement)
     refuse_unknown_bundle(bundle, seen.bundles)
-    said, claim = seen.assigned.get(bundle), seen.claims.get(bundle)
+    said, owner = seen.assigned.get(bundle), owner_of(bundle, seen.claims)
     if said is None:
         raise UsageError(f"bundle {bundle} has no topic yet, so nobody owns it")
-    owner = None if claim is None or claim.released else claim.broker
+    if said.broker == NOBODY:
+        raise UsageError(f"bundle {bundle} is about to be split: look in some seconds which there are (geo bundles list)")
     positions: tuple[int, ...] = ()
+    allowed = policies_of(read_policies(tables)).brokers(seen.usages, namespace, seen.usages)
     if action == TRANSFER:
-        refuse_unfit_broker(args.broker, seen.up, owner)
-    elif action == UNLOAD and not seen.up - {owner}:
-        raise UsageError(f"no other broker is up that could own {bundle}")
-    elif action == SPLIT:
+        refuse_unfit_broker(bundle, args.broker, seen.usages, allowed, owner, said.broker)
+    elif action == UNLOAD:
+        refuse_no_other_broker(bundle, seen.usages, allowed, owner)
+    else:
         algorithm = args.algorithm or (POSITIONS if args.positions else RANGE)
-        inside = [str(topic) for topic in _topics(tables) if _is_in(topic, bundle, seen)]
+        topics = (
+            _topics(config, args.cluster, lambda name: connect(spark, config.cluster(name))) if algorithm == TOPIC_COUNT else ()
+        )
+        inside = [
+            topic for topic in topics if namespace_of_topic(topic) == namespace and bundle_of(topic, seen.bundles) == bundle
+        ]
         positions = split_positions(bundle, algorithm, args.positions, inside)
-    to = f" to {args.broker}" if action == TRANSFER else ""
+    broker: str | None = args.broker if action == TRANSFER else None
     at = f" at {', '.join(f'{position:#010x}' for position in positions)}" if positions else ""
-    what = f"{action} bundle {bundle}{to}{at}"
-    fields = {"bundle": bundle, "action": action, "broker": getattr(args, "broker", None), "positions": list(positions) or None}
+    what = f"{action} bundle {bundle}{f' to {broker}' if broker else ''}{at}"
+    fields = {"bundle": bundle, "action": action, "broker": broker, "positions": list(positions) or None, "owner": owner}
     if args.dry_run:
-        output.data({**fields, "owner": owner, "dry_run": True})
+        output.data({**fields, "dry_run": True})
         output.text(f"would ask to {what}, which {owner or 'nobody'} owns; nothing was written")
         return 0
-    number = ask(tables, bundle, action, broker=getattr(args, "broker", None), positions=positions)
-    became = _became(tables, placement, bundle, action, number, args.wait)
-    output.data({**fields, "owner": owner, "dry_run": False, "done": became is not None, "became": became})
+    number = ask(tables, bundle, action, broker=broker, positions=positions)
+    request = Request(bundle, action, number, broker or "", positions)
+    told = _wait(tables, placement, request, owner, args.wait)
+    output.data({**fields, "dry_run": False, "done": told.ends and told.done, "became": told.says})
     if args.wait == 0:
         output.text(f"asked to {what}; the leader follows within seconds")
-    elif became is None:
-        output.text(f"asked to {what}; it is not done within {args.wait:.0f} s. Whether a broker leads: geo brokers list")
     else:
-        output.text(f"asked to {what}: {became}")
-    return 0 if became is not None or args.wait == 0 else 1
+        late = "" if told.ends else f"not done within {args.wait:g} s: "
+        output.text(f"asked to {what}: {late}{told.says}")
+    return 0 if args.wait == 0 or (told.ends and told.done) else 1
 
 
-def _is_in(topic: Topic, bundle: str, seen: _Seen) -> bool:
-    return namespace_of_topic(str(topic)) == namespace_of(bundle) and bundle_of(str(topic), seen.bundles) == bundle
-
-
-def _became(tables: ClusterTables, placement: Placement, bundle: str, action: str, number: int, wait_s: float) -> str | None:
-    """What became of the request, once something has; None if nothing did in the time."""
+def _wait(tables: ClusterTables, placement: Placement, request: Request, before: str | None, wait_s: float) -> Became:
+    """What has become of the request once that ends, or after the time."""
     deadline = time.monotonic() + wait_s
     while True:
         seen = _Seen.of(tables, placement)
-        there = {view.bundle: view for view in seen.views(())}
-        if action == SPLIT and bundle not in there:
-            return "it was split; its parts are placed"
-        said = seen.assigned.get(bundle)
-        if action != SPLIT and said is not None and said.request >= number and bundle in there and not there[bundle].moves:
-            return f"{there[bundle].owner} owns it, {said.reason}"
-        if time.monotonic() >= deadline:
-            return None
+        told = became(request, before, seen.bundles, seen.assigned, seen.claims)
+        if told.ends or time.monotonic() >= deadline:
+            return told
         time.sleep(_LOOK_S)

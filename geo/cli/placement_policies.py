@@ -18,12 +18,12 @@ from geo.errors import UsageError
 from geo.fleet.assignments import read_assignments
 from geo.fleet.load_reports import UP, read_reports
 from geo.fleet.placement.policies import Isolation
-from geo.fleet.placement.views import forbidden
+from geo.fleet.placement.views import forbidden, refuse_two_domains
 from geo.fleet.placement_requests import ANTI_AFFINITY, DOMAIN, ISOLATION, policies_of, read_policies, set_policy
 from geo.log.housekeeping import open_for_writing
 from geo.names import check_broker
 from geo.tables.cluster import ClusterTables, connect
-from geo.text import counted
+from geo.text import counted, show
 
 _MOST_BROKERS = 10_000
 
@@ -98,7 +98,9 @@ def _domain(args: argparse.Namespace) -> dict[str, Any]:
 def _group(args: argparse.Namespace) -> dict[str, Any]:
     tenant, slash, namespace = args.name.partition("/")
     if not (tenant and slash and namespace) or "/" in namespace:
-        raise UsageError(f"{args.name}: expected a namespace, as tenant/namespace")
+        raise UsageError(f"{show(args.name)}: expected a namespace, as tenant/namespace")
+    if not args.group.strip():
+        raise UsageError("--group is empty; expected: a name that the namespaces of the group share")
     return {"group": args.group}
 
 
@@ -133,19 +135,27 @@ def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | No
     tables = open_for_writing(connect(start_spark("geo placement"), config.cluster(args.cluster)), config)
     found = read_policies(tables)
     key = (args.kind, args.name)
+    if value is not None and args.kind == DOMAIN:
+        others = {name: of.get("brokers", ()) for (kind, name), of in found.items() if kind == DOMAIN}
+        refuse_two_domains(args.name, value["brokers"], others)
     if value is None and key not in found:
         there = [name for kind, name in found if kind == args.kind]
         raise UsageError(
             f"{args.cluster} has no {args.kind} {args.name}; there are: {', '.join(there) or 'none'}{suggestion(args.name, there)}"
         )
-    after = {**found, key: value} if value is not None else {other: of for other, of in found.items() if other != key}
+    after = {other: of for other, of in found.items() if other != key}
+    if value is not None:
+        after[key] = value  # the last now: of several isolations the first that matches counts
     moves = _moves(tables, placement, after)
     if not args.dry_run:
         set_policy(tables, args.kind, args.name, value)
     output.data({"kind": args.kind, "name": args.name, "value": value, "moves": moves, "dry_run": args.dry_run})
     would = "would be " if args.dry_run else ""
     what = "removed" if value is None else f"set: {_told(value)}"
-    output.text(f"{args.kind} {args.name}: {would}{what}. By isolation {counted(len(moves), 'bundle')} may not stay where it is")
+    move = sum(bool(allowed) for allowed in moves.values())
+    output.text(
+        f"{args.kind} {args.name}: {would}{what}. By isolation {counted(move, 'bundle')} then {'has' if move == 1 else 'have'} to move"
+    )
     for bundle, allowed in moves.items():
         output.text(f"- {bundle}: may be owned by {', '.join(allowed) or 'no broker that is up, so it stays'}")
     if args.kind == DOMAIN and not placement.settings.failure_domains_enabled:

@@ -62,7 +62,7 @@ def test_brokers_and_their_bundles_are_told(
     reports = tmp_path / "reports.json"
     reports.write_text(_said(capsys, world, "brokers", "report", "-o", "json"))
     assert main(["balance", "simulate", "--reports", str(reports), "--minutes", "2"]) == 0
-    assert "there is no broker z; there are: a" in _said(capsys, world, "brokers", "report", "--broker", "z", code=2)
+    assert "us has no broker 'z'; there are: a" in _said(capsys, world, "brokers", "report", "--broker", "z", code=2)
 
 
 def test_a_bundle_is_split_as_a_person_asks(shared: tuple[World, Alone], capsys: pytest.CaptureFixture[str]) -> None:

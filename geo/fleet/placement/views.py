@@ -9,7 +9,8 @@ from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
 from geo.fleet.placement.bundles import Bundles, Range, bundle_hash, bundle_name, namespace_of, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
-from geo.fleet.placement.leading import NOBODY, bundle_of, namespace_of_topic
+from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, Request, bundle_of, namespace_of_topic
+from geo.fleet.placement.load_data import BrokerLoad
 from geo.fleet.placement.policies import Policies
 from geo.fleet.placement.splitting import range_equally, specified_positions, topic_count_equally
 from geo.text import counted, show
@@ -17,6 +18,12 @@ from geo.text import counted, show
 RANGE, TOPIC_COUNT, POSITIONS = "range_equally_divide", "topic_count_equally_divide", "specified_positions_divide"
 SPLIT_ALGORITHMS = (RANGE, TOPIC_COUNT, POSITIONS)
 """Pulsar's names, its default first. (flow_or_qps_equally_divide needs the load of each topic, of which reports say nothing.)"""
+
+
+def owner_of(bundle: str, claims: Mapping[str, Claim]) -> str | None:
+    """The broker that owns a bundle; None: nobody."""
+    claim = claims.get(bundle)
+    return None if claim is None or claim.released else claim.broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,8 @@ def bundle_views(
     for namespace in sorted(bundles):
         for part in bundles[namespace].ranges:
             name = bundle_name(namespace, part)
-            said, claim = assigned.get(name), claims.get(name)
-            owner = None if claim is None or claim.released else claim.broker
+            said = assigned.get(name)
+            owner = owner_of(name, claims)
             to = None if said is None or said.broker == NOBODY else said.broker
             found.append(
                 BundleView(
@@ -68,14 +75,40 @@ def refuse_unknown_bundle(name: str, bundles: Mapping[str, Bundles]) -> None:
         raise UsageError(f"there is no bundle {name}; its range lies in {over}")
 
 
-def refuse_unfit_broker(broker: str, up: Collection[str], owner: str | None) -> None:
-    """Raises UsageError if a bundle of this owner cannot be moved to the broker."""
+def refuse_unfit_broker(
+    bundle: str, broker: str, up: Collection[str], allowed: Collection[str], owner: str | None, assigned: str
+) -> None:
+    """Raises UsageError if a bundle of this owner cannot be moved to the broker. `allowed` are those of the brokers that are `up` to
+    which isolation leaves the bundle; none: then it does not count. `assigned`: who is to own it."""
     if broker not in up:
         raise UsageError(
             f"broker {show(broker)} is not up; those that are: {', '.join(sorted(up)) or 'none'}{suggestion(broker, up)}"
         )
-    if broker == owner:
-        raise UsageError(f"broker {broker} owns it already")
+    if broker == owner == assigned:
+        raise UsageError(f"broker {broker} owns {bundle} already")
+    if broker == assigned:
+        raise UsageError(f"{bundle} is on its way to {broker} already; geo bundles list says where it is")
+    if allowed and broker not in allowed:
+        raise UsageError(
+            f"isolation does not let broker {broker} own {bundle}; it lets {', '.join(sorted(allowed))} (geo isolation list)"
+        )
+
+
+def refuse_no_other_broker(bundle: str, up: Collection[str], allowed: Collection[str], owner: str | None) -> None:
+    """Raises UsageError if nobody else could have a bundle that its owner is to give up."""
+    if not set(up) - {owner}:
+        raise UsageError(f"no other broker is up that could own {bundle}: geo brokers list")
+    if not set(allowed) - {owner}:
+        of = ", ".join(sorted(allowed)) or "no broker that is up"
+        raise UsageError(f"isolation lets {of} own {bundle}, and nobody else (geo isolation list)")
+
+
+def refuse_two_domains(domain: str, brokers: Iterable[str], domains: Mapping[str, Collection[str]]) -> None:
+    """Raises UsageError if one of the brokers is in another failure domain, as Pulsar refuses it."""
+    for broker in brokers:
+        for other, those in domains.items():
+            if other != domain and broker in those:
+                raise UsageError(f"broker {broker} is in domain {other} already: set or remove that one first")
 
 
 def split_positions(bundle: str, algorithm: str, positions: Sequence[int], topics: Iterable[str]) -> tuple[int, ...]:
@@ -103,6 +136,70 @@ def forbidden(policies: Policies, assigned: Mapping[str, Assigned], usages: Mapp
         if one.broker != NOBODY and one.broker not in allowed:
             found[bundle] = allowed
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """What has become of a request so far. `ends`: nothing more will. `done`: it is as it was asked."""
+
+    ends: bool
+    done: bool
+    says: str
+
+
+def became(
+    request: Request,
+    before: str | None,
+    bundles: Mapping[str, Bundles],
+    assigned: Mapping[str, Assigned],
+    claims: Mapping[str, Claim],
+) -> Became:
+    """`before`: who owned the bundle when it was asked for."""
+    bundle, said, owner = request.bundle, assigned.get(request.bundle), owner_of(request.bundle, claims)
+    namespace, part = parse_bundle(bundle)
+    if part not in bundles[namespace].ranges:
+        parts = [bundle_name(namespace, other) for other in bundles[namespace].ranges if _overlap(part, other)]
+        into = "it was split into " + ", ".join(f"{name} ({owner_of(name, claims) or 'nobody'})" for name in parts)
+        if request.action != SPLIT:
+            return Became(ends=True, done=False, says=f"{into} meanwhile; ask for one of these")
+        to = {name: assigned[name].broker for name in parts if name in assigned}
+        if to and all(owner_of(name, claims) == broker for name, broker in to.items()):
+            return Became(ends=True, done=True, says=into)
+        return Became(ends=False, done=True, says=f"{into}; not all that has topics is owned yet")
+    if said is None or said.request < request.number:
+        return Became(ends=False, done=False, says="no leader has followed yet (geo brokers list says who leads)")
+    if said.broker == NOBODY:
+        return Became(ends=False, done=False, says=f"it is split once {owner or 'nobody'} has released it")
+    if owner != said.broker:
+        return Became(ends=False, done=False, says=f"it is on its way from {owner or 'nobody'} to {said.broker}")
+    if request.action == SPLIT:
+        why = "it was not released in time, or another broker leads now"
+        return Became(ends=True, done=False, says=f"it was not split: {why}. {owner} owns it; ask again")
+    if owner == request.broker if request.action == TRANSFER else owner != before:
+        return Became(ends=True, done=True, says=f"{owner} owns it, {said.reason}")
+    why = f"{request.broker} was not up" if request.action == TRANSFER else "no other broker could have it"
+    return Became(ends=True, done=False, says=f"{owner} owns it: {why} when the leader looked, or it has moved again since")
+
+
+def once_each(
+    reports: Mapping[str, BrokerLoad], loaded_at: Mapping[str, float], owners: Mapping[str, str | None]
+) -> dict[str, BrokerLoad]:
+    """The reports, so that each bundle is in one of them alone: reports are of different moments, and a bundle that has moved may be in
+    two. Its owner's counts, else the newest. `loaded_at` are the reports' times in seconds, `owners` is by bundle."""
+    holders: dict[str, str] = {}
+    for broker in sorted(reports, key=lambda name: (loaded_at[name], name)):
+        for bundle in reports[broker].bundles:
+            if holders.get(bundle) is None or holders[bundle] != owners.get(bundle):
+                holders[bundle] = broker
+    return {
+        broker: load.with_bundles({bundle: of for bundle, of in load.bundles.items() if holders[bundle] == broker})
+        for broker, load in reports.items()
+    }
+
+
+def told_state(state: str, silent_s: float, timeout_s: float, *, has_left: bool) -> str:
+    """A broker's state by its newest row, which is `silent_s` old: what the row says, or that the broker is silent."""
+    return state if has_left or silent_s <= timeout_s else f"silent for {silent_s:,.0f} s"
 
 
 def _overlap(one: Range, other: Range) -> bool:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from geo.errors import UsageError
 from geo.fleet.placement.bundles import bundle_hash, bundle_name, even
 from geo.fleet.placement.handover import Assigned, Claim
-from geo.fleet.placement.leading import NOBODY
+from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
+from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.fleet.placement.policies import Isolation, Policies
 from geo.fleet.placement.views import (
     POSITIONS,
     RANGE,
     TOPIC_COUNT,
+    became,
     bundle_views,
     forbidden,
+    once_each,
+    refuse_no_other_broker,
+    refuse_two_domains,
     refuse_unfit_broker,
     refuse_unknown_bundle,
     split_positions,
+    told_state,
 )
 
 BUNDLES = {"shop/web": even(4)}
@@ -57,12 +65,91 @@ def test_of_a_bundle_that_is_no_more_those_in_its_place_are_named() -> None:
         refuse_unknown_bundle("shop/web", BUNDLES)
 
 
-def test_a_bundle_goes_to_another_broker_that_is_up() -> None:
-    refuse_unfit_broker("b", {"a", "b"}, "a")
-    with pytest.raises(UsageError, match="broker 'c' is not up; those that are: a, b"):
-        refuse_unfit_broker("c", {"a", "b"}, "a")
-    with pytest.raises(UsageError, match="broker a owns it already"):
-        refuse_unfit_broker("a", {"a", "b"}, "a")
+def test_a_bundle_goes_to_another_broker_that_is_up_and_allowed() -> None:
+    def refuse(broker: str, owner: str | None, assigned: str, allowed: tuple[str, ...] = ("a", "b")) -> None:
+        refuse_unfit_broker(NAMES[0], broker, ("a", "b", "d"), allowed, owner, assigned)
+
+    refuse("b", "a", "a")
+    refuse("a", "a", "b")  # it is called back
+    refuse("d", "a", "a", allowed=())  # no broker that isolation allows is up: then it does not count
+    for broker, owner, assigned, says in (
+        ("c", "a", "a", "broker 'c' is not up; those that are: a, b"),
+        ("a", "a", "a", f"broker a owns {NAMES[0]} already"),
+        ("b", "a", "b", f"{NAMES[0]} is on its way to b already"),
+        ("d", "a", "a", f"isolation does not let broker d own {NAMES[0]}; it lets a, b"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            refuse(broker, owner, assigned)
+
+
+def test_a_bundle_is_not_given_up_to_nobody() -> None:
+    refuse_no_other_broker(NAMES[0], ["a", "b"], ["a", "b"], "a")
+    with pytest.raises(UsageError, match="no other broker is up that could own"):
+        refuse_no_other_broker(NAMES[0], ["a"], ["a"], "a")
+    with pytest.raises(UsageError, match="isolation lets a own"):
+        refuse_no_other_broker(NAMES[0], ["a", "b"], ["a"], "a")
+
+
+def test_a_broker_is_in_one_failure_domain() -> None:
+    domains = {"north": ["a", "b"], "south": ["c"]}
+    refuse_two_domains("north", ["a", "d"], domains)
+    with pytest.raises(UsageError, match="broker c is in domain south already"):
+        refuse_two_domains("north", ["a", "c"], domains)
+
+
+@pytest.mark.parametrize(
+    ("action", "said", "claim", "ends", "done", "says"),
+    [
+        (TRANSFER, ("a", 6), Claim("a", 1), False, False, "no leader has followed yet"),
+        (TRANSFER, ("b", 7), Claim("a", 1), False, False, "on its way from a to b"),
+        (TRANSFER, ("b", 7), Claim("a", 1, released=True), False, False, "on its way from nobody to b"),
+        (TRANSFER, ("b", 7), Claim("b", 2), True, True, "b owns it, chosen"),
+        (TRANSFER, ("a", 7), Claim("a", 1), True, False, "a owns it: b was not up"),
+        (TRANSFER, ("b", 9), Claim("b", 2), True, True, "b owns it"),  # another request came after it
+        (UNLOAD, ("c", 7), Claim("c", 2), True, True, "c owns it, chosen"),
+        (UNLOAD, ("a", 7), Claim("a", 1), True, False, "a owns it: no other broker could have it"),
+        (SPLIT, (NOBODY, 7), Claim("a", 1), False, False, "it is split once a has released it"),
+        (SPLIT, ("a", 7), Claim("a", 2), True, False, "it was not split"),
+    ],
+)
+def test_what_became_of_a_request(action: str, said: tuple[str, int], claim: Claim, ends: bool, done: bool, says: str) -> None:
+    request = Request(NAMES[0], action, 7, "b" if action == TRANSFER else "")
+    assigned = {NAMES[0]: Assigned(said[0], 1, 1, 0.0, None, "chosen", said[1])}
+    told = became(request, "a", BUNDLES, assigned, {NAMES[0]: claim})
+    assert (told.ends, told.done) == (ends, done)
+    assert says in told.says
+
+
+def test_what_became_of_a_request_once_the_bundle_is_split() -> None:
+    bundles = {"shop/web": even(4).split(even(4).ranges[0], [100])}
+    low, high = bundle_name("shop/web", (0, 100)), bundle_name("shop/web", (100, even(4).ranges[0][1]))
+    request, assigned = Request(NAMES[0], SPLIT, 7), {NAMES[0]: _assigned(NOBODY), low: _assigned("a")}
+    assert not became(request, "a", bundles, {NAMES[0]: _assigned(NOBODY)}, {}).ends, "its parts are not placed yet"
+    assert not became(request, "a", bundles, assigned, {low: Claim("b", 1)}).ends
+    told = became(request, "a", bundles, assigned, {low: Claim("a", 1)})
+    assert (told.ends, told.done, told.says) == (True, True, f"it was split into {low} (a), {high} (nobody)")
+    moved = became(replace(request, action=UNLOAD), "a", bundles, assigned, {low: Claim("a", 1)})
+    assert (moved.ends, moved.done) == (True, False)
+    assert "meanwhile; ask for one of these" in moved.says
+
+
+def test_a_bundle_that_two_brokers_report_counts_once() -> None:
+    def load(*bundles: str) -> BrokerLoad:
+        return BrokerLoad(*(Usage(1.0, 2.0),) * 4, {bundle: BundleLoad(1.0, 0.0, 1.0, 0.0, 1) for bundle in bundles})
+
+    reports = {"a": load(*NAMES[:3]), "b": load(*NAMES[:2]), "c": load(NAMES[3])}
+    told = once_each(reports, {"a": 1.0, "b": 2.0, "c": 3.0}, {NAMES[0]: "a", NAMES[1]: None, NAMES[3]: "a"})
+    assert {broker: list(one.bundles) for broker, one in told.items()} == {
+        "a": [NAMES[0], NAMES[2]],
+        "b": [NAMES[1]],
+        "c": [NAMES[3]],
+    }
+
+
+def test_a_broker_is_silent_unless_it_has_left() -> None:
+    assert told_state("up", 30.0, 30.0, has_left=False) == "up"
+    assert told_state("leaving", 31.4, 30.0, has_left=False) == "silent for 31 s"
+    assert told_state("left", 1e6, 30.0, has_left=True) == "left"
 
 
 def test_where_a_bundle_is_split() -> None:
