@@ -7,17 +7,24 @@ from collections.abc import Callable, Sequence
 
 from geo.fleet.member import Member
 from geo.names import Topic
+from geo.tables.cluster import ClusterTables
 from tests.world import World
 
 
 class Alone:
-    """The only broker of a cluster, which is asked for some topics; its rounds are counted, and not waited for."""
+    """A broker of a cluster, which is asked for some topics; its rounds are counted, and not waited for. `tables`: those of another process
+    than this, for a second broker."""
 
-    def __init__(self, world: World, topics: Sequence[Topic], name: str = "a") -> None:
+    def __init__(self, world: World, topics: Sequence[Topic], name: str = "a", tables: ClusterTables | None = None) -> None:
         assert world.config.placement is not None
         self.topics, self.now, self.said = topics, time.monotonic(), list[str]()
         self.member = Member(
-            world.tables("us"), name, world.config.placement, activities=list, look_now=lambda: lambda: True, say=self.said.append
+            tables or world.tables("us"),
+            name,
+            world.config.placement,
+            activities=list,
+            look_now=lambda: lambda: True,
+            say=self.said.append,
         )
         self.member.begin(take_over=False)
 

@@ -43,7 +43,7 @@ from geo.fleet.placement.views import (
 )
 from geo.fleet.placement_requests import ask, policies_of, read_policies
 from geo.log.housekeeping import open_for_writing
-from geo.log.topics import deleted_topics, registered_topics
+from geo.log.topics import Registered, deleted_topics, registered_topics
 from geo.names import Topic
 from geo.replication.link_topics import replicates
 from geo.tables.cluster import ClusterTables, connect
@@ -132,7 +132,7 @@ def _topics(config: Config, target: str, tables_of: Callable[[str], ClusterTable
     """The full names of the topics that a cluster has, and of those that its links are to bring from sources that can be read."""
     tables = tables_of(target)
     found, gone = {one.topic for one in registered_topics(tables)}, deleted_topics(tables)
-    sources = {link.source: partial(registered_topics, tables_of(link.source)) for link in config.inbound(target)}
+    sources = {link.source: partial(_registered, tables_of(link.source)) for link in config.inbound(target)}
     for source, answer in ask_all(sources, _ANSWER_S).items():
         try:
             registered = answer.result()
@@ -142,6 +142,11 @@ def _topics(config: Config, target: str, tables_of: Callable[[str], ClusterTable
         links = [link for link in config.inbound(target) if link.source == source]
         found |= {one.topic for one in registered if any(replicates(config, link, one) for link in links)}
     return {str(topic) for topic in found - gone}
+
+
+def _registered(tables: ClusterTables) -> list[Registered]:
+    tables.refuse_no_folder()
+    return registered_topics(tables)
 
 
 def _look(args: argparse.Namespace) -> tuple[_Seen, set[str]]:

@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.cli import running
 from geo.cli.main import main
 from geo.fleet.assignments import read_bundles
+from geo.fleet.placement.bundles import bundle_hash
 from geo.fleet.placement.leading import bundle_of
 from geo.fleet.placement_requests import read_policies
+from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.tables.cluster import ClusterTables
+from geo.tables.driver import Driver
+from geo.tables.process import Process
 from tests.members import Alone
 from tests.world import World
 
@@ -103,6 +109,90 @@ def test_policies_are_set_listed_and_removed(shared: tuple[World, Alone], capsys
     assert "expected a namespace, as tenant/namespace" in _said(
         capsys, world, "anti-affinity", "set", "shop", "--group", "g", code=2
     )
+
+
+def test_verbs_that_look_start_no_spark_and_count_topics_that_links_are_to_bring(
+    shared: tuple[World, Alone],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, _ = shared
+    create_topic(world.tables("eu"), Topic.parse("persistent://shop/web/of-eu-alone"))
+
+    def no_spark(_: str) -> SparkSession:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(running, "start_spark", no_spark)
+    for looks in (
+        ("brokers", "list"),
+        ("brokers", "report"),
+        ("bundles", "list"),
+        ("bundles", "lookup", "--topic", str(TOPICS[0])),
+        ("isolation",),
+        ("domains",),
+        ("anti-affinity",),
+    ):
+        _said(capsys, world, *looks, "--engine", "native")
+    assert sum(one["topics"] for one in _json(capsys, world, "bundles", "list")) == 1
+    assert _json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-eu-alone")["known"]
+    assert not _json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-nobody")["known"]
+    eu = world.path.parent / "eu"
+    eu.rename(eu.with_name("away"))
+    eu.write_text("no folder")
+    assert "eu cannot be read, so topics that it alone has are not counted" in _said(capsys, world, "bundles", "list")
+
+
+@pytest.fixture(scope="module")
+def two(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A cluster that brokers a and b share, and run."""
+    world = World(spark, tmp_path_factory.mktemp("two"))
+    world.path.write_text(world.path.read_text() + "placement: {bundles: 1}\n")
+    world.reload()
+    elsewhere = Process("another-host", 1, "1", system="another")
+    of_b = ClusterTables(Driver(lambda: spark, lambda: elsewhere), world.config.cluster("us"))
+    a, b = Alone(world, TOPICS), Alone(world, TOPICS, "b", of_b)
+    a.until(lambda: True)
+    b.member.round(b.now)
+    b.has_all()
+    for one in (a, b):
+        one.member.start()
+    yield world
+    for one in (b, a):
+        one.member.close()
+
+
+def test_bundles_move_and_split_as_people_ask_who_wait_for_it(two: World, capsys: pytest.CaptureFixture[str]) -> None:
+    us, bundle = two.tables("us"), "shop/web/0x00000000_0xffffffff"
+    moved = _json(capsys, two, "bundles", "transfer", "--bundle", bundle, "--broker", "b")
+    assert (moved["owner"], moved["done"], moved["became"]) == ("a", True, "b owns it, a person asked for it")
+    assert _json(capsys, two, "bundles", "lookup", "--topic", str(TOPICS[0]))["owner"] == "b"
+    assert f"broker b owns {bundle} already" in _said(
+        capsys, two, "bundles", "transfer", "--bundle", bundle, "--broker", "b", code=2
+    )
+    assert f"asked to unload bundle {bundle}: a owns it, a person asked b" in _said(
+        capsys, two, "bundles", "unload", "--bundle", bundle
+    )
+    dry = ("isolation", "set", "of b", "--namespaces", "shop/.*", "--primary", "b", "--dry-run")
+    assert _json(capsys, two, *dry)["moves"] == {bundle: ["b"]}
+    assert "By isolation 1 bundle then has to move" in _said(capsys, two, *dry)
+    split = ("bundles", "split", "--bundle", bundle, "--algorithm", "topic_count_equally_divide")
+    assert "cannot be split so: no position lies inside it; it has 0 topics" in _said(capsys, two, *split, code=2)
+    for topic in TOPICS:
+        create_topic(two.tables("eu"), topic)  # a link is to bring them
+    done = _json(capsys, two, *split)
+    (position,) = done["positions"]
+    assert (done["done"], sum(bundle_hash(str(topic)) < position for topic in TOPICS)) == (True, 3)
+    assert done["became"].startswith("it was split into shop/web/0x00000000_")
+    parts = _json(capsys, two, "bundles", "list", "--namespace", "shop/web")
+    assert [(one["topics"], one["owner"] in ("a", "b"), one["moves"]) for one in parts] == [(3, True, False)] * 2
+    assert len(read_bundles(us)["shop/web"].ranges) == 2
+    _said(capsys, two, "domains", "set", "north", "--brokers", "a")
+    assert "broker a is in domain north already" in _said(capsys, two, "domains", "set", "south", "--brokers", "a,b", code=2)
+
+
+def test_what_is_no_bundle_is_refused_before_spark_starts(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.path.write_text(world.path.read_text() + "placement: {}\n")
+    assert "is not of the form tenant/namespace/0x" in _said(capsys, world, "bundles", "unload", "--bundle", "shop", code=2)
 
 
 def test_without_placement_it_says_how_to_have_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
