@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.processes import LEAST
 from tests.shared_classes import java_options
 
 if TYPE_CHECKING:
@@ -31,8 +32,15 @@ settings.load_profile("delta-geo")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest comes first, so that of several processes none waits long for the last one: tests with processes of their
-    own, then those with Spark, then all others."""
-    items.sort(key=lambda item: (item.get_closest_marker("crash") is None, item.get_closest_marker("spark") is None))
+    own, then those with the session that all share, then all others."""
+
+    def rank(item: pytest.Item) -> int:
+        if item.get_closest_marker("spark") is None:
+            return 2
+        shares = "spark" in getattr(item, "fixturenames", ())
+        return int(shares and item.get_closest_marker("crash") is None)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")
@@ -40,18 +48,7 @@ def spark() -> Iterator[SparkSession]:
     """The session that all Spark tests share: what `geo` itself starts, on two cores, with the least of everything."""
     from geo.session import session
 
-    least = {
-        "spark.sql.shuffle.partitions": "1",
-        "spark.databricks.delta.snapshotPartitions": "1",
-        # Spark writes every plan out for a UI that is off; the shortest form.
-        "spark.sql.ui.explainMode": "simple",
-        "spark.sql.maxPlanStringLength": "100",
-        # Compiling a class for each of thousands of tiny plans is a quarter of the time. The processes, the notebook and the
-        # demo that tests start have it on, as users do.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    started = session("delta-geo tests", master="local[2]", conf=least)
+    started = session("delta-geo tests", master="local[2]", conf=LEAST)
     yield started
     started.stop()
 

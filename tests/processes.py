@@ -16,6 +16,19 @@ from geo.crash import CrashPoint
 JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 """For a JVM that lives half a minute: compile quickly, not well."""
 
+LEAST = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # Spark writes every plan out for a UI that is off; the shortest form.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "100",
+    # Compiling a class for each of thousands of tiny plans is a quarter of the time. The processes, the notebook and the
+    # demo that tests start have it on, as users do.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""The least of everything: for sessions that tests make for themselves."""
+
 LIMIT_S = 400.0
 """A process that takes longer hangs: starting Spark takes 10 s, on a busy machine 30, and some have much to do."""
 
@@ -56,13 +69,13 @@ class GeoProcess:
         stat = Path(f"/proc/{self._process.pid}/stat").read_text()
         return stat.rpartition(")")[2].split()[0] == "T"
 
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something this process does. Fails if it ends first."""
+    def until(self, condition: Callable[[], bool], every_s: float = 0.05) -> None:
+        """Wait for something this process does. Fails if it ends first. Each look takes a core from what it waits for."""
         deadline = time.monotonic() + LIMIT_S
         while not condition():
             assert self._process.poll() is None, f"ended early:\n{self.log.read_text()}"
             assert time.monotonic() < deadline, f"did not happen:\n{self.log.read_text()}"
-            time.sleep(0.002)
+            time.sleep(every_s)
 
     def end(self) -> None:
         if self._process.poll() is None:

@@ -194,6 +194,15 @@ class World:
         assert len(by_id) == len(rows), f"{cluster}: a message is there twice"
         return by_id
 
+    def arrived(self, cluster: str, origin: str = "us") -> list[int]:
+        """The entries of an origin that the log of a cluster has, in their order. Fails if one is there twice."""
+        return sorted(entry for name, _, entry in self.messages(cluster) if name == origin)
+
+    def count(self, cluster: str, topic: Topic = TOPIC) -> int:
+        """How many rows the log of a cluster has, 0 if there is none: told by another engine, which leaves the cores to what is waited for."""
+        name = self.log(cluster, topic).name
+        return DeltaTable(name).count() if DeltaTable.is_deltatable(name) else 0
+
     def link_state(self, target: str, source: str) -> LinkState:
         return read_links(self.tables(target))[source, str(TOPIC)]
 

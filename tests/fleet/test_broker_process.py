@@ -10,7 +10,7 @@ import pytest
 from geo.crash import CrashPoint
 from geo.names import Topic
 from tests.processes import GeoProcess, geo
-from tests.world import TOPIC, World
+from tests.world import TOPIC, World, config_text
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
@@ -23,8 +23,9 @@ def _lines(folder: Path, first: int, end: int) -> None:
     (folder / ".new").rename(folder / f"{first:04}.jsonl")
 
 
-def _publishes(world: World, *topics: Topic) -> None:
-    text = world.path.read_text().split("publish:")[0] + "publish:\n"
+def _configure(world: World, fetchers: int, *topics: Topic) -> None:
+    """How many fetchers the link into us has, and which topics are published there; put in place at once."""
+    text = config_text(("eu", "us"), [{"source": "eu", "target": "us", "num_fetchers": fetchers}, ("us", "eu")]) + "publish:\n"
     text += "".join(f'  - {{cluster: us, topic: "{topic}", jsonl: {topic.name}}}\n' for topic in topics)
     new = world.path.with_suffix(".new")
     new.write_text(text)
@@ -40,38 +41,10 @@ def _said(process: GeoProcess, text: str) -> bool:
 
 
 def test_a_broker_killed_in_the_middle_goes_on_once_and_follows_signals(world: World) -> None:
-    world.write("eu", 0, 20)
-    _lines(world.folder / TOPIC.name, 0, 50)
-    _publishes(world, TOPIC)
-    with geo(world.folder, *_broker(world), crash=(CrashPoint.PUBLISH_AFTER_APPEND, "kill")) as process:
-        assert process.wait() == -signal.SIGKILL
-    _lines(world.folder / TOPIC.name, 50, 90)
-    with geo(world.folder, *_broker(world)) as process:
-        process.until(lambda: _said(process, f"link topic eu->us {TOPIC}: RUNNING"))
-        process.until(lambda: world.log("us").read().count() == 20 + 90)
-        with geo(world.folder, *_broker(world)) as second:
-            assert second.wait() == 3, second.log.read_text()
-            assert _said(second, "broker of us: already run by")
-        _lines(world.folder / ORDERS.name, 0, 10)
-        _publishes(world, TOPIC, ORDERS)
-        process.signal_python(signal.SIGHUP)
-        process.until(lambda: _said(process, "has changed and is taken"))
-        process.until(lambda: world.log("us", ORDERS).exists() and world.log("us", ORDERS).read().count() == 10)
-        process.signal_python(signal.SIGTERM)
-        assert process.wait() == 0, process.log.read_text()
-    assert world.log("us").read().select("key").distinct().count() == 20 + 90 - 20, "keys of eu are among those of us"
-    world.reload()
-    world.replicate("eu")
-    assert world.verify().clean
-
-
-def test_fetchers_are_resized_under_load_and_a_kill_between_loses_and_doubles_nothing(world: World) -> None:
-    """Two, five, killed, three, while five topics are written; a second broker by mistake."""
+    """Killed behind an append of its publisher; then behind one of its link, while five topics are written and its fetchers are resized
+    from two to five; then to three, with another publication, and a second broker by mistake."""
     topics = [TOPIC, *(Topic.parse(f"persistent://shop/web/t{number}") for number in range(4))]
     written = 0
-
-    def fetchers(count: int) -> None:
-        world.rewrite(("eu", "us"), [{"source": "eu", "target": "us", "num_fetchers": count}])
 
     def write() -> None:
         nonlocal written
@@ -80,14 +53,18 @@ def test_fetchers_are_resized_under_load_and_a_kill_between_loses_and_doubles_no
         written += 5
 
     def brought() -> bool:
-        logs = [world.log("us", topic) for topic in topics]
-        return all(log.exists() and log.read().count() == written for log in logs)
+        published = {TOPIC: 90}
+        return all(world.count("us", topic) == written + published.get(topic, 0) for topic in topics)
 
     write()
-    fetchers(2)
+    _lines(world.folder / TOPIC.name, 0, 50)
+    _configure(world, 2, TOPIC)
+    with geo(world.folder, *_broker(world), crash=(CrashPoint.PUBLISH_AFTER_APPEND, "kill")) as process:
+        assert process.wait() == -signal.SIGKILL
+    _lines(world.folder / TOPIC.name, 50, 90)
     with geo(world.folder, *_broker(world), crash=(CrashPoint.LINK_AFTER_APPEND, "kill:12")) as process:
         process.until(brought)
-        fetchers(5)
+        _configure(world, 5, TOPIC)
         process.signal_python(signal.SIGHUP)
         while process.poll() is None:  # until it dies behind an append
             write()
@@ -97,12 +74,18 @@ def test_fetchers_are_resized_under_load_and_a_kill_between_loses_and_doubles_no
         process.until(lambda: _said(process, f"link topic eu->us {TOPIC}: RUNNING"))
         with geo(world.folder, *_broker(world)) as second:
             assert second.wait() == 3, second.log.read_text()
-        fetchers(3)
+            assert _said(second, "broker of us: already run by")
+        _lines(world.folder / ORDERS.name, 0, 10)
+        _configure(world, 3, TOPIC, ORDERS)
         process.signal_python(signal.SIGHUP)
         process.until(lambda: _said(process, "has changed and is taken"))
         write()
-        process.until(brought)
+        process.until(lambda: brought() and world.count("us", ORDERS) == 10)
         process.signal_python(signal.SIGTERM)
         assert process.wait() == 0, process.log.read_text()
+    own = [row["key"] for (origin, _, _), row in world.messages("us").items() if origin == "us"]
+    assert sorted(own) == sorted(f"k{number}" for number in range(90)), "each line once"
+    world.reload()
+    world.replicate("eu")
     report = world.verify()
     assert report.clean, report.lines()

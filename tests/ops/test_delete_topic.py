@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,20 @@ def _delete(world: World, cluster: str = "eu", *, lose: bool = False, dry_run: b
     return done
 
 
+@pytest.fixture(scope="module")
+def _published_once(_linked_once: World, tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = _linked_once.copy(tmp_path_factory.mktemp("published"))
+    world.publish("eu", 5)
+    world.replicate("us")
+    return world
+
+
+@pytest.fixture
+def published(_published_once: World, tmp_path: Path) -> World:
+    """As `linked`; a producer of eu has published another five, which us has too. A copy for this test alone."""
+    return _published_once.copy(tmp_path)
+
+
 _TABLES = (TOPICS, OWNERS, LINKS, REQUESTS, VERSION_SUBSCRIPTIONS, VERSION_STARTS, MARKERS)
 
 
@@ -62,11 +77,9 @@ def _versions(world: World, cluster: str) -> list[int | None]:
     return [journal.version() if journal.exists() else None for journal in journals]
 
 
-def test_a_topic_goes_with_what_hangs_on_it_and_comes_again_when_somebody_makes_it(linked: World) -> None:
-    world = linked
+def test_a_topic_goes_with_what_hangs_on_it_and_comes_again_when_somebody_makes_it(published: World) -> None:
+    world = published
     eu = world.tables("eu")
-    world.publish("eu", 5)
-    world.replicate("us")
     ask(eu, "us", str(TOPIC), Action.PAUSE)
     ask(eu, "us", "persistent://shop/*/*", Action.RESUME)
     changes.create(world.spark, world.config, "eu", TOPIC, "billing", "earliest")
@@ -158,11 +171,9 @@ def test_who_lives_is_named_and_nothing_is_deleted(linked: World) -> None:
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda p: p.value)
 def test_a_delete_that_stops_here_is_ended_by_another_one_and_nobody_takes_half_a_topic_for_a_new_one(
-    linked: World, point: CrashPoint
+    published: World, point: CrashPoint
 ) -> None:
-    world = linked
-    world.publish("eu", 5)
-    world.replicate("us")
+    world = published
     crash.arm(f"{point.value}:raise")
     with pytest.raises(InjectedCrash):
         _delete(world)

@@ -129,6 +129,27 @@ def test_a_plan_made_before_a_takeover_and_run_after_it_fails(linked: World) -> 
     linked.assert_clean()
 
 
+def test_a_comparison_that_was_taken_over_right_before_its_append_adds_nothing(world: World) -> None:
+    world.write("us", 0, 40)
+    versions = list[int]()
+
+    def take_over(point: CrashPoint) -> None:
+        if point is CrashPoint.LINK_BEFORE_RECONCILE_APPEND and not versions:
+            versions.append(-1)
+            (report,) = world.replicate("eu", take_over=True)
+            assert (report.state, report.replicated) == (State.STOPPED, 40)
+            versions[0] = world.log("eu").latest_version()
+
+    with crash.watched(take_over):
+        (report,) = world.replicate("eu")
+    assert report.state is State.FAILED
+    assert "another runner took over" in (report.reason or "")
+    assert [world.log("eu").latest_version()] == versions
+    world.write("us", 40, 60)
+    world.replicate("eu")
+    world.assert_clean()
+
+
 def test_a_stale_runner_stops_at_a_batch_that_brings_no_row_and_at_its_next_row(linked: World) -> None:
     stale = _link(linked)
     ownership = _started(linked, stale)
@@ -215,7 +236,7 @@ def test_a_running_process_that_was_replaced_does_not_come_back(linked: World) -
     """It may have another configuration; its other topics go on."""
     with running(linked, "eu") as links:
         linked.write("us", 20, 22)
-        links.until(lambda: linked.log("eu").read().where("origin = 'us'").count() == 22)
+        links.until(lambda: len(linked.arrived("eu")) == 22)
         _taken_over(linked)
         links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
         # Twice it looks for new topics, so also for what somebody has resolved; the other runner has stopped cleanly by now.

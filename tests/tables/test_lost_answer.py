@@ -51,14 +51,16 @@ _PROCESS = """
 import json, os, sys
 from pathlib import Path
 from geo.config.model import Cluster
-from geo.tables.driver import Driver
-from geo.tables.process import this_process
-from geo.tables.table import Table
-from geo.tables.cluster import connect
+from geo.faults import of_spark
 from geo.session import session
+from geo.tables.cluster import connect
+from geo.tables.driver import Driver
+from geo.tables.table import Table
+from tests.processes import LEAST
+from tests.world import World
 
-jars, folder = sys.argv[1:]
-conf = {"spark.jars": jars, "spark.delta.logStore.file.impl": "LosesAnswers", "spark.sql.shuffle.partitions": "1"}
+jars, folder = sys.argv[1], Path(sys.argv[2])
+conf = {**LEAST, "spark.jars": jars, "spark.delta.logStore.file.impl": "LosesAnswers"}
 spark = session("lost answers", master="local[1]", conf=conf)
 key = "spark.databricks.delta.commit.idempotencyCheck.enabled"
 
@@ -73,51 +75,41 @@ def appended(name):
     records = [commit.user_metadata for commit in table.commits(1, 9)]
     return {"records": records, "rows": table.read().count(), "files": len(table.read().inputFiles())}
 
-found = {"ours": appended("ours")}
+def in_world():
+    world = World(spark, folder)
+    end, found = 3, {}
+    world.publish("us", end)
+    world.replicate("eu")
+    for how in ("quicker", "reset"):
+        end += 3
+        lose.write_text(f"{how} us/topics")
+        try:
+            world.publish("us", end)
+        except Exception as error:
+            assert of_spark(error)
+            assert how == "reset"
+            world.publish("us", end)
+        assert not lose.exists()
+        lose.write_text(f"{how} eu/topics")
+        (report,) = world.replicate("eu")
+        assert not lose.exists()
+        report, = world.replicate("eu")
+        world.assert_clean()
+        found[how] = [world.log(cluster).read().count() for cluster in ("us", "eu")] + [report.state.value]
+    return {**found, "clean": world.verify().clean}
+
+found = {"ours": appended("ours"), "world": in_world()}
 spark.conf.set(key, "false")
 found["without"] = appended("without")
-connect(spark, Cluster("eu", root=folder))
+connect(spark, Cluster("eu", root=str(folder)))
 found["given"] = appended("given")
-print(json.dumps(found))
-"""
-
-_WORLD = """
-import json, os, sys
-from pathlib import Path
-from geo.faults import of_spark
-from geo.session import session
-from tests.world import World
-
-jars, folder = sys.argv[1:]
-conf = {"spark.jars": jars, "spark.delta.logStore.file.impl": "LosesAnswers", "spark.sql.shuffle.partitions": "1"}
-world = World(session("lost answers", master="local[1]", conf=conf), Path(folder))
-lose = Path(os.environ["GEO_LOSE"])
-end, found = 3, {}
-world.publish("us", end)
-world.replicate("eu")
-for how in ("quicker", "reset"):
-    end += 3
-    lose.write_text(f"{how} us/topics")
-    try:
-        world.publish("us", end)
-    except Exception as error:
-        assert of_spark(error)
-        assert how == "reset"
-        world.publish("us", end)
-    assert not lose.exists()
-    lose.write_text(f"{how} eu/topics")
-    (report,) = world.replicate("eu")
-    assert not lose.exists()
-    report, = world.replicate("eu")
-    world.assert_clean()
-    found[how] = [world.log(cluster).read().count() for cluster in ("us", "eu")] + [report.state.value, world.verify().clean]
 print(json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
-def losing(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The jars of a session whose storage loses answers."""
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a process printed whose storage loses answers."""
     if shutil.which("javac") is None:
         pytest.skip("no Java compiler here, which makes the storage that loses answers")
     folder = tmp_path_factory.mktemp("losing")
@@ -125,16 +117,11 @@ def losing(tmp_path_factory: pytest.TempPathFactory) -> str:
     ours = [str(jar) for jar in ensure_jars()]
     class_path = ":".join([*ours, *map(str, (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar"))])
     subprocess.run(["javac", "-cp", class_path, "-d", str(folder / "classes"), str(folder / "LosesAnswers.java")], check=True)
-    jar = folder / "loses.jar"
-    subprocess.run(["jar", "cf", str(jar), "-C", str(folder / "classes"), "."], check=True)
-    return ",".join([*ours, str(jar)])
-
-
-def _found(program: str, jars: str, folder: Path) -> Any:
-    """What a process with that storage printed."""
+    jar = shutil.make_archive(str(folder / "loses"), "zip", folder / "classes")  # which is all that a jar is
     ended = subprocess.run(
-        [sys.executable, "-c", program, jars, str(folder)],
+        [sys.executable, "-c", _PROCESS, ",".join([*ours, jar]), str(folder / "world")],
         env={**os.environ, "JDK_JAVA_OPTIONS": JAVA, "GEO_LOSE": str(folder / "lose")},
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
     )
@@ -143,8 +130,7 @@ def _found(program: str, jars: str, folder: Path) -> Any:
 
 
 @pytest.mark.spark
-def test_a_commit_whose_answer_was_lost_lands_once(losing: str, tmp_path: Path) -> None:
-    found = _found(_PROCESS, losing, tmp_path)
+def test_a_commit_whose_answer_was_lost_lands_once(found: Any) -> None:
     once = {"records": ["a record"], "rows": 4, "files": 2}
     assert found["ours"] == once, "a session of ours"
     assert found["without"]["records"] == ["a record", "a record"], "this is what the setting is for"
@@ -152,6 +138,5 @@ def test_a_commit_whose_answer_was_lost_lands_once(losing: str, tmp_path: Path) 
 
 
 @pytest.mark.spark
-def test_a_producer_and_a_link_find_out_what_became_of_an_append_whose_answer_was_lost(losing: str, tmp_path: Path) -> None:
-    found = _found(_WORLD, losing, tmp_path)
-    assert found == {"quicker": [6, 6, "STOPPED", True], "reset": [9, 9, "STOPPED", True]}
+def test_a_producer_and_a_link_find_out_what_became_of_an_append_whose_answer_was_lost(found: Any) -> None:
+    assert found["world"] == {"quicker": [6, 6, "STOPPED"], "reset": [9, 9, "STOPPED"], "clean": True}
