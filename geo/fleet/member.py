@@ -37,7 +37,7 @@ from geo.fleet.placement.leading import Facts, Leading, Signs, bundle_of, namesp
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
 from geo.fleet.placement.rates import Rates
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
-from geo.names import Topic
+from geo.names import MARKERS_PRODUCER, Topic
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Watched
@@ -373,7 +373,8 @@ class Member:
         """The bundles of topics of which something is still owned by this process: nobody knows how it ended, so whoever continues it fences it
         first. The leader has such a bundle taken over; released, what it lacks would look alive."""
         mine = [RunnerName.parse(row["runner"]) for row in owned_now(self._tables) if row["holder"] == self._tables.me.encode()]
-        return {self._bundle_of(str(name.topic)) for name in mine if name is not None}
+        works = (name for name in mine if name is not None and name.who != MARKERS_PRODUCER)  # version sync writes into all logs
+        return {self._bundle_of(str(name.topic)) for name in works}
 
     # -- what it says ------------------------------------------------------------------------------------------------
 
