@@ -60,6 +60,9 @@ MOST_SIGN_S = 10.0
 HAND_OVER_S = 60.0
 """A broker that is stopped waits so long for others to take what it has."""
 
+ENDS_S = 30.0
+"""How long its last round is waited for: a table may be locked for long."""
+
 FORGET_S = 600.0
 """A topic for which no work was found for so long is placed no longer."""
 
@@ -116,6 +119,7 @@ class Member:
         self._name_owned: Ownership | None = None
         self._thread: threading.Thread | None = None
         self._stop, self._leaving, self._handed_over = threading.Event(), threading.Event(), threading.Event()
+        self._leaves_at: float | None = None
         self.fault: BaseException | None = None
         """Why it shares no longer: its name was taken by another broker, a fault of this program, or the end of Spark."""
         self._bundles: Mapping[str, Bundles] = {}
@@ -206,17 +210,25 @@ class Member:
 
     def hand_over(self) -> None:
         """Let others take what it has, HAND_OVER_S at most; returns at once. `has_handed_over` says when that is done."""
+        self._leaves_at = time.monotonic() + HAND_OVER_S
+        self._sign_at = -float("inf")
         self._leaving.set()
 
     @property
     def has_handed_over(self) -> bool:
-        return self._handed_over.is_set() or self.fault is not None
+        """Whether nothing more is waited for: the others have it, there are none, or it takes too long."""
+        late = self._leaves_at is not None and time.monotonic() > self._leaves_at + ENDS_S
+        return self._handed_over.is_set() or self.fault is not None or late
 
     def close(self) -> None:
         """Release what it still has, and say that it left. For a broker of which all works have ended."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(ENDS_S)
+            if self._thread.is_alive():
+                log.warning("broker %s: its last look at what is placed does not end; what it has is taken over", self.name)
+                self.abandon()
+                return
         mine = self._owned()
         self._mine, self._going, self._leader, self._name_owned = {}, {}, None, None
         try:
@@ -244,13 +256,9 @@ class Member:
         return f"broker {self.name}: {len(self._mine)} of {self._assigned} bundles{leads}"
 
     def _main(self) -> None:
-        leaves_at: float | None = None
         try:
             while not self._stop.is_set():
                 now = time.monotonic()
-                if self._leaving.is_set() and leaves_at is None:
-                    leaves_at = now + HAND_OVER_S
-                    self._sign_at = -float("inf")
                 try:
                     self.round(now)
                 except FencedError:
@@ -259,7 +267,9 @@ class Member:
                     if session_is_gone(error):
                         raise
                     log.warning("broker %s: what is placed cannot be seen now: %s", self.name, first_line(error))
-                if leaves_at is not None and (now > leaves_at or self._has_nobody_else() or not (self._mine or self._going)):
+                if self._leaves_at is not None and (
+                    now > self._leaves_at or self._has_nobody_else() or not (self._mine or self._going)
+                ):
                     self._handed_over.set()
                 self._stop.wait(self._round_s)
         except BaseException as error:
