@@ -281,7 +281,9 @@ class Member:
         self._reports = self._watched_reports.now()
         self._found = {topic: at for topic, at in list(self._found.items()) if now - at < FORGET_S}
         self._signs.hear({name: report.sequence for name, report in self._reports.items()}, now)
-        self._bundles = self._watched_bundles.now()
+        before, self._bundles = self._bundles, self._watched_bundles.now()
+        if before != self._bundles:
+            self._look_now()  # topics are in other bundles now
         owners, assigned = self._watched_owners.now(), self._watched_assigned.now()
         claims, self._assigned = owners.claims(self._names()), len(assigned)
         self._lose(claims)
