@@ -45,10 +45,13 @@ def names_of(reports: Mapping[str, LoadReport]) -> dict[str, str]:
     return {holder.name: name for name, one in reports.items() if (holder := Process.decode(one.holder)) is not None}
 
 
-def append_report(tables: ClusterTables, broker: str, state: str, load: BrokerLoad, loaded_at: datetime) -> None:
-    """A broker's report, or a sign of life with the one before."""
+def append_report(
+    tables: ClusterTables, broker: str, state: str, load: BrokerLoad, loaded_at: datetime, *, after: int = 0
+) -> None:
+    """A broker's report, or a sign of life with the one before. `after`: the sequence of the newest row of this name, maybe by a clock that is
+    ahead."""
     row = {"broker": broker, "holder": tables.me.encode(), "state": state, "load": json.dumps(encode(load)), "loaded_at": loaded_at,
-           "sequence": in_us(datetime.now(timezone.utc))}  # fmt: skip
+           "sequence": max(in_us(datetime.now(timezone.utc)), after + 1)}  # fmt: skip
     tables.journal(LOAD_REPORTS).append([row])
 
 

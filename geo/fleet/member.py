@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 
 from geo.config.placement import Placement
 from geo.crash import CrashPoint, reach
-from geo.errors import AlreadyOwnedError, FencedError
+from geo.errors import AlreadyOwnedError, FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.assignments import (
     Owners,
@@ -31,7 +31,7 @@ from geo.fleet.assignments import (
 )
 from geo.fleet.host_usage import HostUsage, nic_bytes_per_s
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, names_of, read_reports
-from geo.fleet.placement.bundles import Bundles
+from geo.fleet.placement.bundles import Bundles, bundle_name
 from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step
 from geo.fleet.placement.leading import Facts, Leading, Signs, bundle_of, namespace_of_topic
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
@@ -39,9 +39,22 @@ from geo.fleet.placement.rates import Rates
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.streams.life import State
+from geo.subscription.acks.fold_query import FOLD
+from geo.subscription.version_sync import PLACE
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Watched
-from geo.tables.ownership import Ownership, RunnerName, broker_runner, claim, owned_now, owners_of, release, why_not_run
+from geo.tables.ownership import (
+    Ownership,
+    RunnerKind,
+    RunnerName,
+    broker_runner,
+    claim,
+    owned_now,
+    owners_of,
+    release,
+    version_sync_runner,
+    why_not_run,
+)
 from geo.tables.process import Process
 from geo.text import first_line
 from schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES
@@ -66,8 +79,14 @@ ENDS_S = 30.0
 FORGET_S = 600.0
 """A topic for which no work was found for so long is placed no longer."""
 
-SIZE_OF_COMMITS = 5
-"""How many bytes a message takes is taken from so many newest commits of its log."""
+SIZE_OF_COMMITS, SIZE_S = 5, 600.0
+"""How many bytes a message takes is taken from so many newest commits of its log, and looked up again after so long."""
+
+SIZES, REMOTE_SIZES = 100, 1
+"""Of so many topics it is looked up for a report. Elsewhere than on a local disk each takes a second."""
+
+LEAST_ROUNDS = 3
+"""The broker timeout is to be as many rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +148,24 @@ class Member:
         """How many bundles are assigned, to whomever."""
         self._found: dict[str, float] = {}
         """The topics that the broker's groups asked for, and when last."""
-        self._signs, self._signs_since = Signs(), time.monotonic()
         self._reports: dict[str, LoadReport] = {}
         self._leader: Ownership | None = None
         self._leading: Leading | None = None
         self._host, self._rates = HostUsage(), Rates()
+        self._sizes: dict[str, tuple[float, float]] = {}
+        """How many bytes a message of a topic takes, and when that was looked up."""
+        self._lookups = 0
         self._said_load: BrokerLoad | None = None
         self._loaded_at, self._load_at = datetime.now(timezone.utc), time.monotonic()
         self._sign_at = -float("inf")
-        self._round_s = ROUND_S if tables.journal(OWNERS).is_local else REMOTE_ROUND_S
+        self._is_local = tables.journal(OWNERS).is_local
+        self._round_s = ROUND_S if self._is_local else REMOTE_ROUND_S
+        if placement.broker_timeout_s < LEAST_ROUNDS * self._round_s:
+            raise UsageError(
+                f"placement: broker_timeout {placement.broker_timeout_s} s; where tables are not on a local disk at least "
+                f"{LEAST_ROUNDS * self._round_s:.0f} s, since each look at them takes seconds"
+            )
+        self._signs = Signs(placement.broker_timeout_s / 2)
         self._watched_reports = Watched(tables.journal(LOAD_REPORTS), lambda: read_reports(tables))
         self._watched_assigned = Watched(tables.journal(ASSIGNMENTS), lambda: read_assignments(tables))
         self._watched_bundles = Watched(tables.journal(BUNDLES), lambda: read_bundles(tables))
@@ -211,8 +239,8 @@ class Member:
     def hand_over(self) -> None:
         """Let others take what it has, HAND_OVER_S at most; returns at once. `has_handed_over` says when that is done."""
         self._leaves_at = time.monotonic() + HAND_OVER_S
-        self._sign_at = -float("inf")
         self._leaving.set()
+        self._sign_at = -float("inf")
 
     @property
     def has_handed_over(self) -> bool:
@@ -230,11 +258,14 @@ class Member:
                 self.abandon()
                 return
         mine = self._owned()
-        self._mine, self._going, self._leader, self._name_owned = {}, {}, None, None
         try:
             if self.fault is None:
+                unknown = self._unreleased()
+                unclean = [owned.ownership for bundle, owned in self._mine.items() if bundle in unknown]
                 self._write_report(LEFT)
-                release(mine)
+                release(
+                    [ownership for ownership in mine if ownership not in unclean]
+                )  # the others are taken over from one that left
         finally:
             for ownership in mine:
                 ownership.abandon()
@@ -278,6 +309,7 @@ class Member:
     def round(self, now: float) -> None:
         """Look at all that is said, and do what follows. Raises FencedError once another broker has this one's name."""
         assert self._name_owned is not None
+        self._name_owned.refuse_if_replaced()
         self._reports = self._watched_reports.now()
         self._found = {topic: at for topic, at in list(self._found.items()) if now - at < FORGET_S}
         self._signs.hear({name: report.sequence for name, report in self._reports.items()}, now)
@@ -288,7 +320,7 @@ class Member:
         claims, self._assigned = owners.claims(self._names()), len(assigned)
         self._lose(claims)
         self._follow(assigned, claims)
-        self._let_go()
+        self._let_go(assigned)
         self._report(now)
         if self._leads(owners, now):
             self._say_anew(assigned, claims, now)
@@ -325,7 +357,9 @@ class Member:
         fresh += [Begin(one, claims[one].generation) for one in mine if one not in self._mine and one not in self._going]
         if fresh and not self._leaving.is_set():
             self._claim(fresh, claims)
-        if leaving := [bundle for bundle in gone if bundle in self._mine]:
+        there = {bundle_name(namespace, part) for namespace, of in self._bundles.items() for part in of.ranges}
+        gone += [bundle for bundle in self._mine if bundle not in there]  # it was split before this broker heard of it
+        if leaving := [bundle for bundle in dict.fromkeys(gone) if bundle in self._mine and bundle not in self._going]:
             self._go(leaving)
 
     def _claim(self, steps: Sequence[Begin], claims: Mapping[str, Claim]) -> None:
@@ -361,14 +395,20 @@ class Member:
         for bundle in names:
             self._going[bundle].asked = asked
 
-    def _let_go(self) -> None:
-        """Release the bundles of which all works have ended."""
+    def _let_go(self, assigned: Mapping[str, Assigned]) -> None:
+        """Release the bundles of which all works have ended; one that is this broker's again it keeps, and begins anew."""
         if not self._going:
             return
         busy = {
             self._bundle_of(str(one.topic)) for one in self._activities() if one.state is not State.PAUSED
         }  # FAILED too: it is told that it rests first, so that it may begin again when it comes back
         done = [bundle for bundle, going in self._going.items() if going.asked() and bundle not in busy]
+        for bundle in [bundle for bundle in done if bundle in self._mine]:
+            if bundle in assigned and assigned[bundle].broker == self.name and not self._leaving.is_set():
+                done.remove(bundle)
+                del self._going[bundle]
+                self._mine[bundle].took_over = True  # of what did not end cleanly too
+                self._look_now()
         if done:
             unknown = self._unreleased()
             done = [bundle for bundle in done if bundle not in unknown or self._going[bundle].ownership is None]
@@ -384,9 +424,18 @@ class Member:
     def _unreleased(self) -> set[str | None]:
         """The bundles of topics of which something is still owned by this process: nobody knows how it ended, so whoever continues it fences it
         first. The leader has such a bundle taken over; released, what it lacks would look alive."""
-        mine = [RunnerName.parse(row["runner"]) for row in owned_now(self._tables) if row["holder"] == self._tables.me.encode()]
-        works = (name for name in mine if name is not None and name.who != MARKERS_PRODUCER)  # version sync writes into all logs
-        return {self._bundle_of(str(name.topic)) for name in works}
+        found, me = set[str | None](), self._tables.me.encode()
+        for row in owned_now(self._tables):
+            name = RunnerName.parse(row["runner"])
+            if row["runner"] == version_sync_runner(self._tables).name and row["holder"] == me:
+                found.add(self._bundle_of(str(PLACE)))
+            elif name is not None and name.who != MARKERS_PRODUCER:  # version sync writes into all logs
+                bundle = self._bundle_of(str(name.topic))
+                owned = self._mine.get(bundle or "")
+                # Of a bundle that was taken over also what its owner before has and this broker never came to.
+                if row["holder"] == me or (owned is not None and owned.took_over and _is_a_brokers(name)):
+                    found.add(bundle)
+        return found
 
     # -- what it says ------------------------------------------------------------------------------------------------
 
@@ -405,7 +454,8 @@ class Member:
 
     def _write_report(self, state: str) -> None:
         load = self._said_load or BrokerLoad(*(Usage(0.0, 0.0),) * 4, {})
-        append_report(self._tables, self.name, state, load, self._loaded_at)
+        before = self._reports.get(self.name)
+        append_report(self._tables, self.name, state, load, self._loaded_at, after=0 if before is None else before.sequence)
 
     def _measured(self, now: float) -> BrokerLoad:
         """The load of this broker since it was measured last."""
@@ -413,6 +463,8 @@ class Member:
         for one in self._activities():
             if one.state is not State.PAUSED:
                 messages[str(one.topic)] = messages.get(str(one.topic), 0) + one.messages
+        self._lookups = 0
+        self._sizes = {topic: known for topic, known in self._sizes.items() if topic in messages}
         bundles = self._rates.sample(messages, self._mine, lambda topic: self._bundle_of(topic) or "", self._size_of, now)
         cpu, memory = self._host.sample()
         carries = nic_bytes_per_s(self._placement.settings.override_broker_nic_speed_gbps)
@@ -420,7 +472,12 @@ class Member:
         return BrokerLoad(cpu, memory, Usage(size, carries), Usage(0.0, carries), bundles)
 
     def _size_of(self, topic: str) -> float:
-        """How many bytes a message of a topic takes, by the newest commits of its log; 0 where they cannot be read now."""
+        """How many bytes a message of a topic takes, by the newest commits of its log; the mean of those known where too many were looked up
+        already, or they cannot be read now."""
+        size, at = self._sizes.get(topic, (self._mean_size(), -float("inf")))
+        if self._lookups >= (SIZES if self._is_local else REMOTE_SIZES) or time.monotonic() - at < SIZE_S:
+            return size
+        self._lookups += 1
         try:
             table = self._tables.log(Topic.parse(topic))
             newest = table.latest_version()
@@ -428,9 +485,14 @@ class Member:
         except FAULTS as error:
             if session_is_gone(error):
                 raise
-            return 0.0
-        rows = sum(commit.rows for commit in commits)
-        return sum(commit.bytes for commit in commits) / rows if rows else 0.0
+            return size
+        if rows := sum(commit.rows for commit in commits):
+            size = sum(commit.bytes for commit in commits) / rows
+            self._sizes[topic] = size, time.monotonic()
+        return size
+
+    def _mean_size(self) -> float:
+        return sum(size for size, _ in self._sizes.values()) / len(self._sizes) if self._sizes else 0.0
 
     # -- while it leads --------------------------------------------------------------------------------------------------
 
@@ -461,7 +523,7 @@ class Member:
             return False
         runner = broker_runner(self._tables)
         is_free = why_not_run(self._tables, runner) is not None
-        if not is_free and (not owners.shares or now - self._signs_since <= self._placement.broker_timeout_s):
+        if not is_free and (not owners.shares or self._signs.watched_s(now) <= self._placement.broker_timeout_s):
             return False  # by one that is alone, or perhaps by one of which no sign of life was watched for long enough
         try:
             (self._leader,) = claim(self._tables, [[runner, leader_runner(self._tables)]], take_over=not is_free)
@@ -469,7 +531,7 @@ class Member:
             return False
         self._leading = Leading(self._placement, random.choice)
         self._say(f"broker {self.name} leads the brokers of {self._tables.cluster.name}")
-        return True
+        return False  # it decides by what it reads from now on
 
     def _lives(self, owners: Owners, now: float) -> bool:
         """Whether the broker that leads gives signs of life."""
@@ -487,7 +549,7 @@ class Member:
         assert leading is not None
         living = self._living(now)
         facts = Facts(
-            topics=self._found.keys(),
+            topics=frozenset(list(self._found)),
             bundles=self._bundles,
             assigned=assigned,
             claims=claims,
@@ -506,3 +568,8 @@ class Member:
             return
         for line in orders.said:
             self._say(line)
+
+
+def _is_a_brokers(name: RunnerName) -> bool:
+    """Whether as a rule brokers own it: a link or a fold. What people publish or consume is theirs."""
+    return name.kind is RunnerKind.ORIGIN or (name.kind is RunnerKind.PRODUCER and name.who == FOLD)

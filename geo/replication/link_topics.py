@@ -209,7 +209,8 @@ def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) ->
     if work is None:
         return LinkReport(group.link.name, group.glob, life.state, life.reason, 0, None)
     link = work.link
-    position = link.cursor.version if link.cursor is not None else None
+    cursor = link.cursor  # another thread may begin it anew
+    position = cursor.version if cursor is not None else None
     return LinkReport(
         group.link.name, str(link.topic), life.state, life.reason, link.replicated, position, link.row.expired, link.impossible, work.begun_anew
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -109,7 +110,8 @@ class QueryWork(Generic[T]):
     def begin_anew(self, *, take_over: bool) -> None:
         """As `SharedWork.begin_anew` says (geo.streams.share)."""
         self._previous = None
-        self._take_over, self._made_at = self._take_over or take_over, time.monotonic()
+        if take_over:
+            self._take_over, self._made_at = True, math.inf  # until it is owned once
 
     def bring_up(self, stopped: Callable[[], bool]) -> None:
         self._is_left = False

@@ -92,6 +92,8 @@ class Leading:
         self._placement = placement
         self._manager = manager_of(placement.strategy, placement.shedder, placement.settings, choose)
         self._splits: dict[str, _Splitting] = {}
+        self._failed: dict[str, float] = {}
+        """Bundles that were not released in time to be split, and when that was."""
         self._decided_at = -inf
 
     def step(self, facts: Facts, term: int, wall_s: float, now: float) -> Orders:
@@ -102,13 +104,13 @@ class Leading:
         for namespace in sorted({namespace_of_topic(topic) for topic in facts.topics} - bundles.keys()):
             bundles[namespace] = even(self._placement.bundles)
             orders.bundles[namespace] = bundles[namespace], "its first topic was found"
-        self._split_those_released(facts, bundles, orders, chosen, wall_s)
+        self._split_those_released(facts, bundles, orders, chosen, wall_s, now)
         there = {bundle_name(namespace, part) for namespace, of in bundles.items() for part in of.ranges}
         assigned = {bundle: one for bundle, one in facts.assigned.items() if bundle in there}
         used = sorted(bundle_of(topic, bundles) for topic in facts.topics)
         waiting = [
             bundle
-            for bundle in dict.fromkeys(used)
+            for bundle in dict.fromkeys([*used, *sorted(assigned)])  # also of which no topic is found any more
             if bundle not in self._splits and bundle not in chosen and self._is_waiting(bundle, facts, assigned)
         ]
         followed = self._follow_requests(facts, there, assigned, chosen, wall_s, now)
@@ -164,7 +166,11 @@ class Leading:
             if self._is_of(move.bundle, move.broker, assigned, chosen):
                 chosen[move.bundle] = _Choice(move.target, f"{self._placement.shedder} took it from {move.broker}")
         for split in decision.splits:
-            if self._is_of(split.bundle, split.broker, assigned, chosen):
+            tried = self._failed.get(split.bundle, -inf)
+            if (
+                self._is_of(split.bundle, split.broker, assigned, chosen)
+                and now - tried > self._placement.settings.shedding_grace_period_s
+            ):
                 stays = "" if split.unload else split.broker
                 reason = "it had more topics, messages or bytes than a bundle may have"
                 self._begin_split(split.bundle, (), stays, reason, chosen, wall_s)
@@ -214,9 +220,12 @@ class Leading:
             chosen[bundle] = _Choice(NOBODY, f"about to be split: {reason}")
 
     def _split_those_released(
-        self, facts: Facts, bundles: dict[str, Bundles], orders: Orders, chosen: dict[str, _Choice], wall_s: float
+        self, facts: Facts, bundles: dict[str, Bundles], orders: Orders, chosen: dict[str, _Choice], wall_s: float, now: float
     ) -> None:
-        """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over."""
+        """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over; it is not
+        split by itself again within the grace period."""
+        grace_s = self._placement.settings.shedding_grace_period_s
+        self._failed = {bundle: at for bundle, at in self._failed.items() if now - at <= grace_s}
         for bundle, split in list(self._splits.items()):
             namespace, part = parse_bundle(bundle)
             claim, said = facts.claims.get(bundle), facts.assigned.get(bundle)
@@ -235,6 +244,7 @@ class Leading:
                         chosen[name] = _Choice(split.stays, f"a part of {bundle}, which stays")
             elif wall_s - split.since > self._placement.broker_timeout_s:
                 del self._splits[bundle]
+                self._failed[bundle] = now
 
 
 def bundle_of(topic: str, bundles: Mapping[str, Bundles]) -> str:
@@ -268,12 +278,27 @@ class Signs:
     """Who lives, as far as this process sees: a broker whose row says something new within the timeout, by this process's own clock. So
     the clocks of two hosts are never compared."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_s: float = inf) -> None:
+        """`most_s`: if this process itself did not look for longer, that time does not count against anybody."""
         self._heard: dict[str, tuple[int, float]] = {}
         """By broker: the sequence of its newest row, and when it was seen first."""
+        self._most_s = most_s
+        self._since: float | None = None
+        """Since when it has looked, without such pauses."""
+        self._last = 0.0
+
+    def watched_s(self, now: float) -> float:
+        """For how long it has looked."""
+        return 0.0 if self._since is None else now - self._since
 
     def hear(self, rows: Mapping[str, int], now: float) -> None:
         """Take the newest rows' sequences, by broker."""
+        if self._since is None:
+            self._since = now
+        elif (unseen := now - self._last) > self._most_s:
+            self._since += unseen
+            self._heard = {broker: (sequence, at + unseen) for broker, (sequence, at) in self._heard.items()}
+        self._last = now
         for broker, sequence in rows.items():
             if broker not in self._heard or self._heard[broker][0] != sequence:
                 self._heard[broker] = sequence, now

@@ -31,7 +31,7 @@ class Rates:
             if (of := found.get(bundle_of(topic))) is None:
                 continue
             of[2] += 1
-            fresh = count - self._before.get(topic, 0)
+            fresh = count - self._before.get(topic, count)  # one that was not asked for lately may have much behind it
             if took and fresh > 0:
                 rate = fresh / took
                 of[0] += rate

@@ -261,3 +261,33 @@ def test_a_broker_lives_while_its_rows_say_something_new_by_the_clock_of_who_rea
     assert signs.living(31.0, 30.0) == {"a"}
     signs.hear({"b": 2}, 40.0)
     assert signs.living(40.0, 30.0) == {"b"}
+
+
+def test_time_in_which_nobody_looked_counts_against_nobody() -> None:
+    signs = Signs(most_s=5.0)
+    for at in (0.0, 4.0):
+        signs.hear({"a": 1}, at)
+    assert signs.watched_s(4.0) == 4.0
+    signs.hear({"a": 1}, 100.0)  # the storage was away
+    assert signs.living(100.0, 30.0) == {"a"}
+    assert signs.watched_s(100.0) == 4.0
+    for at in range(101, 132):
+        signs.hear({"a": 1}, float(at))
+    assert signs.living(131.0, 30.0) == set()
+
+
+def test_a_bundle_that_cannot_be_split_is_not_tried_again_at_once() -> None:
+    world = World("a", "b", placement=replace(PLACEMENT, settings=Settings(namespace_bundle_max_topics=5)))
+    world.step()
+    world.loads, world.stuck = {LOW: BundleLoad(100, 0, 100, 0, 10), HIGH: BundleLoad(1, 0, 1, 0, 5)}, {LOW}
+    said = [line for _ in range(300) for line in world.step().said]
+    assert sum("is to release it" in line for line in said) == 1
+    assert world.owners()[LOW] == world.assigned[LOW].broker
+
+
+def test_what_a_dead_broker_had_moves_though_its_topics_are_not_found_now() -> None:
+    world = World("a", "b")
+    world.step()
+    world.stuck, world.brokers = set(world.owners()), {"a"}
+    world.step(topics=frozenset())
+    assert set(world.owners().values()) == {"a"}

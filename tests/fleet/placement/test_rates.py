@@ -15,7 +15,7 @@ def _sampled(rates: Rates, messages: dict[str, int], now: float) -> dict[str, Bu
 
 def test_rates_are_since_the_last_sample_and_of_the_bundles_that_are_asked_for() -> None:
     rates = Rates()
-    assert _sampled(rates, {"t1": 50, "t3": 0}, 10.0) == {"x": BundleLoad(0, 0, 0, 0, 1), "y": BundleLoad(0, 0, 0, 0, 1)}
+    assert _sampled(rates, {"t1": 50, "t2": 0, "t3": 0}, 10.0) == {"x": BundleLoad(0, 0, 0, 0, 2), "y": BundleLoad(0, 0, 0, 0, 1)}
     assert _sampled(rates, {"t1": 70, "t2": 10, "t3": 0, "t4": 1_000}, 20.0) == {
         "x": BundleLoad(3.0, 0, 300.0, 0, 2),
         "y": BundleLoad(0, 0, 0, 0, 1),
@@ -28,6 +28,14 @@ def test_a_work_that_begins_to_count_anew_takes_nothing_away() -> None:
     _sampled(rates, {"t1": 50}, 10.0)
     assert _sampled(rates, {"t1": 5}, 20.0)["x"] == BundleLoad(0, 0, 0, 0, 1)
     assert _sampled(rates, {"t1": 15}, 30.0)["x"] == BundleLoad(1.0, 0, 100.0, 0, 1)
+
+
+def test_one_that_comes_back_with_much_behind_it_is_no_peak() -> None:
+    rates = Rates()
+    _sampled(rates, {"t1": 1_000}, 10.0)
+    _sampled(rates, {}, 20.0)
+    assert _sampled(rates, {"t1": 1_000}, 30.0)["x"] == BundleLoad(0, 0, 0, 0, 1)
+    assert _sampled(rates, {"t1": 1_010}, 40.0)["x"] == BundleLoad(1.0, 0, 100.0, 0, 1)
 
 
 def test_a_report_is_read_as_it_was_written() -> None:
