@@ -352,13 +352,13 @@ class Member:
                 fresh.append(step)
             else:
                 gone.append(step.bundle)
+        there = {bundle_name(namespace, part) for namespace, of in self._bundles.items() for part in of.ranges}
+        gone += [bundle for bundle in self._mine if bundle not in there]  # it was split before this broker heard of it
         # A claim that this process does not know of: it was interrupted while it claimed, and does so again.
         mine = [bundle for bundle, one in claims.items() if one.broker == self.name and not one.released]
         fresh += [Begin(one, claims[one].generation) for one in mine if one not in self._mine and one not in self._going]
         if fresh and not self._leaving.is_set():
             self._claim(fresh, claims)
-        there = {bundle_name(namespace, part) for namespace, of in self._bundles.items() for part in of.ranges}
-        gone += [bundle for bundle in self._mine if bundle not in there]  # it was split before this broker heard of it
         if leaving := [bundle for bundle in dict.fromkeys(gone) if bundle in self._mine and bundle not in self._going]:
             self._go(leaving)
 
