@@ -469,7 +469,8 @@ class Member:
         cpu, memory = self._host.sample()
         carries = nic_bytes_per_s(self._placement.settings.override_broker_nic_speed_gbps)
         size = sum(load.throughput_in for load in bundles.values())
-        return BrokerLoad(cpu, memory, Usage(size, carries), Usage(0.0, carries), bundles)
+        # What comes in a burst after a pause was not carried in this interval alone; nobody carries more than there is.
+        return BrokerLoad(cpu, memory, Usage(min(size, carries), carries), Usage(0.0, carries), bundles)
 
     def _size_of(self, topic: str) -> float:
         """How many bytes a message of a topic takes, by the newest commits of its log; the mean of those known where too many were looked up

@@ -86,6 +86,10 @@ class Brokers:
         """To the broker, its JVM and that one's workers."""
         os.killpg(self.processes[host].pid, number)
 
+    def running(self) -> int:
+        """How many links were said to run."""
+        return sum(file.read_text(errors="replace").count(": RUNNING") for file in self.folder.glob("*.log"))
+
     def close(self) -> None:
         for process in self.processes.values():
             if process.poll() is None:
@@ -196,9 +200,10 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         hosts = ["eu-1", "eu-2", "eu-3"]
         for host in hosts:
             brokers.start(host, own_host=own_host)
-        seen, load = Seen(bench, names), Load(bench, names, _skewed(names, chance))
+        seen = Seen(bench, names)
+        took = until("every topic runs where its bundle is", 600, lambda: not seen.misplaced() and brokers.running() >= topics)
+        load = Load(bench, names, _skewed(names, chance))
         ends.callback(load.stop)
-        took = until("every topic runs where its bundle is", 300, lambda: len(seen.runs()) == topics and not seen.misplaced())
         yield f"{topics} topics in {BUNDLES} bundles, 3 brokers{' on hosts of their own' if own_host else ''}: all run after {took:.0f} s"
 
         yield from _settled(seen, load, seconds, "skewed load")
