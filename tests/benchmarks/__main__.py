@@ -25,6 +25,7 @@ from tests.benchmarks.faults import faults
 from tests.benchmarks.kafka import Arrivals, KafkaBench
 from tests.benchmarks.lag import lags
 from tests.benchmarks.outage import outage
+from tests.benchmarks.placement import placed
 from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.regions import effects
 from tests.benchmarks.starts import many_starts, one_start, start_after
@@ -48,6 +49,7 @@ _WHICH = (
     "outage",
     "waiting",
     "faults",
+    "placement",
     "versions",
     "state",
     "publish",
@@ -282,6 +284,10 @@ def main() -> None:
             if which == "state":
                 for line in states(1_000_000 // part, 10_000 // part, 1_000 // part):
                     print(line, flush=True)
+                continue
+            if which == "placement":
+                for line in placed(spark, Path(folder) / which, 60 // part, 150 / part):
+                    print(f"  {line}", flush=True)
                 continue
             if which == "faults":
                 for line in faults(spark, Path(folder) / which, 60 // part):

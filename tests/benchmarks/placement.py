@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from threading import Event, Lock, Thread
 
@@ -31,7 +30,6 @@ from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.ops.verify.verify import verify
-from geo.session import session
 from geo.tables.ownership import owned_now
 from geo.tables.process import Process
 from tests.benchmarks.bench import Bench
@@ -327,14 +325,3 @@ def _usages(load: Load, seen: Seen) -> dict[str, float]:
     for topic, weight in load.weights.items():
         needs[owners.get(bundle_of(str(topic), bundles), "nobody")] += weight * per_weight
     return dict(needs)
-
-
-def main() -> None:
-    """`python -m tests.benchmarks.placement FOLDER [TOPICS [SECONDS]]`."""
-    folder, topics, seconds = Path(sys.argv[1]), int((sys.argv[2:] or ["60"])[0]), float((sys.argv[3:] or ["180"])[0])
-    for line in placed(session("placement", master="local[1]"), folder, topics, seconds):
-        print(datetime.now(timezone.utc).strftime("%H:%M:%S"), line, flush=True)
-
-
-if __name__ == "__main__":
-    main()
