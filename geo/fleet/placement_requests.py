@@ -13,9 +13,8 @@ from geo.errors import UsageError
 from geo.fleet.placement.leading import SPLIT, TRANSFER, UNLOAD, Request
 from geo.fleet.placement.policies import Isolation, Policies
 from geo.tables.cluster import ClusterTables
-from geo.tables.journal import Journal
 from geo.text import first_line
-from schemas import BUNDLE_REQUESTS, PLACEMENT_POLICIES, TableSchema
+from schemas import BUNDLE_REQUESTS, PLACEMENT_POLICIES
 
 log = logging.getLogger(__name__)
 
@@ -36,27 +35,16 @@ def read_requests(tables: ClusterTables) -> list[Request]:
 
 def ask(tables: ClusterTables, bundle: str, action: str, *, broker: str | None = None, positions: tuple[int, ...] = ()) -> int:
     """Record a request, after all that are there. Returns its number."""
-    row = {"bundle": bundle, "action": action, "broker": broker, "positions": list(positions) or None}
-    return _append_next(tables, BUNDLE_REQUESTS, row, "asked_at")
+    row = {"bundle": bundle, "action": action, "broker": broker, "positions": list(positions) or None, "by": str(tables.me),
+           "asked_at": datetime.now(timezone.utc)}  # fmt: skip
+    return tables.journal(BUNDLE_REQUESTS).append_next(row)
 
 
 def set_policy(tables: ClusterTables, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
     """Record a policy, or with None that there is none of this name any more."""
     text = None if value is None else json.dumps(value, sort_keys=True)
-    _append_next(tables, PLACEMENT_POLICIES, {"kind": kind, "name": name, "value": text}, "set_at")
-
-
-def _append_next(tables: ClusterTables, schema: TableSchema, row: Mapping[str, Any], at: str) -> int:
-    table = tables.journal(schema)
-    with table.alone() as alone:  # where there is no lock two at the same moment get one number
-        journal = table if alone is None else alone
-        number = _last(journal) + 1
-        journal.append([{**row, "by": str(tables.me), "sequence": number, at: datetime.now(timezone.utc)}])
-    return number
-
-
-def _last(journal: Journal) -> int:
-    return max((row["sequence"] for row in journal.newest()), default=0)
+    row = {"kind": kind, "name": name, "value": text, "by": str(tables.me), "set_at": datetime.now(timezone.utc)}
+    tables.journal(PLACEMENT_POLICIES).append_next(row)
 
 
 def read_policies(tables: ClusterTables) -> dict[tuple[str, str], dict[str, Any]]:

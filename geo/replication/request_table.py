@@ -21,13 +21,9 @@ def read_requests(tables: ClusterTables) -> Requests:
 
 def ask(tables: ClusterTables, source: str, topics: str, action: Action) -> None:
     """Record a request, after all that are there."""
-    requests = tables.journal(REQUESTS)
-    with requests.alone() as alone:  # where there is no lock two at the same moment get one number
-        journal = requests if alone is None else alone
-        number = max((one.number for one in _newest(journal)), default=0) + 1
-        row = {"source": source, "topics": topics, "kind": action.kind, "action": action.value, "by": str(tables.me),
-               "sequence": number, "asked_at": datetime.now(timezone.utc)}  # fmt: skip
-        journal.append([row])
+    row = {"source": source, "topics": topics, "kind": action.kind, "action": action.value, "by": str(tables.me),
+           "asked_at": datetime.now(timezone.utc)}  # fmt: skip
+    tables.journal(REQUESTS).append_next(row)
 
 
 def _newest(journal: Journal) -> list[Request]:

@@ -94,6 +94,15 @@ class Journal:
         """Append rows, given by column name, in one commit."""
         self._append(rows)
 
+    def append_next(self, row: Mapping[str, Any]) -> int:
+        """Append a row with the number after all that are there as its `sequence`, which is returned. Where there is no lock two at the same
+        moment get one number."""
+        with self.alone() as alone:
+            journal = self if alone is None else alone
+            number: int = max((one["sequence"] for one in journal.newest()), default=0) + 1
+            journal.append([{**row, "sequence": number}])
+        return number
+
     def append_as(self, append: Callable[[Table, pa.Table], None], rows: Sequence[Mapping[str, Any]]) -> None:
         """As `append`, by a function that appends rows to a table, as `Ownership.append` does."""
         if not self.exists():
