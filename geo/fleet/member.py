@@ -8,10 +8,9 @@ their own, which the next owner takes.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -20,22 +19,19 @@ from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.assignments import (
-    Owners,
     bundle_runner,
-    leader_runner,
     member_runner,
     read_assignments,
     read_bundles,
     read_owners,
-    write_orders,
 )
-from geo.fleet.host_usage import HostUsage, nic_bytes_per_s
+from geo.fleet.leader import Lead
+from geo.fleet.load_meter import LoadMeter
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles, bundle_name
 from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step
-from geo.fleet.placement.leading import Facts, Leading, Signs, bundle_of, namespace_of_topic
+from geo.fleet.placement.leading import Facts, Signs, bundle_of, namespace_of_topic
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
-from geo.fleet.placement.rates import Rates
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.streams.life import State
@@ -47,13 +43,11 @@ from geo.tables.ownership import (
     Ownership,
     RunnerKind,
     RunnerName,
-    broker_runner,
     claim,
     owned_now,
     owners_of,
     release,
     version_sync_runner,
-    why_not_run,
 )
 from geo.tables.process import Process
 from geo.text import first_line
@@ -79,12 +73,6 @@ ENDS_S = 30.0
 FORGET_S = 600.0
 """A topic for which no work was found for so long is placed no longer."""
 
-SIZE_OF_COMMITS, SIZE_S = 5, 600.0
-"""How many bytes a message takes is taken from so many newest commits of its log, and looked up again after so long."""
-
-SIZES, REMOTE_SIZES = 100, 1
-"""Of so many topics it is looked up for a report. Elsewhere than on a local disk each takes a second."""
-
 LEAST_ROUNDS = 3
 """The broker timeout is to be as many rounds."""
 
@@ -104,14 +92,6 @@ class _Owned:
 
     ownership: Ownership
     took_over: bool
-
-
-@dataclass(slots=True)
-class _Going:
-    """A bundle that is being given up, or was lost: `ownership` None. Its works end first; `asked` says whether all were told."""
-
-    ownership: Ownership | None
-    asked: Callable[[], bool]
 
 
 class Member:
@@ -143,29 +123,26 @@ class Member:
         """Why it shares no longer: its name was taken by another broker, a fault of this program, or the end of Spark."""
         self._bundles: Mapping[str, Bundles] = {}
         self._mine: dict[str, _Owned] = {}
-        self._going: dict[str, _Going] = {}
+        self._going: dict[str, Callable[[], bool]] = {}
+        """The bundles that are being given up, and of which are mine no more those that were lost: their works end first. What says whether all
+        were told."""
         self._assigned = 0
         """How many bundles are assigned, to whomever."""
         self._found: dict[str, float] = {}
         """The topics that the broker's groups asked for, and when last."""
         self._reports: dict[str, LoadReport] = {}
-        self._leader: Ownership | None = None
-        self._leading: Leading | None = None
-        self._host, self._rates = HostUsage(), Rates()
-        self._sizes: dict[str, tuple[float, float]] = {}
-        """How many bytes a message of a topic takes, and when that was looked up."""
-        self._lookups = 0
+        self._lead = Lead(tables, name, placement, say)
         self._said_load: BrokerLoad | None = None
         self._loaded_at, self._load_at = datetime.now(timezone.utc), time.monotonic()
         self._sign_at = -float("inf")
-        self._is_local = tables.journal(OWNERS).is_local
-        self._round_s = ROUND_S if self._is_local else REMOTE_ROUND_S
+        is_local = tables.journal(OWNERS).is_local
+        self._round_s = ROUND_S if is_local else REMOTE_ROUND_S
         if placement.broker_timeout_s < LEAST_ROUNDS * self._round_s:
             raise UsageError(
                 f"placement: broker_timeout {placement.broker_timeout_s} s; where tables are not on a local disk at least "
                 f"{LEAST_ROUNDS * self._round_s:.0f} s, since each look at them takes seconds"
             )
-        self._signs = Signs(placement.broker_timeout_s / 2)
+        self._signs, self._meter = Signs(placement.broker_timeout_s / 2), LoadMeter(tables, is_local=is_local)
         self._watched_reports = Watched(tables.journal(LOAD_REPORTS), lambda: read_reports(tables))
         self._watched_assigned = Watched(tables.journal(ASSIGNMENTS), lambda: read_assignments(tables))
         self._watched_bundles = Watched(tables.journal(BUNDLES), lambda: read_bundles(tables))
@@ -233,8 +210,7 @@ class Member:
         """From now on it decides by these settings."""
         if placement != self._placement:
             self._placement = placement
-            if self._leading is not None:
-                self._leading = Leading(placement, random.choice)
+            self._lead.change(placement)
 
     def hand_over(self) -> None:
         """Let others take what it has, HAND_OVER_S at most; returns at once. `has_handed_over` says when that is done."""
@@ -263,16 +239,15 @@ class Member:
                 unknown = self._unreleased()
                 unclean = [owned.ownership for bundle, owned in self._mine.items() if bundle in unknown]
                 self._write_report(LEFT)
-                release(
-                    [ownership for ownership in mine if ownership not in unclean]
-                )  # the others are taken over from one that left
+                # The others are taken over from one that left.
+                release([ownership for ownership in mine if ownership not in unclean])
         finally:
             for ownership in mine:
                 ownership.abandon()
 
     def _owned(self) -> list[Ownership]:
         mine = [owned.ownership for owned in self._mine.values()]
-        return mine + [owned for owned in (self._leader, self._name_owned) if owned is not None]
+        return mine + [owned for owned in (self._lead.ownership, self._name_owned) if owned is not None]
 
     def abandon(self) -> None:
         """Own nothing any more, and write nothing."""
@@ -283,7 +258,7 @@ class Member:
     @property
     def line(self) -> str:
         """For people: what it has."""
-        leads = ", leads" if self._leader is not None else ""
+        leads = ", leads" if self._lead.ownership is not None else ""
         return f"broker {self.name}: {len(self._mine)} of {self._assigned} bundles{leads}"
 
     def _main(self) -> None:
@@ -322,8 +297,11 @@ class Member:
         self._follow(assigned, claims)
         self._let_go(assigned)
         self._report(now)
-        if self._leads(owners, now):
-            self._say_anew(assigned, claims, now)
+        if self._lead.is_held(leaving=self._leaving.is_set()):
+            self._lead.say_anew(self._facts(assigned, claims, now), now)
+        elif not self._leaving.is_set() and self.name in self._reports:
+            # It decides by what it reads from now on, in the next round.
+            self._lead.take(owners, self._names(), self._living(now), self._signs.watched_s(now))
 
     # -- what it owns --------------------------------------------------------------------------------------------------
 
@@ -339,7 +317,7 @@ class Member:
                 log.warning("broker %s: bundle %s was taken over by %s", self.name, bundle, newest.broker)
                 owned.ownership.abandon()
                 del self._mine[bundle]
-                self._going[bundle] = _Going(None, self._look_now())
+                self._going[bundle] = self._look_now()
 
     def _follow(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> None:
         """Begin with what is this broker's now, and begin to let go of what is not."""
@@ -386,14 +364,11 @@ class Member:
             self._mine[bundle] = _Owned(ownership, took_over=bundle in held)
         self._look_now()
 
-    def _go(self, bundles: Iterable[str]) -> None:
+    def _go(self, bundles: Sequence[str]) -> None:
         """Let the works of these end, and then release them."""
-        names = list(bundles)
-        for bundle in names:
-            self._going[bundle] = _Going(self._mine[bundle].ownership, lambda: False)
-        asked = self._look_now()  # after they have left the share, so that whoever is asked since says so
-        for bundle in names:
-            self._going[bundle].asked = asked
+        self._going |= dict.fromkeys(bundles, lambda: False)
+        # After they have left the share, so that whoever is asked since says so.
+        self._going |= dict.fromkeys(bundles, self._look_now())
 
     def _let_go(self, assigned: Mapping[str, Assigned]) -> None:
         """Release the bundles of which all works have ended; one that is this broker's again it keeps, and begins anew."""
@@ -402,7 +377,7 @@ class Member:
         busy = {
             self._bundle_of(str(one.topic)) for one in self._activities() if one.state is not State.PAUSED
         }  # FAILED too: it is told that it rests first, so that it may begin again when it comes back
-        done = [bundle for bundle, going in self._going.items() if going.asked() and bundle not in busy]
+        done = [bundle for bundle, all_told in self._going.items() if all_told() and bundle not in busy]
         for bundle in [bundle for bundle in done if bundle in self._mine]:
             if bundle in assigned and assigned[bundle].broker == self.name and not self._leaving.is_set():
                 done.remove(bundle)
@@ -411,9 +386,8 @@ class Member:
                 self._look_now()
         if done:
             unknown = self._unreleased()
-            done = [bundle for bundle in done if bundle not in unknown or self._going[bundle].ownership is None]
-        released = [owned for bundle in done if (owned := self._going[bundle].ownership) is not None]
-        if released:
+            done = [bundle for bundle in done if bundle not in unknown or bundle not in self._mine]
+        if released := [self._mine[bundle].ownership for bundle in done if bundle in self._mine]:
             reach(CrashPoint.PLACEMENT_ENDED)
             release(released)
             reach(CrashPoint.PLACEMENT_RELEASED)
@@ -443,8 +417,6 @@ class Member:
         """Give a sign of life if it is time, with another load if that has changed much."""
         if now - self._sign_at < min(self._placement.broker_timeout_s / SIGNS, MOST_SIGN_S):
             return
-        assert self._name_owned is not None
-        self._name_owned.refuse_if_replaced()
         load = self._measured(now)
         last, settings = self._said_load, self._placement.settings
         if last is None or last.bundles.keys() != load.bundles.keys() or is_due(last, load, now - self._load_at, settings):
@@ -463,39 +435,10 @@ class Member:
         for one in self._activities():
             if one.state is not State.PAUSED:
                 messages[str(one.topic)] = messages.get(str(one.topic), 0) + one.messages
-        self._lookups = 0
-        self._sizes = {topic: known for topic, known in self._sizes.items() if topic in messages}
-        bundles = self._rates.sample(messages, self._mine, lambda topic: self._bundle_of(topic) or "", self._size_of, now)
-        cpu, memory = self._host.sample()
-        carries = nic_bytes_per_s(self._placement.settings.override_broker_nic_speed_gbps)
-        size = sum(load.throughput_in for load in bundles.values())
-        # What comes in a burst after a pause was not carried in this interval alone; nobody carries more than there is.
-        return BrokerLoad(cpu, memory, Usage(min(size, carries), carries), Usage(0.0, carries), bundles)
+        nic_gbps = self._placement.settings.override_broker_nic_speed_gbps
+        return self._meter.measure(messages, self._mine, lambda topic: self._bundle_of(topic) or "", nic_gbps, now)
 
-    def _size_of(self, topic: str) -> float:
-        """How many bytes a message of a topic takes, by the newest commits of its log; the mean of those known where too many were looked up
-        already, or they cannot be read now."""
-        size, at = self._sizes.get(topic, (self._mean_size(), -float("inf")))
-        if self._lookups >= (SIZES if self._is_local else REMOTE_SIZES) or time.monotonic() - at < SIZE_S:
-            return size
-        self._lookups += 1
-        try:
-            table = self._tables.log(Topic.parse(topic))
-            newest = table.latest_version()
-            commits = list(table.commits(max(0, newest - SIZE_OF_COMMITS + 1), newest))
-        except FAULTS as error:
-            if session_is_gone(error):
-                raise
-            return size
-        if rows := sum(commit.rows for commit in commits):
-            size = sum(commit.bytes for commit in commits) / rows
-            self._sizes[topic] = size, time.monotonic()
-        return size
-
-    def _mean_size(self) -> float:
-        return sum(size for size, _ in self._sizes.values()) / len(self._sizes) if self._sizes else 0.0
-
-    # -- while it leads --------------------------------------------------------------------------------------------------
+    # -- what it sees of all --------------------------------------------------------------------------------------------------
 
     def _living(self, now: float) -> set[str]:
         """The brokers that gave a sign of life in time and have not left; this one always."""
@@ -506,69 +449,20 @@ class Member:
         others = self._living(time.monotonic()) - {self.name}
         return not any(self._reports[name].state == UP for name in others)
 
-    def _leads(self, owners: Owners, now: float) -> bool:
-        """Whether this broker leads; it takes the lead if nobody has it, or who has it is silent."""
-        if self._leader is not None:
-            if self._leaving.is_set():
-                release([self._leader])
-                self._leader, self._leading = None, None
-                return False
-            if self._leader.still_owns():
-                return True
-            log.warning("broker %s leads no longer: another one took over", self.name)
-            self._leader.abandon()
-            self._leader, self._leading = None, None
-        if self._leaving.is_set() or self.name not in self._reports:
-            return False
-        if owners.shares and self._lives(owners, now):
-            return False
-        runner = broker_runner(self._tables)
-        is_free = why_not_run(self._tables, runner) is not None
-        if not is_free and (not owners.shares or self._signs.watched_s(now) <= self._placement.broker_timeout_s):
-            return False  # by one that is alone, or perhaps by one of which no sign of life was watched for long enough
-        try:
-            (self._leader,) = claim(self._tables, [[runner, leader_runner(self._tables)]], take_over=not is_free)
-        except AlreadyOwnedError:
-            return False
-        self._leading = Leading(self._placement, random.choice)
-        self._say(f"broker {self.name} leads the brokers of {self._tables.cluster.name}")
-        return False  # it decides by what it reads from now on
-
-    def _lives(self, owners: Owners, now: float) -> bool:
-        """Whether the broker that leads gives signs of life."""
-        lead = owners.lead
-        if lead is None or lead.released or lead.process is None:
-            return False
-        if lead.process.is_mine or (lead.process.is_here and not lead.process.lives):
-            return False  # its own, of which this broker does not know: it was interrupted while it claimed
-        return self._names().get(lead.process.name) in self._living(now)
-
-    def _say_anew(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim], now: float) -> None:
-        """Decide, and write what is said anew."""
-        leader, leading = self._leader, self._leading
-        assert leader is not None
-        assert leading is not None
+    def _facts(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim], now: float) -> Facts:
+        """What a leader looks at."""
         living = self._living(now)
-        facts = Facts(
+        up = (name for name in sorted(living) if name in self._reports and self._reports[name].state == UP)
+        return Facts(
             topics=frozenset(list(self._found)),
             bundles=self._bundles,
             assigned=assigned,
             claims=claims,
-            reports={name: self._reports[name].load for name in sorted(living) if name in self._reports and self._reports[name].state == UP},
+            reports={name: self._reports[name].load for name in up},
             living=living,
             requests=self._watched_requests.now(),
             policies=self._watched_policies.now(),
-        )  # fmt: skip
-        orders = leading.step(facts, leader.generation, time.time(), now)
-        try:
-            write_orders(self._tables, leader, leader.generation, orders)
-        except FencedError as error:
-            log.warning("broker %s leads no longer, and said nothing: %s", self.name, first_line(error))
-            leader.abandon()
-            self._leader, self._leading = None, None
-            return
-        for line in orders.said:
-            self._say(line)
+        )
 
 
 def _is_a_brokers(name: RunnerName) -> bool:

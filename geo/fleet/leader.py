@@ -1,0 +1,86 @@
+"""The lead of the brokers that share a cluster: who has it decides which of them is to own each bundle."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Set
+
+from geo.config.placement import Placement
+from geo.errors import AlreadyOwnedError, FencedError
+from geo.fleet.assignments import Owner, Owners, leader_runner, write_orders
+from geo.fleet.placement.leading import Facts, Leading
+from geo.tables.cluster import ClusterTables
+from geo.tables.ownership import Ownership, broker_runner, claim, release, why_not_run
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
+
+
+class Lead:
+    """One broker's part in it. Two that think to have the lead may decide; what counts is written under the newest claim alone."""
+
+    def __init__(self, tables: ClusterTables, broker: str, placement: Placement, say: Callable[[str], None]) -> None:
+        self._tables, self._broker, self._placement, self._say = tables, broker, placement, say
+        self.ownership: Ownership | None = None
+        self._leading = Leading(placement, random.choice)
+
+    def change(self, placement: Placement) -> None:
+        """Decide by these settings from now on."""
+        self._placement, self._leading = placement, Leading(placement, random.choice)
+
+    def is_held(self, *, leaving: bool) -> bool:
+        """Whether this broker leads. One that is `leaving` gives it up."""
+        if self.ownership is None:
+            return False
+        if leaving:
+            release([self.ownership])
+            self.ownership = None
+            return False
+        if self.ownership.still_owns():
+            return True
+        log.warning("broker %s leads no longer: another one took over", self._broker)
+        self.ownership.abandon()
+        self.ownership = None
+        return False
+
+    def take(self, owners: Owners, names: Mapping[str, str], living: Set[str], watched_s: float) -> None:
+        """Take the lead if nobody has it, or who has it is silent. `names` has the broker of each process, `living` are those that give signs of
+        life, which were watched for `watched_s`."""
+        if owners.shares and owners.lead is not None and _lives(owners.lead, names, living):
+            return
+        runner = broker_runner(self._tables)
+        is_free = why_not_run(self._tables, runner) is not None
+        if not is_free and (not owners.shares or watched_s <= self._placement.broker_timeout_s):
+            return  # by one that is alone, or perhaps by one of which no sign of life was watched for long enough
+        try:
+            (self.ownership,) = claim(self._tables, [[runner, leader_runner(self._tables)]], take_over=not is_free)
+        except AlreadyOwnedError:
+            return
+        self._leading = Leading(self._placement, random.choice)
+        self._say(f"broker {self._broker} leads the brokers of {self._tables.cluster.name}")
+
+    def say_anew(self, facts: Facts, now: float) -> None:
+        """Decide, and write what is said anew. For one that is held."""
+        assert self.ownership is not None
+        term = self.ownership.generation
+        orders = self._leading.step(facts, term, time.time(), now)
+        try:
+            write_orders(self._tables, self.ownership, term, orders)
+        except FencedError as error:
+            log.warning("broker %s leads no longer, and said nothing: %s", self._broker, first_line(error))
+            self.ownership.abandon()
+            self.ownership = None
+            return
+        for line in orders.said:
+            self._say(line)
+
+
+def _lives(lead: Owner, names: Mapping[str, str], living: Set[str]) -> bool:
+    """Whether the broker that leads gives signs of life."""
+    if lead.released or lead.process is None:
+        return False
+    if lead.process.is_mine or (lead.process.is_here and not lead.process.lives):
+        return False  # its own, of which this broker does not know: it was interrupted while it claimed
+    return names.get(lead.process.name) in living
