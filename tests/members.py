@@ -5,10 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from geo.fleet.assignments import read_owners
+from geo.fleet.load_reports import names_of, read_reports
 from geo.fleet.member import Member
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from tests.world import World
+
+
+def bundle_owners(tables: ClusterTables) -> dict[str, str]:
+    """The broker that owns each bundle."""
+    claims = read_owners(tables).claims(names_of(read_reports(tables)))
+    return {bundle: one.broker for bundle, one in claims.items() if not one.released}
+
+
+def leader(tables: ClusterTables) -> str | None:
+    """The broker that leads."""
+    return read_owners(tables).leader(names_of(read_reports(tables)))
 
 
 class Alone:

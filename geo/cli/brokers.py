@@ -13,7 +13,7 @@ from geo.config.model import Config
 from geo.config.placement import MIB, Placement
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
-from geo.fleet.assignments import Owners, read_owners
+from geo.fleet.assignments import read_owners
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, encode, names_of, read_reports
 from geo.fleet.placement.views import once_each, owner_of, told_state
 from geo.now import now_us
@@ -60,17 +60,11 @@ def state_of(report: LoadReport, timeout_s: float) -> str:
     return told_state(report.state, (now_us() - report.sequence) / 1e6, timeout_s, has_left=report.state == LEFT)
 
 
-def leader_of(owners: Owners, names: dict[str, str]) -> str | None:
-    """The broker that leads, or led last and has not given that up."""
-    lead = owners.lead
-    return None if lead is None or lead.released or lead.process is None or not owners.shares else names.get(lead.process.name)
-
-
 def list_brokers(args: argparse.Namespace, output: Output) -> int:
     tables, placement = looked_at(args)
     reports, owners = read_reports(tables), read_owners(tables)
     names = names_of(reports)
-    leader, claims = leader_of(owners, names), owners.claims(names)
+    leader, claims = owners.leader(names), owners.claims(names)
     rows: list[dict[str, Any]] = []
     for name, one in sorted(reports.items()):
         load, holder = one.load, Process.decode(one.holder)

@@ -68,6 +68,12 @@ class Owners:
             found[bundle] = Claim(broker, one.generation, released=one.released)
         return found
 
+    def leader(self, names: Mapping[str, str]) -> str | None:
+        """The broker that leads, or led last and has not given that up; None: nobody, or one that shares with nobody."""
+        if self.lead is None or self.lead.released or self.lead.process is None or not self.shares:
+            return None
+        return names.get(self.lead.process.name)
+
 
 def read_owners(tables: ClusterTables) -> Owners:
     """Who owns the bundles of a cluster, and who leads."""

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock, Thread
 
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from geo.fleet.assignments import read_bundles, read_owners
-from geo.fleet.load_reports import UP, names_of, read_reports
+from geo.fleet.assignments import read_bundles
+from geo.fleet.load_reports import UP, read_reports
 from geo.fleet.placement.leading import bundle_of
 from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
@@ -33,6 +32,7 @@ from geo.ops.verify.verify import verify
 from geo.tables.ownership import owned_now
 from geo.tables.process import Process
 from tests.benchmarks.bench import Bench
+from tests.members import bundle_owners, leader
 
 NAMESPACE, BUNDLES = "bench/web", 24
 TIMEOUT_S = 30
@@ -142,15 +142,10 @@ class Seen:
         self.tables, self._topics = bench.world.tables("eu"), topics
 
     def owners(self) -> dict[str, str]:
-        """Who owns each bundle, by the brokers' names."""
-        reports = read_reports(self.tables)
-        names = names_of(reports)
-        return {bundle: one.broker for bundle, one in read_owners(self.tables).claims(names).items() if not one.released}
+        return bundle_owners(self.tables)
 
     def leader(self) -> str | None:
-        lead, reports = read_owners(self.tables).lead, read_reports(self.tables)
-        names = names_of(reports)
-        return None if lead is None or lead.released or lead.process is None else names.get(lead.process.name)
+        return leader(self.tables)
 
     def runs(self) -> dict[Topic, str]:
         """The hosts whose processes own the links of the topics."""
@@ -208,9 +203,9 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         load.weights = _skewed(names, chance)
         yield from _settled(seen, load, seconds, "other topics have it")
 
-        leader = seen.leader()
-        assert leader is not None
-        victim = next(host for host in hosts if host != leader)
+        led = seen.leader()
+        assert led is not None
+        victim = next(host for host in hosts if host != led)
         had = [topic for topic, host in seen.runs().items() if host == victim]
         brokers.signal(victim, signal.SIGKILL)
         took = _again(bench, load, seen, names, victim, had, 180)
@@ -221,7 +216,7 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         brokers.start(victim, own_host=own_host)
         until("it is back", 120, lambda: brokers.processes[victim].pid in seen.up())
 
-        paused = next(host for host in hosts if host not in (leader, victim))
+        paused = next(host for host in hosts if host not in (led, victim))
         had, held = [topic for topic, host in seen.runs().items() if host == paused], owned_now(seen.tables)
         brokers.signal(paused, signal.SIGSTOP)
         took = _again(bench, load, seen, names, paused, had, 180)
@@ -239,12 +234,12 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
             f"{time.monotonic() - resumed:.1f} s later; none of the {commits} commits since is its own"
         )
 
-        had = [topic for topic, host in seen.runs().items() if host == leader]
-        brokers.signal(leader, signal.SIGKILL)
-        took = _again(bench, load, seen, names, leader, had, 180)
-        yield f"the leader {leader} killed: the same of its {len(had)} topics after {took:.1f} s, {seen.leader()} leads"
+        had = [topic for topic, host in seen.runs().items() if host == led]
+        brokers.signal(led, signal.SIGKILL)
+        took = _again(bench, load, seen, names, led, had, 180)
+        yield f"the leader {led} killed: the same of its {len(had)} topics after {took:.1f} s, {seen.leader()} leads"
 
-        stopped = next(host for host in hosts if host not in (leader,) and host != seen.leader())
+        stopped = next(host for host in hosts if host not in (led, seen.leader()))
         had = [topic for topic, host in seen.runs().items() if host == stopped]
         began = time.monotonic()
         brokers.processes[stopped].send_signal(signal.SIGTERM)
@@ -285,19 +280,15 @@ def _again(
 ) -> float:
     """Seconds until the links of all topics are run by the owners of their bundles, none on this host, and what was written into those that
     it `had` since it ended is there."""
-    eu, wanted = bench.world.tables("eu"), {topic: load.commit(topic) for topic in had}
+    wanted = {topic: load.commit(topic) for topic in had}
 
     def holds() -> bool:
         runs = seen.runs()
         if len(runs) != len(topics) or without in runs.values() or seen.misplaced():
             return False
-        return all(_rows(eu.log(topic).name) >= rows for topic, rows in wanted.items())
+        return all(bench.world.count("eu", topic) >= rows for topic, rows in wanted.items())
 
     return until(f"what {without} had runs elsewhere", limit_s, holds)
-
-
-def _rows(log: str) -> int:
-    return int(sum(DeltaTable(log).get_add_actions(flatten=True).column("num_records").to_pylist()))
 
 
 def _settled(seen: Seen, load: Load, seconds: float, what: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from geo.crash import CrashPoint, InjectedCrash, arm
 from geo.errors import AlreadyOwnedError
 from geo.fleet.assignments import member_runner, read_assignments, read_bundles, read_owners
-from geo.fleet.load_reports import LEFT, names_of, read_reports
+from geo.fleet.load_reports import LEFT, read_reports
 from geo.fleet.placement.leading import SPLIT, TRANSFER, bundle_of
 from geo.fleet.placement_requests import ISOLATION, ask, set_policy
 from geo.log.topics import create_topic
@@ -23,7 +23,7 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import claim, owned_now, owners_of
 from geo.tables.process import Process
 from schemas import OWNERS
-from tests.members import Alone
+from tests.members import Alone, bundle_owners, leader
 from tests.processes import GeoProcess, geo
 from tests.world import World
 
@@ -37,13 +37,6 @@ def _broker(world: World, name: str) -> list[str]:
     return ["broker", "--config", str(world.path), "--cluster", "us", "--name", name]
 
 
-def _owners(tables: ClusterTables) -> dict[str, str]:
-    """The broker that owns each bundle."""
-    reports = read_reports(tables)
-    names = names_of(reports)
-    return {bundle: one.broker for bundle, one in read_owners(tables).claims(names).items() if not one.released}
-
-
 def _runs(tables: ClusterTables) -> dict[Topic, str]:
     """The broker that runs the link of each topic."""
     reports = read_reports(tables)
@@ -54,15 +47,9 @@ def _runs(tables: ClusterTables) -> dict[Topic, str]:
 
 def _placed(tables: ClusterTables, without: str = "") -> bool:
     """Whether the link of each topic is run by the owner of its bundle, and none by `without`."""
-    runs, owners, bundles = _runs(tables), _owners(tables), read_bundles(tables)
+    runs, owners, bundles = _runs(tables), bundle_owners(tables), read_bundles(tables)
     right = "shop/web" in bundles and all(owners.get(bundle_of(str(topic), bundles)) == runs.get(topic) for topic in TOPICS)
     return right and runs.keys() == set(TOPICS) and without not in runs.values()
-
-
-def _leader(tables: ClusterTables) -> str | None:
-    lead, reports = read_owners(tables).lead, read_reports(tables)
-    names = names_of(reports)
-    return None if lead is None or lead.released or lead.process is None else names.get(lead.process.name)
 
 
 def _text(process: GeoProcess) -> str:
@@ -92,20 +79,20 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
         a = brokers["a"]
         a.until(lambda: _placed(us))
         a.until(brought)
-        a.until(lambda: set(_owners(us).values()) == {"a", "b"})
-        assert _leader(us) in ("a", "b")
+        a.until(lambda: set(bundle_owners(us).values()) == {"a", "b"})
+        assert leader(us) in ("a", "b")
         with geo(world.folder, "broker", "--config", str(world.path), "--cluster", "us", "--name", "b") as second:
             assert second.wait() == 3, _text(second)
             assert "broker b of us: already run by" in _text(second)
 
         # What a person asks: all of b's to a, one of them split, and back what isolation wants.
-        for bundle, owner in _owners(us).items():
+        for bundle, owner in bundle_owners(us).items():
             if owner == "b":
                 ask(us, bundle, TRANSFER, broker="a")
         a.until(lambda: _placed(us, without="b"))
         split = bundle_of(str(TOPICS[0]), read_bundles(us))
         ask(us, split, SPLIT)
-        a.until(lambda: split not in _owners(us) and _placed(us))
+        a.until(lambda: split not in bundle_owners(us) and _placed(us))
         assert len(read_bundles(us)["shop/web"].ranges) == 5
         set_policy(us, ISOLATION, "of b", {"namespaces": "shop/web", "primary": "b", "secondary": "a"})
         a.until(lambda: _placed(us, without="a"))
@@ -118,7 +105,7 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
         a.until(lambda: _placed(us, without="b"))
         write()
         a.until(brought)
-        assert _leader(us) == "a"
+        assert leader(us) == "a"
         b.signal(signal.SIGCONT)
         b.until(lambda: _placed(us, without="a"))  # as isolation wants
         write()
@@ -140,7 +127,7 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
         a.until(brought)
         a.signal_python(signal.SIGTERM)
         assert a.wait() == 0, _text(a)
-    assert _owners(us) == {}
+    assert bundle_owners(us) == {}
     assert {one.broker for bundle, one in read_assignments(us).items() if bundle != split} == {"a"}
     report = world.verify()
     assert report.clean, report.lines()
@@ -196,9 +183,9 @@ def test_a_broker_that_stops_here_goes_on_where_it_was(one_world: World, point: 
     alone = Alone(one_world, topics)
     try:
         _life(one_world, alone)
-        owned = {bundle for bundle in _owners(us) if bundle.startswith(f"shop/{namespace}/")}
+        owned = {bundle for bundle in bundle_owners(us) if bundle.startswith(f"shop/{namespace}/")}
         assert {bundle_of(str(topic), read_bundles(us)) for topic in topics} == owned
     finally:
         alone.member.close()
-    assert _owners(us) == {}
+    assert bundle_owners(us) == {}
     assert read_owners(us).lead.released  # type: ignore[union-attr]

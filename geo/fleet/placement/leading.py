@@ -108,11 +108,9 @@ class Leading:
         there = {bundle_name(namespace, part) for namespace, of in bundles.items() for part in of.ranges}
         assigned = {bundle: one for bundle, one in facts.assigned.items() if bundle in there}
         used = sorted(bundle_of(topic, bundles) for topic in facts.topics)
-        waiting = [
-            bundle
-            for bundle in dict.fromkeys([*used, *sorted(assigned)])  # also of which no topic is found any more
-            if bundle not in self._splits and bundle not in chosen and self._is_waiting(bundle, facts, assigned)
-        ]
+        # Those of which no topic is found any more too.
+        free = [one for one in dict.fromkeys([*used, *sorted(assigned)]) if one not in self._splits and one not in chosen]
+        waiting = self._waiting(free, facts, assigned)
         followed = self._follow_requests(facts, there, assigned, chosen, wall_s, now)
         self._decide(facts, assigned, [bundle for bundle in waiting if bundle not in chosen], chosen, wall_s, now)
         anew = leader_step(
@@ -138,13 +136,17 @@ class Leading:
                 orders.said.append(f"bundle {bundle}: {_moves(old, one.broker)}, {reason}")
         return orders
 
-    def _is_waiting(self, bundle: str, facts: Facts, assigned: Mapping[str, Assigned]) -> bool:
-        """Whether a broker is to be found: it is assigned to nobody that lives and takes bundles, or to one that isolation forbids."""
-        if to_assign([bundle], assigned, facts.reports.keys()):
-            return True
+    def _waiting(self, bundles: Sequence[str], facts: Facts, assigned: Mapping[str, Assigned]) -> list[str]:
+        """Those for which a broker is to be found: assigned to nobody that lives and takes bundles, or to one that isolation forbids."""
+        nobodys = set(to_assign(bundles, assigned, facts.reports.keys()))
         usages = {broker: load.max_usage(self._placement.settings) for broker, load in facts.reports.items()}
-        allowed = facts.policies.brokers(facts.reports, namespace_of(bundle), usages)
-        return bool(allowed) and assigned[bundle].broker not in allowed
+        allowed = {of: facts.policies.brokers(facts.reports, of, usages) for of in {namespace_of(bundle) for bundle in bundles}}
+
+        def is_forbidden(bundle: str) -> bool:
+            found = allowed[namespace_of(bundle)]
+            return bool(found) and assigned[bundle].broker not in found
+
+        return [bundle for bundle in bundles if bundle in nobodys or is_forbidden(bundle)]
 
     def _decide(
         self,

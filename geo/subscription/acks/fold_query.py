@@ -308,7 +308,7 @@ class Namespaces:
         fresh = [
             (acks, NamespaceFold(self._tables, self._config, acks, self._trigger, take_over=self._take_over))
             for acks in namespaces
-            if acks not in known and self._share.elsewhere(acks) is None
+            if acks not in known
         ]
         return in_share(Found(fresh, resolved=self._again.due(known)), known, self._share, lambda work: work.acks)
 

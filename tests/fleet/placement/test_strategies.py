@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geo.config import placement
 from geo.fleet.placement.load_data import BrokerLoad, Loads, Settings
+from geo.fleet.placement.shedding import SHEDDERS
 from geo.fleet.placement.strategies import (
+    STRATEGIES,
     AvgShedder,
     LeastLongTermMessageRate,
     LeastResourceUsageWithWeight,
@@ -100,3 +103,7 @@ def test_avg_shedder_places_a_bundle_where_it_is_expected_while_that_broker_is_a
     assert strategy.select(["b", "a", "0"], {}, "x") == "a"
     assert strategy.select(["b", "c"], {}, "x") == "b"
     assert strategy.select(["a", "b", "c"], {}, "x") == "b"
+
+
+def test_the_configuration_knows_the_names_of_strategies_and_shedders() -> None:
+    assert (tuple(STRATEGIES), tuple(SHEDDERS)) == (placement.STRATEGIES, placement.SHEDDERS)
