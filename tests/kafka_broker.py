@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
@@ -68,12 +69,11 @@ class Broker:
                 plain=self._plain, sasl=self._sasl, controller=controller, folder=folder, user=USER, password=PASSWORD
             )
         )
+        formatted = self._java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties))
         self._keytool("-genkeypair", "-keyalg", "EC", "-validity", "30", "-dname", "CN=localhost", "-ext", "SAN=dns:localhost")
-        self._keytool("-exportcert", "-rfc", "-file", str(self.certificate))
-        self._java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties)).wait(
-            _START_S
-        )
+        formatted.wait(_START_S)
         self.start()
+        self.certificate.write_text(ssl.get_server_certificate(("localhost", self._sasl)))
 
     @property
     def bootstrap(self) -> str:

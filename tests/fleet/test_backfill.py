@@ -57,15 +57,22 @@ def _entries(world: World, cluster: str = "eu", origin: str = "us") -> list[int]
     return sorted(entry for name, _, entry in world.messages(cluster) if name == origin)
 
 
-@pytest.fixture
-def at_the_end(world: World) -> World:
-    """A link that began at the end: of thirty messages of us, in three commits, eu has none. A copy of both logs would be clean."""
+@pytest.fixture(scope="module")
+def _at_the_end_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(spark, tmp_path_factory.mktemp("at-the-end"))
     world.rewrite(("eu", "us"), [{"source": "us", "target": "eu", "start": "latest"}])
     for first in (0, 10, 20):
         world.write("us", first, first + 10)
     world.replicate("eu")
     assert _entries(world) == []
     return world
+
+
+@pytest.fixture
+def at_the_end(_at_the_end_once: World, tmp_path: Path) -> World:
+    """A link that began at the end: of thirty messages of us, in three commits, eu has none. A copy of both logs would be clean. A copy
+    for this test alone."""
+    return _at_the_end_once.copy(tmp_path)
 
 
 @pytest.mark.parametrize("mode", list(Mode))

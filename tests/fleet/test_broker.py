@@ -110,10 +110,6 @@ def _lines(world: World, name: str, first: int, end: int) -> Path:
     return folder
 
 
-def _rows(world: World, cluster: str, topic: Topic = TOPIC) -> int:
-    return world.log(cluster, topic).read().count() if world.log(cluster, topic).exists() else 0
-
-
 def _entry(topic: Topic, folder: str, producer: str = "default") -> str:
     return f'{{cluster: eu, topic: "{topic}", jsonl: {folder}, producer: {producer}}}'
 
@@ -158,9 +154,9 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
         generation = owned[f"origin us of {TOPIC} into eu"]
         _lines(linked, "orders", 0, 5)
         _publishes(linked, _entry(TOPIC, "clicks"), _entry(OTHER, "orders"))
-        running.until(lambda: _rows(linked, "eu", OTHER) == 5)
+        running.until(lambda: linked.count("eu", OTHER) == 5)
         linked.write("us", 0, 3, topic=OTHER)  # a new topic of a source
-        running.until(lambda: _rows(linked, "eu", OTHER) == 8)
+        running.until(lambda: linked.count("eu", OTHER) == 8)
         for wrong in ("{cluster: eu}", _entry(TOPIC, "clicks") + "\n  - " + _entry(TOPIC, "clicks")):
             caplog.clear()
             _publishes(linked, wrong)
@@ -169,7 +165,7 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
         running.until(lambda: running.state(clicks) is State.STOPPED)
         _lines(linked, "orders", 5, 7)
         linked.write("us", 20, 22)
-        running.until(lambda: _rows(linked, "eu", OTHER) == 10 and _rows(linked, "eu") == 47)
+        running.until(lambda: linked.count("eu", OTHER) == 10 and linked.count("eu") == 47)
         owners = {row["runner"]: row for row in linked.tables("eu").journal(OWNERS).newest()}
         assert owners[f"producer default of {TOPIC} in eu"]["state"] == "released"
     finally:
@@ -214,7 +210,7 @@ def test_fetchers_and_rates_change_while_their_link_runs_and_brings_everything_o
         assert isinstance(turns, LinkTurns)
         assert turns._fetchers.num_fetchers == 3
         assert turns._allowance(TOPIC).rate == DispatchRate(100_000)
-        running.until(lambda: all(_rows(linked, "eu", topic) >= written for topic in topics))
+        running.until(lambda: all(linked.count("eu", topic) >= written for topic in topics))
         assert {event.state for event in running.events} == {State.RUNNING}
         assert owned() == generations, "nothing was begun anew"
     finally:
@@ -238,7 +234,7 @@ def test_a_second_broker_is_refused_and_one_that_takes_over_ends_the_first(linke
         assert isinstance(first.error, FencedError)
         second.until(lambda: second.state(f"us->eu {TOPIC}") is State.RUNNING)
         linked.write("us", 20, 25)
-        second.until(lambda: _rows(linked, "eu") == 45)
+        second.until(lambda: linked.count("eu") == 45)
     finally:
         second.stop()
     linked.replicate("us")
@@ -255,7 +251,7 @@ def test_works_that_fail_stop_no_other(linked: World) -> None:
         linked.log("us").delta().restoreToVersion(0)
         running.until(lambda: running.state(f"us->eu {TOPIC}") is State.FAILED)
         _lines(linked, "clicks", 105, 109)
-        running.until(lambda: _rows(linked, "eu") == 49)
+        running.until(lambda: linked.count("eu") == 49)
         assert "publishers 1 RUNNING, 1 FAILED; link topics 1 FAILED" in running.broker.status()
     finally:
         reports = running.stop()
@@ -273,14 +269,14 @@ def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_don
     whole, name = file.read_text(), f"{OTHER} in eu by default"
     running = Running(linked, "eu")
     try:
-        running.until(lambda: _rows(linked, "eu", OTHER) == 5)
+        running.until(lambda: linked.count("eu", OTHER) == 5)
         file.write_text(whole.replace("k100", "k999") + '{"key": "more"}\n')
         running.until(lambda: running.state(name) is State.FAILED)
         with pytest.raises(SourceChangedError):  # it is owned by nobody, and as wrong for anybody else
             publish_json_lines(linked.spark, str(file.parent), OTHER, config=linked.config, cluster="eu").await_termination()
         file.write_text(whole)
         _lines(linked, "clicks", 105, 108)
-        running.until(lambda: _rows(linked, "eu", OTHER) == 8)
+        running.until(lambda: linked.count("eu", OTHER) == 8)
     finally:
         running.stop()
 
@@ -312,12 +308,12 @@ def test_a_publisher_learns_of_a_cluster_that_joins(linked: World) -> None:
     linked.reload()
     running = Running(linked, "eu")
     try:
-        running.until(lambda: _rows(linked, "eu", OTHER) == 2)
+        running.until(lambda: linked.count("eu", OTHER) == 2)
         linked.rewrite(("eu", "us", "asia"))
         _publishes(linked, _entry(OTHER, "clicks"))
         running.broker.reload()
         running.until(lambda: any("is taken" in line for line in running.said))
         (folder / "aimed.jsonl").write_text('{"key": "a", "replicate_to": ["asia"]}\n')
-        running.until(lambda: _rows(linked, "eu", OTHER) == 3)
+        running.until(lambda: linked.count("eu", OTHER) == 3)
     finally:
         running.stop()

@@ -143,7 +143,7 @@ def _lag(status: LinkStatus) -> int | None:
 
 
 def _count(world: World, topic: Topic) -> int:
-    return world.log("eu", topic).read().count()
+    return world.count("eu", topic)
 
 
 def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: World) -> None:

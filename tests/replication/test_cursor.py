@@ -59,11 +59,6 @@ def _echoes(world: World, into: str, of: str, first: int, count: int) -> None:
         world.replicate(into)
 
 
-def _origin(world: World, cluster: str, origin: str) -> list[int]:
-    rows = world.log(cluster).read().where(f"origin = '{origin}'").select("entry_id").collect()
-    return sorted(row["entry_id"] for row in rows)
-
-
 # -- an older copy that grew past the cursor -------------------------------------------------------------------------------
 
 
@@ -107,7 +102,7 @@ def test_an_older_copy_of_a_target_that_grew_is_filled_again(linked: World) -> N
     (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 5)
     linked.replicate("us")
-    assert _origin(linked, "eu", "us") == list(range(25))
+    assert linked.arrived("eu", "us") == list(range(25))
     assert linked.link_state("eu", "us").target is not None, "its row names the target as it is now"
     target = linked.link_state("eu", "us").target
     assert target is not None
@@ -119,7 +114,7 @@ def test_an_older_copy_of_a_source_under_a_running_link_is_noticed_though_nothin
     put_back = _kept(linked.log("us"), linked.folder / "copy")
     with running(linked, "eu") as links:
         linked.write("us", 20, 25)
-        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        links.until(lambda: len(linked.arrived("eu", "us")) == 25)
         put_back()
         links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
         assert "an older copy was put back" in (links.last(TOPIC)[1] or "")
@@ -129,9 +124,9 @@ def test_an_older_copy_of_a_target_under_a_running_link_is_filled_again(linked: 
     put_back = _kept(linked.log("eu"), linked.folder / "copy")
     with running(linked, "eu") as links:
         linked.write("us", 20, 25)
-        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        links.until(lambda: len(linked.arrived("eu", "us")) == 25)
         put_back()
-        links.until(lambda: _origin(linked, "eu", "us") == list(range(25)))
+        links.until(lambda: linked.arrived("eu", "us") == list(range(25)))
     linked.replicate("us")
     linked.assert_clean()
 
@@ -141,12 +136,12 @@ def test_a_target_put_back_before_its_link_was_recorded_is_filled_again(linked: 
     put_back = _kept(linked.log("eu"), linked.folder / "copy")
     with running(linked, "eu") as links, mock.patch.object(crew, "RECORD_INTERVAL_S", 3600.0):
         linked.write("us", 20, 25)
-        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        links.until(lambda: len(linked.arrived("eu", "us")) == 25)
         put_back()
     state, reason = links.last(TOPIC)
     assert (state, "lacks what was appended" in str(reason)) == (State.DELAYED, True)
     assert _state(linked, "eu")[0] is State.STOPPED
-    assert _origin(linked, "eu", "us") == list(range(25))
+    assert linked.arrived("eu", "us") == list(range(25))
 
 
 # -- what is brought back to a source --------------------------------------------------------------------------------------
@@ -159,11 +154,11 @@ def test_what_a_rebuild_brings_back_is_not_doubled_where_it_was_kept(linked: Wor
     linked.replicate("us")
     expiring = log.saying('{"geo.expire":1}')
     expiring.delta().delete("publish_date < current_date() - 7")
-    assert _origin(linked, "eu", "eu") == list(range(20))
+    assert linked.arrived("eu", "eu") == list(range(20))
     assert [done.messages for done in rebuild(linked.spark, linked.config, "eu", "us")] == [5]
     linked.write("eu", 25, 27)
     assert _state(linked, "us")[0] is State.STOPPED
-    assert _origin(linked, "us", "eu") == list(range(27))
+    assert linked.arrived("us", "eu") == list(range(27))
     linked.replicate("eu")
     linked.assert_clean()
 
@@ -188,7 +183,7 @@ def test_a_row_recorded_while_an_append_has_landed_unheard_brings_nothing_twice(
     assert linked.link_state("eu", "us").cursor == CommitName.of(linked.log("us").table_id(), newest)
     (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 0)
-    assert _origin(linked, "eu", "us") == list(range(25))
+    assert linked.arrived("eu", "us") == list(range(25))
     linked.replicate("us")
     linked.assert_clean()
 
@@ -202,13 +197,13 @@ def test_a_source_restored_back_and_forth_under_a_running_link_fails_it_and_doub
 ) -> None:
     with running(linked, "eu", queries=queries) as links:
         linked.write("us", 20, 25)
-        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        links.until(lambda: len(linked.arrived("eu", "us")) == 25)
         newest = linked.log("us").latest_version()
         linked.log("us").delta().restoreToVersion(newest - 1)
         linked.log("us").delta().restoreToVersion(newest)
         links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
         assert "RESTORE" in (links.last(TOPIC)[1] or "")
-    assert _origin(linked, "eu", "us") == list(range(25))
+    assert linked.arrived("eu", "us") == list(range(25))
     reconcile_links(linked.spark, linked.config, "us", "eu")
     linked.write("us", 25, 27)
     linked.replicate("eu")
@@ -222,21 +217,21 @@ def test_what_a_restore_brings_back_into_a_stream_is_looked_at_before_it_is_appe
     log = linked.log("us")
     with running(linked, "eu", queries=True) as links, mock.patch.object(link_work, "LOOK_INTERVAL_S", 3600.0):
         log.append(old)
-        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        links.until(lambda: len(linked.arrived("eu", "us")) == 25)
         log.saying('{"geo.expire":1}').delta().delete("publish_date < current_date() - 7")
         log.delta().restoreToVersion(log.latest_version() - 1)
         links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
         assert "RESTORE" in (links.last(TOPIC)[1] or "")
-    assert _origin(linked, "eu", "us") == list(range(25))
+    assert linked.arrived("eu", "us") == list(range(25))
 
 
 def test_a_target_restored_under_a_running_link_is_filled_again(linked: World) -> None:
     with running(linked, "eu") as links:
         linked.write("us", 20, 25)
-        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        links.until(lambda: len(linked.arrived("eu", "us")) == 25)
         linked.log("eu").delta().restoreToVersion(linked.log("eu").latest_version() - 1)
         linked.write("us", 25, 30)
-        links.until(lambda: _origin(linked, "eu", "us") == list(range(30)))
+        links.until(lambda: linked.arrived("eu", "us") == list(range(30)))
     linked.replicate("us")
     linked.assert_clean()
 
@@ -254,7 +249,7 @@ def test_a_target_that_is_put_back_while_a_link_compares_gets_nothing_twice(link
     with crash.watched(put_back):
         (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 0), "it compared again, and nothing was missing"
-    assert _origin(linked, "eu", "us") == list(range(20))
+    assert linked.arrived("eu", "us") == list(range(20))
     linked.replicate("us")
     linked.assert_clean()
 
@@ -275,7 +270,7 @@ def test_a_restore_that_undoes_an_expiry_of_the_source_is_no_new_message(linked:
     state, reason = _state(linked, "eu")
     assert state is State.FAILED
     assert "RESTORE" in reason
-    assert _origin(linked, "eu", "us") == list(range(26))
+    assert linked.arrived("eu", "us") == list(range(26))
 
 
 def test_a_commit_that_landed_twice_is_read_once(linked: World) -> None:
@@ -286,7 +281,7 @@ def test_a_commit_that_landed_twice_is_read_once(linked: World) -> None:
     newest = linked.log("us").latest_version()
     shutil.copy(log / f"{newest:020}.json", log / f"{newest + 1:020}.json")
     assert _state(linked, "eu")[0] is State.STOPPED
-    assert _origin(linked, "eu", "us") == list(range(25))
+    assert linked.arrived("eu", "us") == list(range(25))
     linked.write("us", 25, 26)
     assert _state(linked, "eu")[0] is State.STOPPED
     linked.replicate("us")
@@ -316,18 +311,18 @@ def _left_out_ten(hub: World) -> None:
 def test_what_a_reset_brings_into_a_hub_crosses_to_the_end(hub: World) -> None:
     """Entries that come into the hub later than their successors: a reset of a -> b fetches what it had left out."""
     _left_out_ten(hub)
-    assert _origin(hub, "c", "a") == list(range(10, 20))
+    assert hub.arrived("c", "a") == list(range(10, 20))
     reconcile_links(hub.spark, hub.config, "a", "b", start="earliest")
-    assert _origin(hub, "b", "a") == list(range(20))
+    assert hub.arrived("b", "a") == list(range(20))
     assert _state(hub, "c")[0] is State.STOPPED
-    assert _origin(hub, "c", "a") == list(range(20))
+    assert hub.arrived("c", "a") == list(range(20))
 
 
 def test_what_a_reconcile_upstream_brings_into_a_hub_crosses_while_its_link_runs(hub: World) -> None:
     _left_out_ten(hub)
     with running(hub, "c") as links_of_c:
         reconcile_links(hub.spark, hub.config, "a", "b", start="earliest")
-        links_of_c.until(lambda: _origin(hub, "c", "a") == list(range(20)))
+        links_of_c.until(lambda: hub.arrived("c", "a") == list(range(20)))
 
 
 def test_an_origin_that_is_added_to_a_link_comes_whole(hub: World) -> None:
@@ -337,12 +332,12 @@ def test_an_origin_that_is_added_to_a_link_comes_whole(hub: World) -> None:
         hub.write(cluster, 0, 5)
     for target in ("b", "c"):
         hub.replicate(target)
-    assert _origin(hub, "c", "a") == []
+    assert hub.arrived("c", "a") == []
     hub.rewrite(clusters, links)
     hub.write("a", 5, 8)
     for target in ("b", "c"):
         hub.replicate(target)
-    assert _origin(hub, "c", "a") == list(range(8))
+    assert hub.arrived("c", "a") == list(range(8))
     hub.assert_clean()
 
 
@@ -357,13 +352,13 @@ def test_an_origin_that_moves_to_another_link_and_back_with_traffic_between_come
     hub.write("b", 5, 10)
     for target in ("b", "c"):
         hub.replicate(target)
-    assert _origin(hub, "c", "a") == list(range(10))
+    assert hub.arrived("c", "a") == list(range(10))
     hub.rewrite(clusters, links)
     hub.write("a", 10, 12)
     for target in ("b", "c"):
         hub.replicate(target)
-    assert _origin(hub, "c", "a") == list(range(12))
-    assert _origin(hub, "c", "b") == list(range(10))
+    assert hub.arrived("c", "a") == list(range(12))
+    assert hub.arrived("c", "b") == list(range(10))
     hub.assert_clean()
 
 
@@ -378,11 +373,11 @@ def test_what_refills_a_hub_that_was_restored_is_not_doubled_behind_it(hub: Worl
     assert _state(hub, "c")[0] is State.FAILED
     reconcile_links(hub.spark, hub.config, "b", "c")
     hub.replicate("b")
-    assert _origin(hub, "b", "a") == list(range(10))
+    assert hub.arrived("b", "a") == list(range(10))
     hub.write("a", 10, 12)
     for target in ("b", "c"):
         hub.replicate(target)
-    assert _origin(hub, "c", "a") == list(range(12))
+    assert hub.arrived("c", "a") == list(range(12))
     hub.assert_clean()
 
 
@@ -396,7 +391,7 @@ def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_comp
         with pytest.raises(InjectedCrash):
             world.replicate("eu")
         crash.arm(None)
-        assert _origin(world, "eu", "us") == list(range(20)), "two steps landed"
+        assert world.arrived("eu", "us") == list(range(20)), "two steps landed"
         world.write("us", 30, 35)
         (report,) = world.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 15)
@@ -409,14 +404,14 @@ def test_a_reset_that_is_killed_between_two_steps_goes_on_as_a_reset(world: Worl
     world.rewrite(("eu", "us"), [{"source": "us", "target": "eu", "start": "latest"}])
     world.write("us", 0, 30)
     world.replicate("eu")
-    assert _origin(world, "eu", "us") == []
+    assert world.arrived("eu", "us") == []
     with mock.patch.object(missing_rows, "STEP_ROWS", 10):  # the size only
         crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:1")
         with pytest.raises(InjectedCrash):
             reconcile_links(world.spark, world.config, "us", "eu", start="earliest")
         crash.arm(None)
     world.replicate("eu")
-    assert _origin(world, "eu", "us") == list(range(30))
+    assert world.arrived("eu", "us") == list(range(30))
 
 
 def test_a_link_that_begins_at_the_latest_does_so_though_its_first_start_fails(world: World) -> None:
@@ -430,7 +425,7 @@ def test_a_link_that_begins_at_the_latest_does_so_though_its_first_start_fails(w
     assert _state(world, "eu")[0] is State.STOPPED
     world.write("us", 10, 12)
     world.replicate("eu")
-    assert _origin(world, "eu", "us") == [10, 11]
+    assert world.arrived("eu", "us") == [10, 11]
 
 
 def test_a_source_that_is_away_for_a_moment_needs_no_person(linked: World) -> None:
@@ -456,7 +451,7 @@ def test_a_catch_up_comes_in_turns_of_whole_commits_and_a_kill_between_two_keeps
         with pytest.raises(InjectedCrash):
             linked.replicate("eu")
         crash.arm(None)
-        assert _origin(linked, "eu", "us") == list(range(24)), "two turns are there for good"
+        assert linked.arrived("eu", "us") == list(range(24)), "two turns are there for good"
         (report,) = linked.replicate("eu")
     assert (report.state, report.replicated) == (State.STOPPED, 2)
     records = [LinkRecord.decode(commit.user_metadata) for commit in linked.log("eu").commits(before + 1, before + 9)]
@@ -469,7 +464,7 @@ def test_no_checkpoint_outlives_its_run(linked: World) -> None:
     checkpoints = Path(linked.config.cluster("eu").checkpoints) / "replicate"
     with running(linked, "eu", queries=True) as links:
         linked.write("us", 20, 25)
-        links.until(lambda: len(_origin(linked, "eu", "us")) == 25)
+        links.until(lambda: len(linked.arrived("eu", "us")) == 25)
     assert not [path for path in checkpoints.rglob("*") if path.is_file()]
     shutil.rmtree(checkpoints.parent)
     linked.write("us", 25, 30)

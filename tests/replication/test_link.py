@@ -67,10 +67,6 @@ def test_a_late_joining_third_cluster_gets_everything(linked: World) -> None:
     assert linked.log("ap").read().groupBy("origin").count().count() == 3
 
 
-def _brought(world: World) -> int:
-    return world.log("eu").read().where("origin = 'us'").count()
-
-
 def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: World) -> None:
     """As a notebook does: `for query in spark.streams.active: query.stop()`, at the append of a batch and at any time in turn."""
     streams, at_append, pauses = linked.spark.streams, threading.Event(), random.Random(11)
@@ -87,11 +83,11 @@ def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: Wor
             if number % 2:
                 links.until(at_append.is_set)
             else:
-                links.until(lambda number=number: streams.active or _brought(linked) > number)  # type: ignore[misc, arg-type]
+                links.until(lambda number=number: streams.active or len(linked.arrived("eu")) > number)  # type: ignore[misc, arg-type]
                 time.sleep(pauses.uniform(0, 0.8))
             for query in streams.active:
                 query.stop()
-        links.until(lambda: _brought(linked) >= 30)
+        links.until(lambda: len(linked.arrived("eu")) >= 30)
     linked.replicate("us")
     linked.assert_clean()
 

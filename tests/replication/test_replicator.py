@@ -7,7 +7,6 @@ import time
 from unittest import mock
 
 import pytest
-from deltalake import DeltaTable
 
 from geo.errors import UsageError
 from geo.log.publish import publish
@@ -22,12 +21,6 @@ from tests.world import TOPIC, World
 pytestmark = pytest.mark.spark
 
 ORDERS = Topic.parse("persistent://shop/web/orders")
-
-
-def _count(world: World, cluster: str, topic: Topic) -> int:
-    """Told by another engine, which leaves Spark to the links."""
-    log = world.log(cluster, topic).name
-    return DeltaTable(log).count() if DeltaTable.is_deltatable(log) else 0
 
 
 def test_new_partitions_are_taken_up_with_the_columns_and_policy_of_the_others(world: World) -> None:
@@ -52,10 +45,10 @@ def test_new_partitions_are_taken_up_with_the_columns_and_policy_of_the_others(w
     for part in partitions(us, ORDERS):
         world.write("us", 0, 5, topic=part)
     with running(world, "eu") as links:
-        links.until(lambda: all(_count(world, "eu", ORDERS.with_partition(n)) == 5 for n in (0, 1)))
+        links.until(lambda: all(world.count("eu", ORDERS.with_partition(n)) == 5 for n in (0, 1)))
         (third,) = create_partitions(us, ORDERS, 3)
         world.write("us", 0, 7, topic=third)
-        links.until(lambda: _count(world, "eu", third) == 7)
+        links.until(lambda: world.count("eu", third) == 7)
     assert [found.replication_clusters for found in registered_topics(us)] == [("eu", "us")] * 3
     assert partitions(world.tables("eu"), ORDERS) == partitions(us, ORDERS)
     set_replication_clusters(world.tables("eu"), world.config, ORDERS, ["eu"])
@@ -70,7 +63,7 @@ def test_a_topic_whose_policy_leaves_the_link_out_stops_and_goes_on_when_it_is_b
     us = world.tables("us")
     world.write("us", 0, 10)
     with running(world, "eu") as links:
-        links.until(lambda: _count(world, "eu", TOPIC) == 10)
+        links.until(lambda: world.count("eu", TOPIC) == 10)
         assert set_replication_clusters(us, world.config, TOPIC, ["us"]) == [TOPIC]
         links.until(lambda: links.last(TOPIC) == (State.PAUSED, "its replication clusters leave this link out"))
         world.write("us", 10, 20)
@@ -79,7 +72,7 @@ def test_a_topic_whose_policy_leaves_the_link_out_stops_and_goes_on_when_it_is_b
         with pytest.raises(UsageError, match="replicate_to names eu: from us this topic reaches no other cluster"):
             publish(rows, TOPIC, config=world.config, cluster="us", order_by="number")
         set_replication_clusters(us, world.config, TOPIC, None)
-        links.until(lambda: _count(world, "eu", TOPIC) == 20)
+        links.until(lambda: world.count("eu", TOPIC) == 20)
     world.assert_clean()
     assert world.verify().clean
 
@@ -107,7 +100,7 @@ def test_the_registrys_policy_goes_before_the_configurations(world: World, monke
 def test_a_failed_link_goes_on_in_its_process_once_it_is_resolved(linked: World) -> None:
     with running(linked, "eu") as links:
         linked.write("us", 20, 30)
-        links.until(lambda: _count(linked, "eu", TOPIC) == 50)
+        links.until(lambda: linked.count("eu", TOPIC) == 50)
         linked.log("us").delta().update("origin = 'us' AND entry_id = 7", {"key": "'forged'"})
         linked.write("us", 30, 40)
         links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
@@ -116,7 +109,7 @@ def test_a_failed_link_goes_on_in_its_process_once_it_is_resolved(linked: World)
         assert done.appended == 10
         links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
         linked.write("us", 40, 50)
-        links.until(lambda: _count(linked, "eu", TOPIC) == 70)
+        links.until(lambda: linked.count("eu", TOPIC) == 70)
     assert linked.link_state("eu", "us").state is State.STOPPED
 
 
@@ -125,15 +118,15 @@ def test_columns_added_to_a_typed_topic_cross_while_its_link_runs(world: World) 
     create_single(us, ORDERS, list(world.rows(0, 0).select("number").schema))
     world.write("us", 0, 5, topic=ORDERS)
     with running(world, "eu") as links:
-        links.until(lambda: _count(world, "eu", ORDERS) == 5)
+        links.until(lambda: world.count("eu", ORDERS) == 5)
         world.spark.sql(f"ALTER TABLE {world.log('us', ORDERS).sql} ADD COLUMNS (note STRING)")
         rows = world.entries("us", 5, 9).selectExpr("*", "entry_id AS number", "'new' AS note")
         world.log("us", ORDERS).append(rows)
-        links.until(lambda: _count(world, "eu", ORDERS) == 9)
+        links.until(lambda: world.count("eu", ORDERS) == 9)
         world.spark.sql(f"ALTER TABLE {world.log('us', ORDERS).sql} ADD COLUMNS (place STRING)")
         rows = world.entries("us", 9, 12).selectExpr("*", "entry_id AS number", "'new' AS note", "'here' AS place")
         world.log("us", ORDERS).append(rows)
-        links.until(lambda: _count(world, "eu", ORDERS) == 12)
+        links.until(lambda: world.count("eu", ORDERS) == 12)
     assert world.log("eu", ORDERS).read().where("note = 'new'").count() == 7
     assert world.log("eu", ORDERS).read().where("place = 'here' AND note = 'new'").count() == 3
     assert [report.state for report in links.reports if report.state is State.FAILED] == []
@@ -148,7 +141,7 @@ def test_a_query_without_news_ends_and_the_next_news_start_another(linked: World
         nonlocal end
         end += 2
         linked.write("us", end - 2, end)
-        links.until(lambda: linked.log("eu").read().where("origin = 'us'").count() == end)
+        links.until(lambda: len(linked.arrived("eu")) == end)
         return bool(linked.spark.streams.active)
 
     with running(linked, "eu", queries=True) as links, mock.patch.object(link_work, "IDLE_S", 3.0):

@@ -56,7 +56,7 @@ def test_a_rate_bounds_every_batch_of_a_comparison_of_turns_and_of_a_query(world
             links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
             for first in range(610, 850, 60):
                 world.write("us", first, first + 60)
-            links.until(lambda: world.log("eu").read().count() == 850)
+            links.until(lambda: world.count("eu") == 850)
     assert _brought(world, seen) == [(60, False)] * 4
     assert world.verify().clean
 
@@ -109,15 +109,15 @@ def test_a_turn_that_hangs_is_begun_anew_once_and_holds_up_no_other(linked: Worl
             assert "geo links restart --source us --target eu" in str(why)
             links.until(lambda: links.last(OTHER)[0] is State.RUNNING)
             linked.write("us", 5, 8, topic=OTHER)
-            links.until(lambda: linked.log("eu", OTHER).read().count() == 8)
+            links.until(lambda: linked.count("eu", OTHER) == 8)
             assert linked.link_state("eu", "us").state is State.FAILED, "recorded, for whoever looks"
             asked = sum(report.topic == str(TOPIC) for report in links.reports)
             linked.write("us", 8, 10, topic=OTHER)
-            links.until(lambda: linked.log("eu", OTHER).read().count() == 10)  # some discoveries later
+            links.until(lambda: linked.count("eu", OTHER) == 10)  # some discoveries later
             assert links.last(TOPIC)[0] is State.FAILED
             assert sum(report.topic == str(TOPIC) for report in links.reports) == asked, "it waits for a person"
-        assert linked.log("eu").read().where("origin = 'us'").count() == 20
+        assert len(linked.arrived("eu")) == 20
         ask(linked.tables("eu"), "us", str(TOPIC), Action.RESTART)
-        links.until(lambda: linked.log("eu").read().where("origin = 'us'").count() == 22)
+        links.until(lambda: len(linked.arrived("eu")) == 22)
     linked.replicate("us")
     linked.assert_clean()

@@ -37,7 +37,7 @@ def test_a_killed_consumer_repeats_at_most_what_it_could_not_tell(linked: World,
             consumer.wait()
             first = processed()
         into_us.until(lambda: state(world, "us").acked.size >= state(world, "eu").acked.size)
-        into_eu.until(lambda: world.log("us").read().count() == 2 * written)
+        into_eu.until(lambda: world.count("us") == 2 * written)
         told = state(world, "us").acked
         moved = failover(world.spark, world.config, TOPIC, NAME, "eu", "us")
         second = consume(world, "us")
