@@ -15,7 +15,7 @@ from geo.asking import ask_all
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, seconds
 from geo.cli.brokers import placement_of, state_of
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, start_spark
+from geo.cli.running import LookedAt
 from geo.config import load
 from geo.config.model import Config
 from geo.config.placement import Placement
@@ -46,7 +46,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, deleted_topics, registered_topics
 from geo.names import Topic
 from geo.replication.link_topics import replicates
-from geo.tables.cluster import ClusterTables, connect
+from geo.tables.cluster import ClusterTables
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
@@ -209,8 +209,8 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     config.cluster(args.cluster)
     placement, bundle, action = placement_of(config), args.bundle, args.action
     namespace, _ = parse_bundle(bundle)
-    spark = start_spark("geo bundles")
-    tables = open_for_writing(connect(spark, config.cluster(args.cluster)), config)
+    clusters = LookedAt("geo bundles", config, "auto").clusters  # what is refused or rehearsed mostly needs no Spark
+    tables = open_for_writing(clusters[args.cluster], config)
     seen = _Seen.of(tables, placement)
     refuse_unknown_bundle(bundle, seen.bundles)
     said, owner = seen.assigned.get(bundle), owner_of(bundle, seen.claims)
@@ -226,9 +226,7 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
         refuse_no_other_broker(bundle, seen.usages, allowed, owner)
     else:
         algorithm = args.algorithm or (POSITIONS if args.positions else RANGE)
-        topics = (
-            _topics(config, args.cluster, lambda name: connect(spark, config.cluster(name))) if algorithm == TOPIC_COUNT else ()
-        )
+        topics = _topics(config, args.cluster, clusters.__getitem__) if algorithm == TOPIC_COUNT else ()
         inside = [
             topic for topic in topics if namespace_of_topic(topic) == namespace and bundle_of(topic, seen.bundles) == bundle
         ]

@@ -10,7 +10,7 @@ from typing import Any
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, from_1_to
 from geo.cli.brokers import looked_at, placement_of, state_of
 from geo.cli.output import Output
-from geo.cli.running import start_spark
+from geo.cli.running import LookedAt
 from geo.config import load
 from geo.config.placement import Placement
 from geo.config.yaml_nodes import suggestion
@@ -22,7 +22,7 @@ from geo.fleet.placement.views import forbidden, refuse_two_domains
 from geo.fleet.placement_requests import ANTI_AFFINITY, DOMAIN, ISOLATION, policies_of, read_policies, set_policy
 from geo.log.housekeeping import open_for_writing
 from geo.names import check_broker
-from geo.tables.cluster import ClusterTables, connect
+from geo.tables.cluster import ClusterTables
 from geo.text import counted, show
 
 _MOST_BROKERS = 10_000
@@ -132,7 +132,7 @@ def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | No
     config = load(args.config)
     config.cluster(args.cluster)
     placement = placement_of(config)
-    tables = open_for_writing(connect(start_spark("geo placement"), config.cluster(args.cluster)), config)
+    tables = open_for_writing(LookedAt("geo placement", config, "auto").clusters[args.cluster], config)
     found = read_policies(tables)
     key = (args.kind, args.name)
     if value is not None and args.kind == DOMAIN:

@@ -111,7 +111,7 @@ def test_policies_are_set_listed_and_removed(shared: tuple[World, Alone], capsys
     )
 
 
-def test_verbs_that_look_start_no_spark_and_count_topics_that_links_are_to_bring(
+def test_verbs_that_look_refuse_or_rehearse_start_no_spark_and_count_topics_that_links_are_to_bring(
     shared: tuple[World, Alone],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -133,6 +133,11 @@ def test_verbs_that_look_start_no_spark_and_count_topics_that_links_are_to_bring
         ("anti-affinity",),
     ):
         _said(capsys, world, *looks, "--engine", "native")
+    bundle = bundle_of(str(TOPICS[0]), read_bundles(world.tables("us")))
+    for refused in (("bundles", "unload", "--bundle", bundle), ("isolation", "remove", "x")):
+        _said(capsys, world, *refused, code=2)
+    for rehearsed in (("bundles", "split", "--bundle", bundle), ("anti-affinity", "set", "shop/web", "--group", "g")):
+        _said(capsys, world, *rehearsed, "--dry-run")
     assert sum(one["topics"] for one in _json(capsys, world, "bundles", "list")) == 1
     assert _json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-eu-alone")["known"]
     assert not _json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-nobody")["known"]
