@@ -197,9 +197,13 @@ def once_each(
     }
 
 
+SILENT = "silent"
+"""The state of a broker that gives no sign of life."""
+
+
 def told_state(state: str, silent_s: float, timeout_s: float, *, has_left: bool) -> str:
     """A broker's state by its newest row, which is `silent_s` old: what the row says, or that the broker is silent."""
-    return state if has_left or silent_s <= timeout_s else f"silent for {silent_s:,.0f} s"
+    return state if has_left or silent_s <= timeout_s else SILENT
 
 
 def _overlap(one: Range, other: Range) -> bool:

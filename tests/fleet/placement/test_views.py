@@ -15,6 +15,7 @@ from geo.fleet.placement.policies import Isolation, Policies
 from geo.fleet.placement.views import (
     POSITIONS,
     RANGE,
+    SILENT,
     TOPIC_COUNT,
     became,
     bundle_views,
@@ -148,7 +149,7 @@ def test_a_bundle_that_two_brokers_report_counts_once() -> None:
 
 def test_a_broker_is_silent_unless_it_has_left() -> None:
     assert told_state("up", 30.0, 30.0, has_left=False) == "up"
-    assert told_state("leaving", 31.4, 30.0, has_left=False) == "silent for 31 s"
+    assert told_state("leaving", 31.4, 30.0, has_left=False) == SILENT
     assert told_state("left", 1e6, 30.0, has_left=True) == "left"
 
 
