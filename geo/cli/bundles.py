@@ -27,6 +27,7 @@ from geo.fleet.placement.bundles import Bundles, namespace_of, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request, bundle_of, namespace_of_topic
 from geo.fleet.placement.views import (
+    FLOW,
     POSITIONS,
     RANGE,
     SPLIT_ALGORITHMS,
@@ -36,6 +37,7 @@ from geo.fleet.placement.views import (
     became,
     bundle_views,
     owner_of,
+    parts_of,
     refuse_no_other_broker,
     refuse_unfit_broker,
     refuse_unknown_bundle,
@@ -47,7 +49,7 @@ from geo.log.topics import Registered, deleted_topics, registered_topics
 from geo.names import Topic
 from geo.replication.link_topics import replicates
 from geo.tables.cluster import ClusterTables
-from geo.text import first_line
+from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +78,8 @@ def add_bundles(verbs: Verbs, does: str) -> None:
         if action == TRANSFER:
             p.add_argument("--broker", required=True, metavar="NAME", help="to whom")
         if action == SPLIT:
-            p.add_argument("--algorithm", choices=SPLIT_ALGORITHMS, help=f"where (default: {RANGE}, the middle)")
+            does = f"where (default: {RANGE}, the middle; with --positions {POSITIONS}); {FLOW} is refused: reports have no load of topics"
+            p.add_argument("--algorithm", choices=SPLIT_ALGORITHMS, metavar="NAME", help=f"{', '.join(SPLIT_ALGORITHMS)}: {does}")
             p.add_argument(
                 "--positions", type=_positions, default=(), metavar="P,P", help="hashes at which it is split, as numbers or 0x…"
             )
@@ -219,14 +222,16 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     if said.broker == NOBODY:
         raise UsageError(f"bundle {bundle} is about to be split: look in some seconds which there are (geo bundles list)")
     positions: tuple[int, ...] = ()
+    inside: list[str] = []
     allowed = policies_of(read_policies(tables)).brokers(seen.usages, namespace, seen.usages)
     if action == TRANSFER:
         refuse_unfit_broker(bundle, args.broker, seen.usages, allowed, owner, said.broker)
     elif action == UNLOAD:
-        refuse_no_other_broker(bundle, seen.usages, allowed, owner)
+        refuse_no_other_broker(bundle, seen.usages, allowed, said.broker)
     else:
         algorithm = args.algorithm or (POSITIONS if args.positions else RANGE)
-        topics = _topics(config, args.cluster, clusters.__getitem__) if algorithm == TOPIC_COUNT else ()
+        look = algorithm == TOPIC_COUNT or args.dry_run
+        topics = _topics(config, args.cluster, clusters.__getitem__) if look else ()
         inside = [
             topic for topic in topics if namespace_of_topic(topic) == namespace and bundle_of(topic, seen.bundles) == bundle
         ]
@@ -236,12 +241,18 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     what = f"{action} bundle {bundle}{f' to {broker}' if broker else ''}{at}"
     fields = {"bundle": bundle, "action": action, "broker": broker, "positions": list(positions) or None, "owner": owner}
     if args.dry_run:
-        output.data({**fields, "dry_run": True})
+        parts = parts_of(bundle, positions, inside) if action == SPLIT else None
+        may_own = sorted(set(allowed) - {said.broker}) if action == UNLOAD else None
+        output.data({**fields, "dry_run": True, "parts": parts, "may_own": may_own})
         output.text(f"would ask to {what}, which {owner or 'nobody'} owns; nothing was written")
+        for part, count in (parts or {}).items():
+            output.text(f"- {part}: {counted(count, 'topic')}")
+        if may_own is not None:
+            output.text(f"- it may go to {', '.join(may_own)}")
         return 0
     number = ask(tables, bundle, action, broker=broker, positions=positions)
     request = Request(bundle, action, number, broker or "", positions)
-    told = _wait(tables, placement, request, owner, args.wait)
+    told = _wait(tables, placement, request, said.broker, args.wait)
     output.data({**fields, "dry_run": False, "done": told.ends and told.done, "became": told.says})
     if args.wait == 0:
         output.text(f"asked to {what}; the leader follows within seconds")
@@ -251,7 +262,7 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     return 0 if args.wait == 0 or (told.ends and told.done) else 1
 
 
-def _wait(tables: ClusterTables, placement: Placement, request: Request, before: str | None, wait_s: float) -> Became:
+def _wait(tables: ClusterTables, placement: Placement, request: Request, before: str, wait_s: float) -> Became:
     """What has become of the request once that ends, or after the time."""
     deadline = time.monotonic() + wait_s
     while True:

@@ -13,6 +13,7 @@ from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.fleet.placement.policies import Isolation, Policies
 from geo.fleet.placement.views import (
+    FLOW,
     POSITIONS,
     RANGE,
     SILENT,
@@ -21,6 +22,7 @@ from geo.fleet.placement.views import (
     bundle_views,
     forbidden,
     once_each,
+    parts_of,
     refuse_no_other_broker,
     refuse_two_domains,
     refuse_unfit_broker,
@@ -121,6 +123,13 @@ def test_what_became_of_a_request(action: str, said: tuple[str, int], claim: Cla
     assert says in told.says
 
 
+def test_a_bundle_on_its_way_may_be_sent_back_to_who_still_has_it() -> None:
+    told = became(
+        Request(NAMES[0], UNLOAD, 7), "b", BUNDLES, {NAMES[0]: replace(_assigned("a"), request=7)}, {NAMES[0]: Claim("a", 1)}
+    )
+    assert (told.ends, told.done) == (True, True)
+
+
 def test_what_became_of_a_request_once_the_bundle_is_split() -> None:
     bundles = {"shop/web": even(4).split(even(4).ranges[0], [100])}
     low, high = bundle_name("shop/web", (0, 100)), bundle_name("shop/web", (100, even(4).ranges[0][1]))
@@ -165,14 +174,26 @@ def test_where_a_bundle_is_split() -> None:
         (POSITIONS, (0xF0000000,), names, "no position lies inside it"),
         (RANGE, (100,), names, "--positions are for --algorithm specified_positions_divide"),
         (TOPIC_COUNT, (), names[:1], "it has 1 topic"),
-        (POSITIONS, (), names, "expected: one or more"),
+        (POSITIONS, (), names, "needs --positions: hashes inside 0x00000000 to 0x40000000"),
+        (FLOW, (), names, "needs the load of each topic"),
     ):
         with pytest.raises(UsageError, match=says):
             split_positions(NAMES[0], algorithm, positions, found)
 
 
+def test_what_the_parts_of_a_split_have() -> None:
+    topics = [f"persistent://shop/web/t{number}" for number in range(40)]
+    for number in (0, 3):
+        lower, upper = even(4).ranges[number]
+        inside = [topic for topic in topics if lower <= bundle_hash(topic) < upper]
+        at = sorted(map(bundle_hash, inside))[2]
+        first, second = bundle_name("shop/web", (lower, at)), bundle_name("shop/web", (at, upper))
+        assert parts_of(NAMES[number], [at], inside) == {first: 2, second: len(inside) - 2}
+
+
 def test_what_a_policy_takes_away() -> None:
-    assigned = {NAMES[0]: _assigned("a"), NAMES[1]: _assigned("b"), NAMES[2]: _assigned(NOBODY)}
+    assigned = {NAMES[0]: _assigned("a"), NAMES[1]: _assigned("b"), NAMES[2]: _assigned(NOBODY), NAMES[3]: _assigned("gone")}
     policies = Policies([Isolation("shop/.*", "b", "")])
+    assert forbidden(policies, assigned, {"a": 0.0}) == {NAMES[0]: []}
     assert forbidden(policies, assigned, {"a": 0.0, "b": 0.0}) == {NAMES[0]: ["b"]}
     assert forbidden(Policies(), assigned, {"a": 0.0, "b": 0.0}) == {}
