@@ -12,7 +12,7 @@ from geo.fleet.placement.bundles import FIRST, LAST, Bundles, Range, bundle_hash
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, Request, bundle_of, namespace_of_topic
 from geo.fleet.placement.load_data import BrokerLoad
-from geo.fleet.placement.policies import Policies
+from geo.fleet.placement.policies import Isolation, Policies
 from geo.fleet.placement.splitting import range_equally, specified_positions, topic_count_equally
 from geo.text import counted, show
 
@@ -158,6 +158,16 @@ def forbidden(policies: Policies, assigned: Mapping[str, Assigned], usages: Mapp
         if one.broker in usages and one.broker not in allowed:
             found[bundle] = allowed
     return found
+
+
+def brokers_for(isolation: Isolation, namespaces: Iterable[str], usages: Mapping[str, float]) -> dict[str, list[str]]:
+    """Of the namespaces those that the policy is of, and which of the brokers that are up it lets own each."""
+    return {name: isolation.brokers(usages, name, usages) for name in sorted(namespaces) if isolation.matches(name)}
+
+
+def brokers_of(namespace: str, assigned: Mapping[str, Assigned]) -> list[str]:
+    """Who is to own bundles of a namespace."""
+    return sorted({one.broker for bundle, one in assigned.items() if namespace_of(bundle) == namespace and one.broker != NOBODY})
 
 
 @dataclass(frozen=True, slots=True)

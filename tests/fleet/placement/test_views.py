@@ -19,6 +19,8 @@ from geo.fleet.placement.views import (
     SILENT,
     TOPIC_COUNT,
     became,
+    brokers_for,
+    brokers_of,
     bundle_views,
     forbidden,
     once_each,
@@ -179,6 +181,18 @@ def test_where_a_bundle_is_split() -> None:
     ):
         with pytest.raises(UsageError, match=says):
             split_positions(NAMES[0], algorithm, positions, found)
+
+
+def test_whom_a_policy_lets_own_and_who_is_to() -> None:
+    isolation = Isolation(["shop/.*"], ["b"], ["c"], 2)
+    assert brokers_for(isolation, ["shop/web", "bank/web"], {"a": 0.0, "b": 0.0, "c": 0.0}) == {"shop/web": ["b", "c"]}
+    assigned = {
+        NAMES[0]: _assigned("b"),
+        NAMES[1]: _assigned("a"),
+        NAMES[2]: _assigned(NOBODY),
+        "shop/app/0x0_0xf": _assigned("z"),
+    }
+    assert brokers_of("shop/web", assigned) == ["a", "b"]
 
 
 def test_what_the_parts_of_a_split_have() -> None:
