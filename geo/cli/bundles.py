@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 
 from geo.asking import ask_all
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, seconds
-from geo.cli.brokers import placement_of, state_of
+from geo.cli.brokers import placement_of, refuse_unknown_broker, state_of
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
 from geo.config import load
@@ -46,7 +46,7 @@ from geo.fleet.placement.views import (
 from geo.fleet.placement_requests import ask, policies_of, read_policies
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, deleted_topics, registered_topics
-from geo.names import Topic
+from geo.names import Topic, check_namespace
 from geo.replication.link_topics import replicates
 from geo.tables.cluster import ClusterTables
 from geo.text import counted, first_line
@@ -108,12 +108,13 @@ def _positions(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the tables say of bundles now. `usages` are those of the brokers that are up."""
+    """What the tables say of bundles now. `brokers` are all that are known, `usages` are those of the brokers that are up."""
 
     bundles: Mapping[str, Bundles]
     assigned: Mapping[str, Assigned]
     claims: Mapping[str, Claim]
     since: Mapping[str, datetime]
+    brokers: Collection[str]
     usages: Mapping[str, float]
 
     @classmethod
@@ -125,7 +126,7 @@ class _Seen:
             if state_of(one, placement.broker_timeout_s) == UP
         }
         since = {bundle: one.since for bundle, one in owners.bundles.items()}
-        return cls(read_bundles(tables), read_assignments(tables), owners.claims(names_of(reports)), since, usages)
+        return cls(read_bundles(tables), read_assignments(tables), owners.claims(names_of(reports)), since, reports, usages)
 
     def views(self, topics: Iterable[str]) -> list[BundleView]:
         return bundle_views(self.bundles, self.assigned, self.claims, topics)
@@ -160,7 +161,11 @@ def _look(args: argparse.Namespace) -> tuple[_Seen, set[str]]:
 
 
 def list_bundles(args: argparse.Namespace, output: Output) -> int:
+    if args.namespace is not None:
+        check_namespace(args.namespace)
     seen, topics = _look(args)
+    if args.broker is not None:
+        refuse_unknown_broker(args.cluster, args.broker, seen.brokers)
     views = [
         one
         for one in seen.views(topics)
@@ -169,19 +174,23 @@ def list_bundles(args: argparse.Namespace, output: Output) -> int:
     output.data([_fields(one, seen) for one in views])
     output.table(
         ("BUNDLE", "OWNER", "SINCE", "TOPICS", "MOVES TO", "WHY"),
-        [
-            (v.bundle, v.owner or "nobody", _since(v, seen), v.topics, (v.assigned or "nobody") if v.moves else "", v.why)
-            for v in views
-        ],
+        [(v.bundle, v.owner or "nobody", _since(v, seen), v.topics, _moves_to(v), v.why) for v in views],
     )
     if not views:
         output.text(f"no bundle of {args.cluster} matches; the first are made when a broker that leads finds topics")
     return 0
 
 
+def _moves_to(one: BundleView) -> str:
+    return "" if not one.moves else "its parts" if one.splits else one.assigned or "nobody"
+
+
 def _fields(one: BundleView, seen: _Seen) -> dict[str, Any]:
+    said = seen.assigned.get(one.bundle)
+    assigned_since = None if said is None else datetime.fromtimestamp(said.since, timezone.utc)
     return {"bundle": one.bundle, "owner": one.owner, "since": seen.since.get(one.bundle) if one.owner else None,
-            "assigned": one.assigned, "moves": one.moves, "why": one.why, "topics": one.topics}  # fmt: skip
+            "assigned": one.assigned, "assigned_since": assigned_since, "moves": one.moves, "splits": one.splits, "why": one.why,
+            "topics": one.topics}  # fmt: skip
 
 
 def _since(one: BundleView, seen: _Seen) -> str:
@@ -201,7 +210,7 @@ def lookup(args: argparse.Namespace, output: Output) -> int:
     is_known = str(topic) in topics
     output.data({"topic": str(topic), "known": is_known, **_fields(one, seen)})
     owner = f"owned by {one.owner} since {_since(one, seen)} UTC" if one.owner else "owned by nobody now"
-    moves = f"; it moves to {one.assigned or 'nobody'}" if one.moves else ""
+    moves = f"; it moves to {_moves_to(one)}" if one.moves else ""
     unknown = "" if is_known else f" ({args.cluster} has no such topic yet, and no link brings one)"
     output.text(f"{topic}: bundle {name}, {owner}{moves}: {one.why}{unknown}")
     return 0

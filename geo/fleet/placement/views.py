@@ -34,17 +34,18 @@ def owner_of(bundle: str, claims: Mapping[str, Claim]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class BundleView:
-    """A bundle: who owns it now, who is to, and why. An owner None: nobody."""
+    """A bundle: who owns it now, who is to, and why. An owner None: nobody. `splits`: nobody is to, since it is about to be split."""
 
     bundle: str
     owner: str | None
     assigned: str | None
     why: str
     topics: int
+    splits: bool = False
 
     @property
     def moves(self) -> bool:
-        return self.owner != self.assigned
+        return self.splits or self.owner != self.assigned
 
 
 def bundle_views(
@@ -61,13 +62,10 @@ def bundle_views(
         for part in bundles[namespace].ranges:
             name = bundle_name(namespace, part)
             said = assigned.get(name)
-            owner = owner_of(name, claims)
-            to = None if said is None or said.broker == NOBODY else said.broker
-            found.append(
-                BundleView(
-                    name, owner, to, said.reason if said is not None else "no topic of it was found yet", counts.get(name, 0)
-                )
-            )
+            splits = said is not None and said.broker == NOBODY
+            to = None if said is None or splits else said.broker
+            why = said.reason if said is not None else "no topic of it was found yet"
+            found.append(BundleView(name, owner_of(name, claims), to, why, counts.get(name, 0), splits))
     return found
 
 

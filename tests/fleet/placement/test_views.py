@@ -45,11 +45,11 @@ def test_a_bundle_is_told_with_its_owner_and_where_it_moves() -> None:
     assigned = {NAMES[0]: _assigned("a"), NAMES[1]: _assigned("b"), NAMES[2]: _assigned(NOBODY)}
     claims = {NAMES[0]: Claim("a", 1), NAMES[1]: Claim("a", 1), NAMES[2]: Claim("c", 1, released=True)}
     views = bundle_views(BUNDLES, assigned, claims, ["persistent://shop/web/t1", "persistent://other/web/t1"])
-    assert [(view.owner, view.assigned, view.moves) for view in views] == [
-        ("a", "a", False),
-        ("a", "b", True),
-        (None, None, False),
-        (None, None, False),
+    assert [(view.owner, view.assigned, view.moves, view.splits) for view in views] == [
+        ("a", "a", False, False),
+        ("a", "b", True, False),
+        (None, None, True, True),
+        (None, None, False, False),
     ]
     assert [view.bundle for view in views] == NAMES
     assert sum(view.topics for view in views) == 1
