@@ -13,7 +13,7 @@ from typing import Any
 
 from geo.asking import ask_all
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, seconds
-from geo.cli.brokers import placement_of, refuse_unknown_broker, state_of
+from geo.cli.brokers import leader_of, placement_of, refuse_unknown_broker, state_of
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
 from geo.config import load
@@ -264,11 +264,19 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     told = _wait(tables, placement, request, said.broker, args.wait)
     output.data({**fields, "dry_run": False, "done": told.ends and told.done, "became": told.says})
     if args.wait == 0:
-        output.text(f"asked to {what}; the leader follows within seconds")
+        leads = _leads(tables)
+        output.text(
+            f"asked to {what}; {'the leader follows within seconds' if leads else 'nobody leads now, and whoever does next follows'}"
+        )
     else:
         late = "" if told.ends else f"not done within {args.wait:g} s: "
         output.text(f"asked to {what}: {late}{told.says}")
     return 0 if args.wait == 0 or (told.ends and told.done) else 1
+
+
+def _leads(tables: ClusterTables) -> bool:
+    """Whether a broker has the lead, and has not given it up."""
+    return leader_of(read_owners(tables), names_of(read_reports(tables))) is not None
 
 
 def _wait(tables: ClusterTables, placement: Placement, request: Request, before: str, wait_s: float) -> Became:
