@@ -202,6 +202,17 @@ def check_broker(name: str) -> str:
     return _check_label("broker", name)
 
 
+def check_namespace(name: str) -> str:
+    """The name itself, when it is `tenant/namespace`. Raises InvalidNameError."""
+    parts = name.split("/")
+    if len(parts) != len(PARTS) - 1:
+        raise InvalidNameError(f"namespace {show(name)} is not of the form tenant/namespace")
+    for what, part in zip(PARTS, parts, strict=False):
+        if fault := _PART.fault(part):
+            raise InvalidNameError(f"namespace {show(name)}: its {what} {show(part)} {fault}; allowed: {_PART.allowed}")
+    return name
+
+
 def check_user_producer(name: str) -> str:
     """As `check_producer`, of one that is not delta-geo itself."""
     if name == MARKERS_PRODUCER:

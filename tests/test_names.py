@@ -18,6 +18,7 @@ from geo.names import (
     MAX_TABLE_NAME,
     Topic,
     check_cluster,
+    check_namespace,
     check_producer,
     check_topic_glob,
     check_user_producer,
@@ -210,6 +211,13 @@ def test_the_partition_is_read_from_the_name(name: str, partition: int | None) -
 def test_a_topic_is_of_the_system_when_its_name_starts_with_two_underscores() -> None:
     assert Topic("t", "n", "__acks").is_system
     assert not Topic("__t", "__n", "_acks").is_system
+
+
+@pytest.mark.parametrize("name", ["shop", "shop/web/x", "/web", "shop/", "shop/we b", "shop/..", "con/web"])
+def test_a_namespace_has_a_tenant_and_a_name_inside_the_grammar(name: str) -> None:
+    assert check_namespace("shop/web.v1") == "shop/web.v1"
+    with pytest.raises(InvalidNameError, match=f"namespace {re.escape(show(name))}"):
+        check_namespace(name)
 
 
 @pytest.mark.parametrize("check", [check_cluster, check_producer])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_engine
@@ -15,11 +18,11 @@ from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
 from geo.fleet.assignments import read_owners
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, encode, names_of, read_reports
-from geo.fleet.placement.views import once_each, owner_of, told_state
+from geo.fleet.placement.views import SILENT, once_each, owner_of, told_state
 from geo.now import now_us
 from geo.tables.cluster import ClusterTables
 from geo.tables.process import Process
-from geo.text import show
+from geo.text import counted, show
 
 
 def add_brokers(verbs: Verbs, does: str) -> None:
@@ -32,7 +35,8 @@ def add_brokers(verbs: Verbs, does: str) -> None:
         "report", "show what brokers report of their bundles; as JSON it is what `geo balance simulate --reports` reads", report
     )
     _add_cluster(p)
-    p.add_argument("--broker", metavar="NAME", help="of this one only")
+    p.add_argument("--broker", metavar="NAME", help="of this one only, also if it lives no longer")
+    p.add_argument("--out", metavar="FILE", help="write that JSON into a file, whatever is printed")
 
 
 def _add_cluster(p: argparse.ArgumentParser) -> None:
@@ -56,8 +60,20 @@ def placement_of(config: Config) -> Placement:
 
 
 def state_of(report: LoadReport, timeout_s: float) -> str:
-    """`up`, `leaving` or `left`, or that it is silent, by this host's clock."""
-    return told_state(report.state, (now_us() - report.sequence) / 1e6, timeout_s, has_left=report.state == LEFT)
+    """`up`, `leaving`, `left` or SILENT, by this host's clock."""
+    return told_state(report.state, silent_s(report), timeout_s, has_left=report.state == LEFT)
+
+
+def silent_s(report: LoadReport) -> float:
+    """Seconds since its last sign of life, by this host's clock."""
+    return max(0.0, (now_us() - report.sequence) / 1e6)
+
+
+def refuse_unknown_broker(cluster: str, name: str, known: Collection[str]) -> None:
+    """Raises UsageError if the cluster has no broker of this name."""
+    if name not in known:
+        there = ", ".join(sorted(known)) or "none"
+        raise UsageError(f"{cluster} has no broker {show(name)}; there are: {there}{suggestion(name, known)}")
 
 
 def list_brokers(args: argparse.Namespace, output: Output) -> int:
@@ -69,38 +85,45 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
     for name, one in sorted(reports.items()):
         load, holder = one.load, Process.decode(one.holder)
         rows.append({
-            "broker": name, "state": state_of(one, placement.broker_timeout_s), "leads": name == leader,
+            "broker": name, "state": state_of(one, placement.broker_timeout_s), "silent_seconds": round(silent_s(one), 1),
+            "leads": name == leader,
             "host": holder and holder.host, "pid": holder and holder.pid,
             "bundles": sum(claim.broker == name and not claim.released for claim in claims.values()), "topics": load.topics,
             "messages_per_second": round(load.msg_rate, 1), "bytes_per_second": round(load.throughput), "cpu": round(load.cpu.fraction, 3),
             "memory": round(load.direct_memory.fraction, 3), "bandwidth": round(load.bandwidth_in.fraction, 3), "loaded_at": one.loaded_at,
-            "load_age_seconds": round(now_us() / 1e6 - one.loaded_at.timestamp(), 1),
+            "load_age_seconds": round(max(0.0, now_us() / 1e6 - one.loaded_at.timestamp()), 1),
         })  # fmt: skip
     output.data(rows)
     output.table(
         ("BROKER", "STATE", "LEADS", "PROCESS", "BUNDLES", "TOPICS", "MESSAGES/S", "MIB/S", "CPU", "LOAD OF"),
-        [
-            (r["broker"], r["state"], "yes" if r["leads"] else "", f"{r['pid']} on {r['host']}" if r["host"] else "?", r["bundles"],
-             r["topics"], f"{r['messages_per_second']:,.1f}", f"{r['bytes_per_second'] / MIB:,.2f}", f"{r['cpu']:.0%}",
-             f"{r['load_age_seconds']:,.0f} s ago")
-            for r in rows
-        ],
-    )  # fmt: skip
+        list(map(_row, rows)),
+    )
     if not rows:
         output.text(f"no broker has shared {args.cluster} yet: geo broker --config {args.config} --cluster {args.cluster}")
-    elif leader is None:
+    lead = owners.lead
+    if lead is not None and not lead.released and not owners.shares:
+        output.text(f"{lead.process} runs {args.cluster} alone, or did last; no broker takes part while it lives")
+    elif rows and leader is None:
         output.text(f"no broker leads now, so nothing is placed anew: geo broker --config {args.config} --cluster {args.cluster}")
+    elif leader is not None and state_of(reports[leader], placement.broker_timeout_s) == SILENT:
+        output.text(f"{leader}, which leads, is silent; another broker leads soon, if one is up")
     return 0
+
+
+def _row(r: Mapping[str, Any]) -> tuple[object, ...]:
+    state = f"silent for {r['silent_seconds']:,.0f} s" if r["state"] == SILENT else r["state"]
+    who = (r["broker"], state, "yes" if r["leads"] else "", f"{r['pid']} on {r['host']}" if r["host"] else "?", r["bundles"])
+    if r["state"] == LEFT:
+        return (*who, *("",) * 5)  # it said what it had when it left
+    rates = f"{r['messages_per_second']:,.1f}", f"{r['bytes_per_second'] / MIB:,.2f}"
+    return (*who, r["topics"], *rates, f"{r['cpu']:.0%}", f"{r['load_age_seconds']:,.0f} s ago")
 
 
 def report(args: argparse.Namespace, output: Output) -> int:
     tables, placement = looked_at(args)
     reports = read_reports(tables)
-    if args.broker is not None and args.broker not in reports:
-        raise UsageError(
-            f"{args.cluster} has no broker {show(args.broker)}; there are: {', '.join(sorted(reports)) or 'none'}"
-            f"{suggestion(args.broker, reports)}"
-        )
+    if args.broker is not None:
+        refuse_unknown_broker(args.cluster, args.broker, reports)
     states = {name: state_of(one, placement.broker_timeout_s) for name, one in sorted(reports.items())}
     living = [name for name, state in states.items() if state in (UP, LEAVING)]
     claims = read_owners(tables).claims(names_of(reports))
@@ -111,7 +134,13 @@ def report(args: argparse.Namespace, output: Output) -> int:
     )
     if args.broker is not None:  # also of one that is silent
         loads = {args.broker: loads.get(args.broker, reports[args.broker].load)}
-    output.data({name: encode(load) for name, load in loads.items()})
+    document = {name: encode(load) for name, load in loads.items()}
+    if args.out is not None:
+        try:
+            Path(args.out).write_text(json.dumps(document, indent=2) + "\n")
+        except OSError as error:
+            raise UsageError(f"--out {show(args.out)} cannot be written: {error}") from None
+    output.data(document)
     output.table(
         ("BROKER", "BUNDLE", "TOPICS", "MESSAGES/S", "MIB/S"),
         [
@@ -123,4 +152,6 @@ def report(args: argparse.Namespace, output: Output) -> int:
     for name, state in states.items():
         if name not in living and args.broker in (None, name):
             output.text(f"broker {name}: {state}{'; its report is not shown' if args.broker is None else ''}")
+    if args.out is not None:
+        output.text(f"written, of {counted(len(loads), 'broker')}: geo balance simulate --reports {args.out}")
     return 0

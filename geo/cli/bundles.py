@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -13,9 +13,9 @@ from typing import Any
 
 from geo.asking import ask_all
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, seconds
-from geo.cli.brokers import placement_of, state_of
+from geo.cli.brokers import leader_of, placement_of, refuse_unknown_broker, state_of
 from geo.cli.output import Output
-from geo.cli.running import LookedAt, start_spark
+from geo.cli.running import LookedAt
 from geo.config import load
 from geo.config.model import Config
 from geo.config.placement import Placement
@@ -27,6 +27,7 @@ from geo.fleet.placement.bundles import Bundles, namespace_of, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request, bundle_of, namespace_of_topic
 from geo.fleet.placement.views import (
+    FLOW,
     POSITIONS,
     RANGE,
     SPLIT_ALGORITHMS,
@@ -36,6 +37,7 @@ from geo.fleet.placement.views import (
     became,
     bundle_views,
     owner_of,
+    parts_of,
     refuse_no_other_broker,
     refuse_unfit_broker,
     refuse_unknown_bundle,
@@ -44,10 +46,10 @@ from geo.fleet.placement.views import (
 from geo.fleet.placement_requests import ask, policies_of, read_policies
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, deleted_topics, registered_topics
-from geo.names import Topic
+from geo.names import Topic, check_namespace
 from geo.replication.link_topics import replicates
-from geo.tables.cluster import ClusterTables, connect
-from geo.text import first_line
+from geo.tables.cluster import ClusterTables
+from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +78,8 @@ def add_bundles(verbs: Verbs, does: str) -> None:
         if action == TRANSFER:
             p.add_argument("--broker", required=True, metavar="NAME", help="to whom")
         if action == SPLIT:
-            p.add_argument("--algorithm", choices=SPLIT_ALGORITHMS, help=f"where (default: {RANGE}, the middle)")
+            does = f"where (default: {RANGE}, the middle; with --positions {POSITIONS}); {FLOW} is refused: reports have no load of topics"
+            p.add_argument("--algorithm", choices=SPLIT_ALGORITHMS, metavar="NAME", help=f"{', '.join(SPLIT_ALGORITHMS)}: {does}")
             p.add_argument(
                 "--positions", type=_positions, default=(), metavar="P,P", help="hashes at which it is split, as numbers or 0x…"
             )
@@ -105,12 +108,13 @@ def _positions(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the tables say of bundles now. `usages` are those of the brokers that are up."""
+    """What the tables say of bundles now. `brokers` are all that are known, `usages` are those of the brokers that are up."""
 
     bundles: Mapping[str, Bundles]
     assigned: Mapping[str, Assigned]
     claims: Mapping[str, Claim]
     since: Mapping[str, datetime]
+    brokers: Collection[str]
     usages: Mapping[str, float]
 
     @classmethod
@@ -122,7 +126,7 @@ class _Seen:
             if state_of(one, placement.broker_timeout_s) == UP
         }
         since = {bundle: one.since for bundle, one in owners.bundles.items()}
-        return cls(read_bundles(tables), read_assignments(tables), owners.claims(names_of(reports)), since, usages)
+        return cls(read_bundles(tables), read_assignments(tables), owners.claims(names_of(reports)), since, reports, usages)
 
     def views(self, topics: Iterable[str]) -> list[BundleView]:
         return bundle_views(self.bundles, self.assigned, self.claims, topics)
@@ -157,7 +161,11 @@ def _look(args: argparse.Namespace) -> tuple[_Seen, set[str]]:
 
 
 def list_bundles(args: argparse.Namespace, output: Output) -> int:
+    if args.namespace is not None:
+        check_namespace(args.namespace)
     seen, topics = _look(args)
+    if args.broker is not None:
+        refuse_unknown_broker(args.cluster, args.broker, seen.brokers)
     views = [
         one
         for one in seen.views(topics)
@@ -166,19 +174,23 @@ def list_bundles(args: argparse.Namespace, output: Output) -> int:
     output.data([_fields(one, seen) for one in views])
     output.table(
         ("BUNDLE", "OWNER", "SINCE", "TOPICS", "MOVES TO", "WHY"),
-        [
-            (v.bundle, v.owner or "nobody", _since(v, seen), v.topics, (v.assigned or "nobody") if v.moves else "", v.why)
-            for v in views
-        ],
+        [(v.bundle, v.owner or "nobody", _since(v, seen), v.topics, _moves_to(v), v.why) for v in views],
     )
     if not views:
         output.text(f"no bundle of {args.cluster} matches; the first are made when a broker that leads finds topics")
     return 0
 
 
+def _moves_to(one: BundleView) -> str:
+    return "" if not one.moves else "its parts" if one.splits else one.assigned or "nobody"
+
+
 def _fields(one: BundleView, seen: _Seen) -> dict[str, Any]:
+    said = seen.assigned.get(one.bundle)
+    assigned_since = None if said is None else datetime.fromtimestamp(said.since, timezone.utc)
     return {"bundle": one.bundle, "owner": one.owner, "since": seen.since.get(one.bundle) if one.owner else None,
-            "assigned": one.assigned, "moves": one.moves, "why": one.why, "topics": one.topics}  # fmt: skip
+            "assigned": one.assigned, "assigned_since": assigned_since, "moves": one.moves, "splits": one.splits, "why": one.why,
+            "topics": one.topics}  # fmt: skip
 
 
 def _since(one: BundleView, seen: _Seen) -> str:
@@ -198,7 +210,7 @@ def lookup(args: argparse.Namespace, output: Output) -> int:
     is_known = str(topic) in topics
     output.data({"topic": str(topic), "known": is_known, **_fields(one, seen)})
     owner = f"owned by {one.owner} since {_since(one, seen)} UTC" if one.owner else "owned by nobody now"
-    moves = f"; it moves to {one.assigned or 'nobody'}" if one.moves else ""
+    moves = f"; it moves to {_moves_to(one)}" if one.moves else ""
     unknown = "" if is_known else f" ({args.cluster} has no such topic yet, and no link brings one)"
     output.text(f"{topic}: bundle {name}, {owner}{moves}: {one.why}{unknown}")
     return 0
@@ -209,8 +221,8 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     config.cluster(args.cluster)
     placement, bundle, action = placement_of(config), args.bundle, args.action
     namespace, _ = parse_bundle(bundle)
-    spark = start_spark("geo bundles")
-    tables = open_for_writing(connect(spark, config.cluster(args.cluster)), config)
+    clusters = LookedAt("geo bundles", config, "auto").clusters  # what is refused or rehearsed mostly needs no Spark
+    tables = open_for_writing(clusters[args.cluster], config)
     seen = _Seen.of(tables, placement)
     refuse_unknown_bundle(bundle, seen.bundles)
     said, owner = seen.assigned.get(bundle), owner_of(bundle, seen.claims)
@@ -219,16 +231,16 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     if said.broker == NOBODY:
         raise UsageError(f"bundle {bundle} is about to be split: look in some seconds which there are (geo bundles list)")
     positions: tuple[int, ...] = ()
+    inside: list[str] = []
     allowed = policies_of(read_policies(tables)).brokers(seen.usages, namespace, seen.usages)
     if action == TRANSFER:
         refuse_unfit_broker(bundle, args.broker, seen.usages, allowed, owner, said.broker)
     elif action == UNLOAD:
-        refuse_no_other_broker(bundle, seen.usages, allowed, owner)
+        refuse_no_other_broker(bundle, seen.usages, allowed, said.broker)
     else:
         algorithm = args.algorithm or (POSITIONS if args.positions else RANGE)
-        topics = (
-            _topics(config, args.cluster, lambda name: connect(spark, config.cluster(name))) if algorithm == TOPIC_COUNT else ()
-        )
+        look = algorithm == TOPIC_COUNT or args.dry_run
+        topics = _topics(config, args.cluster, clusters.__getitem__) if look else ()
         inside = [
             topic for topic in topics if namespace_of_topic(topic) == namespace and bundle_of(topic, seen.bundles) == bundle
         ]
@@ -238,22 +250,36 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     what = f"{action} bundle {bundle}{f' to {broker}' if broker else ''}{at}"
     fields = {"bundle": bundle, "action": action, "broker": broker, "positions": list(positions) or None, "owner": owner}
     if args.dry_run:
-        output.data({**fields, "dry_run": True})
+        parts = parts_of(bundle, positions, inside) if action == SPLIT else None
+        may_own = sorted(set(allowed) - {said.broker}) if action == UNLOAD else None
+        output.data({**fields, "dry_run": True, "parts": parts, "may_own": may_own})
         output.text(f"would ask to {what}, which {owner or 'nobody'} owns; nothing was written")
+        for part, count in (parts or {}).items():
+            output.text(f"- {part}: {counted(count, 'topic')}")
+        if may_own is not None:
+            output.text(f"- it may go to {', '.join(may_own)}")
         return 0
     number = ask(tables, bundle, action, broker=broker, positions=positions)
     request = Request(bundle, action, number, broker or "", positions)
-    told = _wait(tables, placement, request, owner, args.wait)
+    told = _wait(tables, placement, request, said.broker, args.wait)
     output.data({**fields, "dry_run": False, "done": told.ends and told.done, "became": told.says})
     if args.wait == 0:
-        output.text(f"asked to {what}; the leader follows within seconds")
+        leads = _leads(tables)
+        output.text(
+            f"asked to {what}; {'the leader follows within seconds' if leads else 'nobody leads now, and whoever does next follows'}"
+        )
     else:
         late = "" if told.ends else f"not done within {args.wait:g} s: "
         output.text(f"asked to {what}: {late}{told.says}")
     return 0 if args.wait == 0 or (told.ends and told.done) else 1
 
 
-def _wait(tables: ClusterTables, placement: Placement, request: Request, before: str | None, wait_s: float) -> Became:
+def _leads(tables: ClusterTables) -> bool:
+    """Whether a broker has the lead, and has not given it up."""
+    return leader_of(read_owners(tables), names_of(read_reports(tables))) is not None
+
+
+def _wait(tables: ClusterTables, placement: Placement, request: Request, before: str, wait_s: float) -> Became:
     """What has become of the request once that ends, or after the time."""
     deadline = time.monotonic() + wait_s
     while True:

@@ -5,31 +5,32 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, from_1_to
 from geo.cli.brokers import looked_at, placement_of, state_of
 from geo.cli.output import Output
-from geo.cli.running import start_spark
+from geo.cli.running import LookedAt
 from geo.config import load
 from geo.config.placement import Placement
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
-from geo.fleet.assignments import read_assignments
+from geo.fleet.assignments import read_assignments, read_bundles
 from geo.fleet.load_reports import UP, read_reports
 from geo.fleet.placement.policies import Isolation
-from geo.fleet.placement.views import forbidden, refuse_two_domains
+from geo.fleet.placement.views import brokers_for, brokers_of, forbidden, refuse_two_domains
 from geo.fleet.placement_requests import ANTI_AFFINITY, DOMAIN, ISOLATION, policies_of, read_policies, set_policy
 from geo.log.housekeeping import open_for_writing
-from geo.names import check_broker
-from geo.tables.cluster import ClusterTables, connect
+from geo.names import check_broker, check_namespace
+from geo.tables.cluster import ClusterTables
 from geo.text import counted, show
 
 _MOST_BROKERS = 10_000
 
 
 def add_isolation(verbs: Verbs, does: str) -> None:
-    p = _add_nouns(verbs, "isolation", ISOLATION, does, "a name for the policy", _isolation)
+    _, p = _add_nouns(verbs, "isolation", ISOLATION, does, "a name for the policy", _isolation)
     p.add_argument("--namespaces", nargs="+", required=True, metavar="RE", help="of which namespaces, tenant/namespace")
     p.add_argument("--primary", nargs="+", required=True, metavar="RE", help="the brokers that serve them, and no others")
     p.add_argument(
@@ -45,23 +46,29 @@ def add_isolation(verbs: Verbs, does: str) -> None:
 
 
 def add_domains(verbs: Verbs, does: str) -> None:
-    p = _add_nouns(verbs, "domains", DOMAIN, does, "the domain", _domain)
+    _, p = _add_nouns(verbs, "domains", DOMAIN, does, "the domain", _domain)
     p.add_argument("--brokers", required=True, metavar="NAME,NAME", help="the brokers that are in it")
 
 
 def add_anti_affinity(verbs: Verbs, does: str) -> None:
-    p = _add_nouns(verbs, "anti-affinity", ANTI_AFFINITY, does, "the namespace, tenant/namespace", _group)
+    nouns, p = _add_nouns(verbs, "anti-affinity", ANTI_AFFINITY, does, "the namespace, tenant/namespace", _group)
     p.add_argument(
         "--group", required=True, metavar="NAME", help="its namespaces are to be on different brokers, if there are enough"
     )
+    p = nouns.add("namespaces", "list the namespaces of a group, and the brokers that are to own bundles of each", list_policies)
+    _add_cluster(p, ANTI_AFFINITY)
+    add_engine(p)
+    p.add_argument("--group", required=True, metavar="NAME")
 
 
 def _add_nouns(
     verbs: Verbs, noun: str, kind: str, does: str, name: str, made: Callable[[argparse.Namespace], dict[str, Any]]
-) -> argparse.ArgumentParser:
+) -> tuple[Verbs, argparse.ArgumentParser]:
+    """Returns the noun, and its verb `set`."""
     nouns = verbs.add_noun(noun, does)
     p = nouns.add("list", f"list {noun}", list_policies)
     _add_cluster(p, kind)
+    p.set_defaults(group=None)
     add_engine(p)
     p = nouns.add("remove", f"remove one; {_FOLLOWED}", remove)
     _add_cluster(p, kind)
@@ -72,7 +79,7 @@ def _add_nouns(
     p.set_defaults(made=made)
     p.add_argument("name", help=name)
     add_dry_run(p, "say what would be set, and which bundles would move; write nothing")
-    return p
+    return nouns, p
 
 
 _FOLLOWED = "the broker that leads follows within seconds"
@@ -96,23 +103,49 @@ def _domain(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _group(args: argparse.Namespace) -> dict[str, Any]:
-    tenant, slash, namespace = args.name.partition("/")
-    if not (tenant and slash and namespace) or "/" in namespace:
-        raise UsageError(f"{show(args.name)}: expected a namespace, as tenant/namespace")
+    check_namespace(args.name)
     if not args.group.strip():
         raise UsageError("--group is empty; expected: a name that the namespaces of the group share")
     return {"group": args.group}
 
 
 def list_policies(args: argparse.Namespace, output: Output) -> int:
-    tables, _ = looked_at(args)
-    found = {name: value for (kind, name), value in read_policies(tables).items() if kind == args.kind}
-    output.data([{"name": name, **value} for name, value in found.items()])
+    tables, placement = looked_at(args)
+    found = {
+        name: value
+        for (kind, name), value in read_policies(tables).items()
+        if kind == args.kind and args.group in (None, value.get("group"))
+    }
+    now = _now(tables, placement, args.kind, found)
+    output.data([{"name": name, **value, **now.get(name, {})} for name, value in found.items()])
     for name, value in found.items():
-        output.text(f"{name}: {_told(value)}")
+        output.text(f"{name}: {_told(value)}{_told_now(now.get(name, {}))}")
     if not found:
-        output.text(f"{args.cluster} has none")
+        output.text(f"{args.cluster} has none" + ("" if args.group is None else f" in group {show(args.group)}"))
     return 0
+
+
+def _now(
+    tables: ClusterTables, placement: Placement, kind: str, found: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """What follows of policies now: of isolation which brokers may own the namespaces that have bundles, of anti-affinity which are to."""
+    if kind == ANTI_AFFINITY:
+        assigned = read_assignments(tables)
+        return {name: {"brokers": brokers_of(name, assigned)} for name in found}
+    now: dict[str, dict[str, Any]] = {}
+    if kind == ISOLATION:
+        namespaces, usages = read_bundles(tables), _usages(tables, placement)
+        for name, value in found.items():
+            with suppress(UsageError, TypeError):  # of a newer program
+                now[name] = {"may_own": brokers_for(Isolation(**value), namespaces, usages)}
+    return now
+
+
+def _told_now(now: Mapping[str, Any]) -> str:
+    if "may_own" in now:
+        each = (f"{', '.join(brokers) or 'nobody that is up'} may own {of}" for of, brokers in now["may_own"].items())
+        return f". Now: {'; '.join(each) or 'of no namespace that has bundles'}"
+    return f". Now: on {', '.join(now['brokers']) or 'no broker'}" if "brokers" in now else ""
 
 
 def _told(value: Mapping[str, Any]) -> str:
@@ -132,7 +165,7 @@ def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | No
     config = load(args.config)
     config.cluster(args.cluster)
     placement = placement_of(config)
-    tables = open_for_writing(connect(start_spark("geo placement"), config.cluster(args.cluster)), config)
+    tables = open_for_writing(LookedAt("geo placement", config, "auto").clusters[args.cluster], config)
     found = read_policies(tables)
     key = (args.kind, args.name)
     if value is not None and args.kind == DOMAIN:
@@ -146,16 +179,19 @@ def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | No
     after = {other: of for other, of in found.items() if other != key}
     if value is not None:
         after[key] = value  # the last now: of several isolations the first that matches counts
-    moves = _moves(tables, placement, after)
+    moves = {} if args.kind != ISOLATION else forbidden(policies_of(after), read_assignments(tables), _usages(tables, placement))
     if not args.dry_run:
         set_policy(tables, args.kind, args.name, value)
     output.data({"kind": args.kind, "name": args.name, "value": value, "moves": moves, "dry_run": args.dry_run})
     would = "would be " if args.dry_run else ""
     what = "removed" if value is None else f"set: {_told(value)}"
     move = sum(bool(allowed) for allowed in moves.values())
-    output.text(
-        f"{args.kind} {args.name}: {would}{what}. By isolation {counted(move, 'bundle')} then {'has' if move == 1 else 'have'} to move"
+    then = (
+        f". By isolation {counted(move, 'bundle')} then {'has' if move == 1 else 'have'} to move"
+        if args.kind == ISOLATION
+        else ""
     )
+    output.text(f"{args.kind} {args.name}: {would}{what}{then}")
     for bundle, allowed in moves.items():
         output.text(f"- {bundle}: may be owned by {', '.join(allowed) or 'no broker that is up, so it stays'}")
     if args.kind == DOMAIN and not placement.settings.failure_domains_enabled:
@@ -163,9 +199,7 @@ def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | No
     return 0
 
 
-def _moves(
-    tables: ClusterTables, placement: Placement, policies: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> dict[str, list[str]]:
+def _usages(tables: ClusterTables, placement: Placement) -> dict[str, float]:
+    """Of the brokers that are up."""
     up = {name: one for name, one in read_reports(tables).items() if state_of(one, placement.broker_timeout_s) == UP}
-    usages = {name: one.load.max_usage(placement.settings) for name, one in up.items()}
-    return forbidden(policies_of(policies), read_assignments(tables), usages)
+    return {name: one.load.max_usage(placement.settings) for name, one in up.items()}

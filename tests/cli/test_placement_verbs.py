@@ -99,19 +99,27 @@ def test_policies_are_set_listed_and_removed(shared: tuple[World, Alone], capsys
     _said(capsys, world, "domains", "set", "north", "--brokers", "a,b")
     _said(capsys, world, "anti-affinity", "set", "shop/web", "--group", "g")
     assert read_policies(us)["domain", "north"] == {"brokers": ["a", "b"]}
-    assert _json(capsys, world, "anti-affinity", "list") == [{"name": "shop/web", "group": "g"}]
-    assert "of b: min limit 1; namespaces shop/.*; primary b" in _said(capsys, world, "isolation", "list")
+    _said(capsys, world, "anti-affinity", "set", "shop/app", "--group", "h")
+    web = {"name": "shop/web", "group": "g", "brokers": ["a"]}
+    assert _json(capsys, world, "anti-affinity", "list") == [web, {"name": "shop/app", "group": "h", "brokers": []}]
+    assert _json(capsys, world, "anti-affinity", "namespaces", "--group", "g") == [web]
+    assert "shop/web: group g. Now: on a" in _said(capsys, world, "anti-affinity", "namespaces", "--group", "g")
+    assert "us has none in group 'i'" in _said(capsys, world, "anti-affinity", "namespaces", "--group", "i")
+    _said(capsys, world, "anti-affinity", "remove", "shop/app")
+    listed = _said(capsys, world, "isolation", "list")
+    assert "of b: min limit 1; namespaces shop/.*; primary b" in listed
+    assert "Now: nobody that is up may own shop/web" in listed
     assert "us has no isolation of c; there are: of b" in _said(capsys, world, "isolation", "remove", "of c", code=2)
     for noun, name in (("isolation", "of b"), ("domains", "north"), ("anti-affinity", "shop/web")):
         _said(capsys, world, noun, "remove", name)
     assert read_policies(us) == {}
     assert "is no regular expression" in _said(capsys, world, *isolation[:-1], "[", code=2)
-    assert "expected a namespace, as tenant/namespace" in _said(
+    assert "namespace 'shop' is not of the form tenant/namespace" in _said(
         capsys, world, "anti-affinity", "set", "shop", "--group", "g", code=2
     )
 
 
-def test_verbs_that_look_start_no_spark_and_count_topics_that_links_are_to_bring(
+def test_verbs_that_look_refuse_or_rehearse_start_no_spark_and_count_topics_that_links_are_to_bring(
     shared: tuple[World, Alone],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -133,6 +141,11 @@ def test_verbs_that_look_start_no_spark_and_count_topics_that_links_are_to_bring
         ("anti-affinity",),
     ):
         _said(capsys, world, *looks, "--engine", "native")
+    bundle = bundle_of(str(TOPICS[0]), read_bundles(world.tables("us")))
+    for refused in (("bundles", "unload", "--bundle", bundle), ("isolation", "remove", "x")):
+        _said(capsys, world, *refused, code=2)
+    for rehearsed in (("bundles", "split", "--bundle", bundle), ("anti-affinity", "set", "shop/web", "--group", "g")):
+        _said(capsys, world, *rehearsed, "--dry-run")
     assert sum(one["topics"] for one in _json(capsys, world, "bundles", "list")) == 1
     assert _json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-eu-alone")["known"]
     assert not _json(capsys, world, "bundles", "lookup", "--topic", "persistent://shop/web/of-nobody")["known"]

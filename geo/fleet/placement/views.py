@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
-from geo.fleet.placement.bundles import Bundles, Range, bundle_hash, bundle_name, namespace_of, parse_bundle
+from geo.fleet.placement.bundles import FIRST, LAST, Bundles, Range, bundle_hash, bundle_name, namespace_of, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, Request, bundle_of, namespace_of_topic
 from geo.fleet.placement.load_data import BrokerLoad
-from geo.fleet.placement.policies import Policies
+from geo.fleet.placement.policies import Isolation, Policies
 from geo.fleet.placement.splitting import range_equally, specified_positions, topic_count_equally
 from geo.text import counted, show
 
-RANGE, TOPIC_COUNT, POSITIONS = "range_equally_divide", "topic_count_equally_divide", "specified_positions_divide"
-SPLIT_ALGORITHMS = (RANGE, TOPIC_COUNT, POSITIONS)
-"""Pulsar's names, its default first. (flow_or_qps_equally_divide needs the load of each topic, of which reports say nothing.)"""
+RANGE, TOPIC_COUNT, POSITIONS, FLOW = (
+    "range_equally_divide",
+    "topic_count_equally_divide",
+    "specified_positions_divide",
+    "flow_or_qps_equally_divide",
+)
+SPLIT_ALGORITHMS = (RANGE, TOPIC_COUNT, POSITIONS, FLOW)
+"""Pulsar's names, its default first. FLOW is known, and refused."""
 
 
 def owner_of(bundle: str, claims: Mapping[str, Claim]) -> str | None:
@@ -28,17 +34,18 @@ def owner_of(bundle: str, claims: Mapping[str, Claim]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class BundleView:
-    """A bundle: who owns it now, who is to, and why. An owner None: nobody."""
+    """A bundle: who owns it now, who is to, and why. An owner None: nobody. `splits`: nobody is to, since it is about to be split."""
 
     bundle: str
     owner: str | None
     assigned: str | None
     why: str
     topics: int
+    splits: bool = False
 
     @property
     def moves(self) -> bool:
-        return self.owner != self.assigned
+        return self.splits or self.owner != self.assigned
 
 
 def bundle_views(
@@ -55,13 +62,10 @@ def bundle_views(
         for part in bundles[namespace].ranges:
             name = bundle_name(namespace, part)
             said = assigned.get(name)
-            owner = owner_of(name, claims)
-            to = None if said is None or said.broker == NOBODY else said.broker
-            found.append(
-                BundleView(
-                    name, owner, to, said.reason if said is not None else "no topic of it was found yet", counts.get(name, 0)
-                )
-            )
+            splits = said is not None and said.broker == NOBODY
+            to = None if said is None or splits else said.broker
+            why = said.reason if said is not None else "no topic of it was found yet"
+            found.append(BundleView(name, owner_of(name, claims), to, why, counts.get(name, 0), splits))
     return found
 
 
@@ -94,11 +98,11 @@ def refuse_unfit_broker(
         )
 
 
-def refuse_no_other_broker(bundle: str, up: Collection[str], allowed: Collection[str], owner: str | None) -> None:
-    """Raises UsageError if nobody else could have a bundle that its owner is to give up."""
-    if not set(up) - {owner}:
+def refuse_no_other_broker(bundle: str, up: Collection[str], allowed: Collection[str], assigned: str) -> None:
+    """Raises UsageError if nobody else could have a bundle that this broker, who is to own it, is to give up."""
+    if not set(up) - {assigned}:
         raise UsageError(f"no other broker is up that could own {bundle}: geo brokers list")
-    if not set(allowed) - {owner}:
+    if not set(allowed) - {assigned}:
         of = ", ".join(sorted(allowed)) or "no broker that is up"
         raise UsageError(f"isolation lets {of} own {bundle}, and nobody else (geo isolation list)")
 
@@ -115,7 +119,13 @@ def split_positions(bundle: str, algorithm: str, positions: Sequence[int], topic
     """Where a bundle is split. `topics` are the full names of those in it. Raises UsageError if that is nowhere."""
     _, (lower, upper) = parse_bundle(bundle)
     hashes = sorted(map(bundle_hash, topics))
+    if algorithm == FLOW:
+        raise UsageError(
+            f"{FLOW} needs the load of each topic, and reports have that of bundles; take {TOPIC_COUNT} or --positions"
+        )
     if algorithm == POSITIONS:
+        if not positions:
+            raise UsageError(f"{POSITIONS} needs --positions: hashes inside {lower:#010x} to {upper:#010x}")
         at = specified_positions(lower, upper, positions)
     elif positions:
         raise UsageError(f"--positions are for --algorithm {POSITIONS}")
@@ -128,14 +138,34 @@ def split_positions(bundle: str, algorithm: str, positions: Sequence[int], topic
     return tuple(at)
 
 
+def parts_of(bundle: str, at: Sequence[int], topics: Iterable[str]) -> dict[str, int]:
+    """The parts of a bundle that is split at these positions, and how many of the topics, full names, are in each."""
+    namespace, (lower, upper) = parse_bundle(bundle)
+    whole = Bundles(sorted({FIRST, lower, *at, upper, LAST}))
+    inside = [part for part in whole.ranges if lower <= part[0] and part[1] <= upper]
+    counts = Counter(map(whole.bundle_of, topics))
+    return {bundle_name(namespace, part): counts[part] for part in inside}
+
+
 def forbidden(policies: Policies, assigned: Mapping[str, Assigned], usages: Mapping[str, float]) -> dict[str, list[str]]:
-    """The bundles that these policies take from their brokers, and who may own each then. `usages` are those of the brokers that are up."""
+    """The bundles that these policies take from brokers that are up, and who may own each then. `usages` are those of the brokers that are
+    up. (What another one has moves anyway.)"""
     found = {}
     for bundle, one in sorted(assigned.items()):
         allowed = policies.brokers(usages, namespace_of(bundle), usages)
-        if one.broker != NOBODY and one.broker not in allowed:
+        if one.broker in usages and one.broker not in allowed:
             found[bundle] = allowed
     return found
+
+
+def brokers_for(isolation: Isolation, namespaces: Iterable[str], usages: Mapping[str, float]) -> dict[str, list[str]]:
+    """Of the namespaces those that the policy is of, and which of the brokers that are up it lets own each."""
+    return {name: isolation.brokers(usages, name, usages) for name in sorted(namespaces) if isolation.matches(name)}
+
+
+def brokers_of(namespace: str, assigned: Mapping[str, Assigned]) -> list[str]:
+    """Who is to own bundles of a namespace."""
+    return sorted({one.broker for bundle, one in assigned.items() if namespace_of(bundle) == namespace and one.broker != NOBODY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +179,12 @@ class Became:
 
 def became(
     request: Request,
-    before: str | None,
+    before: str,
     bundles: Mapping[str, Bundles],
     assigned: Mapping[str, Assigned],
     claims: Mapping[str, Claim],
 ) -> Became:
-    """`before`: who owned the bundle when it was asked for."""
+    """`before`: who was to own the bundle when it was asked for."""
     bundle, said, owner = request.bundle, assigned.get(request.bundle), owner_of(request.bundle, claims)
     namespace, part = parse_bundle(bundle)
     if part not in bundles[namespace].ranges:
@@ -197,9 +227,13 @@ def once_each(
     }
 
 
+SILENT = "silent"
+"""The state of a broker that gives no sign of life."""
+
+
 def told_state(state: str, silent_s: float, timeout_s: float, *, has_left: bool) -> str:
     """A broker's state by its newest row, which is `silent_s` old: what the row says, or that the broker is silent."""
-    return state if has_left or silent_s <= timeout_s else f"silent for {silent_s:,.0f} s"
+    return state if has_left or silent_s <= timeout_s else SILENT
 
 
 def _overlap(one: Range, other: Range) -> bool:

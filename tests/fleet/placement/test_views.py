@@ -13,13 +13,18 @@ from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.fleet.placement.policies import Isolation, Policies
 from geo.fleet.placement.views import (
+    FLOW,
     POSITIONS,
     RANGE,
+    SILENT,
     TOPIC_COUNT,
     became,
+    brokers_for,
+    brokers_of,
     bundle_views,
     forbidden,
     once_each,
+    parts_of,
     refuse_no_other_broker,
     refuse_two_domains,
     refuse_unfit_broker,
@@ -40,11 +45,11 @@ def test_a_bundle_is_told_with_its_owner_and_where_it_moves() -> None:
     assigned = {NAMES[0]: _assigned("a"), NAMES[1]: _assigned("b"), NAMES[2]: _assigned(NOBODY)}
     claims = {NAMES[0]: Claim("a", 1), NAMES[1]: Claim("a", 1), NAMES[2]: Claim("c", 1, released=True)}
     views = bundle_views(BUNDLES, assigned, claims, ["persistent://shop/web/t1", "persistent://other/web/t1"])
-    assert [(view.owner, view.assigned, view.moves) for view in views] == [
-        ("a", "a", False),
-        ("a", "b", True),
-        (None, None, False),
-        (None, None, False),
+    assert [(view.owner, view.assigned, view.moves, view.splits) for view in views] == [
+        ("a", "a", False, False),
+        ("a", "b", True, False),
+        (None, None, True, True),
+        (None, None, False, False),
     ]
     assert [view.bundle for view in views] == NAMES
     assert sum(view.topics for view in views) == 1
@@ -120,6 +125,13 @@ def test_what_became_of_a_request(action: str, said: tuple[str, int], claim: Cla
     assert says in told.says
 
 
+def test_a_bundle_on_its_way_may_be_sent_back_to_who_still_has_it() -> None:
+    told = became(
+        Request(NAMES[0], UNLOAD, 7), "b", BUNDLES, {NAMES[0]: replace(_assigned("a"), request=7)}, {NAMES[0]: Claim("a", 1)}
+    )
+    assert (told.ends, told.done) == (True, True)
+
+
 def test_what_became_of_a_request_once_the_bundle_is_split() -> None:
     bundles = {"shop/web": even(4).split(even(4).ranges[0], [100])}
     low, high = bundle_name("shop/web", (0, 100)), bundle_name("shop/web", (100, even(4).ranges[0][1]))
@@ -148,7 +160,7 @@ def test_a_bundle_that_two_brokers_report_counts_once() -> None:
 
 def test_a_broker_is_silent_unless_it_has_left() -> None:
     assert told_state("up", 30.0, 30.0, has_left=False) == "up"
-    assert told_state("leaving", 31.4, 30.0, has_left=False) == "silent for 31 s"
+    assert told_state("leaving", 31.4, 30.0, has_left=False) == SILENT
     assert told_state("left", 1e6, 30.0, has_left=True) == "left"
 
 
@@ -164,14 +176,38 @@ def test_where_a_bundle_is_split() -> None:
         (POSITIONS, (0xF0000000,), names, "no position lies inside it"),
         (RANGE, (100,), names, "--positions are for --algorithm specified_positions_divide"),
         (TOPIC_COUNT, (), names[:1], "it has 1 topic"),
-        (POSITIONS, (), names, "expected: one or more"),
+        (POSITIONS, (), names, "needs --positions: hashes inside 0x00000000 to 0x40000000"),
+        (FLOW, (), names, "needs the load of each topic"),
     ):
         with pytest.raises(UsageError, match=says):
             split_positions(NAMES[0], algorithm, positions, found)
 
 
+def test_whom_a_policy_lets_own_and_who_is_to() -> None:
+    isolation = Isolation(["shop/.*"], ["b"], ["c"], 2)
+    assert brokers_for(isolation, ["shop/web", "bank/web"], {"a": 0.0, "b": 0.0, "c": 0.0}) == {"shop/web": ["b", "c"]}
+    assigned = {
+        NAMES[0]: _assigned("b"),
+        NAMES[1]: _assigned("a"),
+        NAMES[2]: _assigned(NOBODY),
+        "shop/app/0x0_0xf": _assigned("z"),
+    }
+    assert brokers_of("shop/web", assigned) == ["a", "b"]
+
+
+def test_what_the_parts_of_a_split_have() -> None:
+    topics = [f"persistent://shop/web/t{number}" for number in range(40)]
+    for number in (0, 3):
+        lower, upper = even(4).ranges[number]
+        inside = [topic for topic in topics if lower <= bundle_hash(topic) < upper]
+        at = sorted(map(bundle_hash, inside))[2]
+        first, second = bundle_name("shop/web", (lower, at)), bundle_name("shop/web", (at, upper))
+        assert parts_of(NAMES[number], [at], inside) == {first: 2, second: len(inside) - 2}
+
+
 def test_what_a_policy_takes_away() -> None:
-    assigned = {NAMES[0]: _assigned("a"), NAMES[1]: _assigned("b"), NAMES[2]: _assigned(NOBODY)}
+    assigned = {NAMES[0]: _assigned("a"), NAMES[1]: _assigned("b"), NAMES[2]: _assigned(NOBODY), NAMES[3]: _assigned("gone")}
     policies = Policies([Isolation("shop/.*", "b", "")])
+    assert forbidden(policies, assigned, {"a": 0.0}) == {NAMES[0]: []}
     assert forbidden(policies, assigned, {"a": 0.0, "b": 0.0}) == {NAMES[0]: ["b"]}
     assert forbidden(Policies(), assigned, {"a": 0.0, "b": 0.0}) == {}
