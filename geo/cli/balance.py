@@ -45,7 +45,7 @@ def add_balance(verbs: Verbs, does: str) -> None:
     does = "of generated load: the topic of rank k has 1/k^S of the first one's (default: %(default)s)"
     p.add_argument("--zipf", type=_exponent, default=1.0, metavar="S", help=does)
     p.add_argument("--minutes", type=number, default=120, metavar="N", help="as many decisions (default: %(default)s)")
-    does = f"how often {_CHANGE:.0%} of the topics of generated load trade their loads, for as many minutes again (default: %(default)s)"
+    does = f"how often {_CHANGE:.0%}% of the topics of generated load trade their loads, for as many minutes again (default: %(default)s)"
     p.add_argument("--changes", type=int, choices=range(10), default=0, metavar="N", help=does)
     p.add_argument(
         "--strategy", choices=STRATEGIES, default=next(iter(STRATEGIES)), help="who gets a bundle (default: %(default)s)"

@@ -13,7 +13,7 @@ from typing import Any
 
 from geo.asking import ask_all
 from geo.cli.arguments import Verbs, add_dry_run, add_engine, seconds
-from geo.cli.brokers import leader_of, placement_of, refuse_unknown_broker, state_of
+from geo.cli.brokers import placement_of, refuse_unknown_broker, state_of
 from geo.cli.output import Output
 from geo.cli.running import LookedAt
 from geo.config import load
@@ -276,7 +276,7 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
 
 def _leads(tables: ClusterTables) -> bool:
     """Whether a broker has the lead, and has not given it up."""
-    return leader_of(read_owners(tables), names_of(read_reports(tables))) is not None
+    return read_owners(tables).leader(names_of(read_reports(tables))) is not None
 
 
 def _wait(tables: ClusterTables, placement: Placement, request: Request, before: str, wait_s: float) -> Became:
