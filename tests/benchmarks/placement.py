@@ -24,7 +24,11 @@ from pyspark.sql import SparkSession
 
 from geo.fleet.assignments import read_bundles
 from geo.fleet.load_reports import UP, read_reports
-from geo.fleet.placement.leading import bundle_of
+from geo.fleet.placement.bundles import namespace_of, parse_bundle
+from geo.fleet.placement.leading import bundle_of, namespace_of_topic
+from geo.fleet.placement.splitting import range_equally
+from geo.fleet.placement.views import parts_of
+from geo.fleet.placement_requests import ANTI_AFFINITY, ISOLATION, set_policy
 from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
 from geo.names import Topic
@@ -53,6 +57,10 @@ CONF = f"""placement:
 
 SPREAD = 0.10
 """ThresholdShedder's: no broker's usage is above the mean by more."""
+
+ALONE, PAIR = "bench/alone", ("bench/left", "bench/right")
+MAY_HAVE_ALONE = ("eu-2", "eu-3")
+"""By isolation; no broker may have both of PAIR, by anti-affinity. Each of the three namespaces has one topic."""
 
 ROWS = 10
 """Of a commit."""
@@ -163,9 +171,41 @@ class Seen:
     def misplaced(self) -> list[str]:
         """Topics whose link another broker runs than owns the bundle."""
         bundles, owners, runs = read_bundles(self.tables), self.owners(), self.runs()
-        if NAMESPACE not in bundles:
+        if not {namespace_of_topic(str(topic)) for topic in self._topics} <= bundles.keys():
             return list(map(str, self._topics))
         return [str(topic) for topic in self._topics if owners.get(bundle_of(str(topic), bundles)) != runs.get(topic)]
+
+
+class Policies:
+    """Looks every half second whether isolation and anti-affinity hold, by a thread."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen, self._stop, self.looks = seen, Event(), 0
+        self.broken: list[str] = []
+        self.fault: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(0.5):
+                owners = defaultdict[str, set[str]](set)
+                for bundle, owner in self._seen.owners().items():
+                    owners[namespace_of(bundle)].add(owner)
+                self.looks += 1
+                if not owners[ALONE] <= set(MAY_HAVE_ALONE):
+                    self.broken.append(f"{ALONE} is owned by {owners[ALONE]}")
+                if both := owners[PAIR[0]] & owners[PAIR[1]]:
+                    self.broken.append(f"{' and '.join(PAIR)} are owned by {both}")
+        except BaseException as error:
+            self.fault = error
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self.fault is not None:
+            raise self.fault
+        assert not self.broken, self.broken[:3]
 
 
 def until(what: str, limit_s: float, holds: object) -> float:
@@ -180,11 +220,17 @@ def until(what: str, limit_s: float, holds: object) -> float:
 
 def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> Iterator[str]:
     bench = Bench(spark, folder)
-    names = [Topic.parse(f"persistent://{NAMESPACE}/t{number}") for number in range(topics)]
+    skewed = [Topic.parse(f"persistent://{NAMESPACE}/t{number}") for number in range(topics - 3)]
+    names = [*skewed, *(Topic.parse(f"persistent://{namespace}/one") for namespace in (ALONE, *PAIR))]
     bench.world.path.write_text(bench.world.path.read_text() + CONF)
     bench.world.reload()
     for topic in names:
         create_topic(bench.world.tables("us"), topic)
+    primary, secondary = reversed(MAY_HAVE_ALONE)
+    isolation = {"namespaces": [ALONE], "primary": [primary], "secondary": [secondary]}
+    set_policy(bench.world.tables("eu"), ISOLATION, "alone", isolation)
+    for namespace in PAIR:
+        set_policy(bench.world.tables("eu"), ANTI_AFFINITY, namespace, {"group": "pair"})
     own_host = subprocess.run(["unshare", "--uts", "true"], check=False, capture_output=True).returncode == 0
     chance = random.Random(2)  # as above
     with ExitStack() as ends:
@@ -197,11 +243,12 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         took = until("every topic runs where its bundle is", 600, lambda: not seen.misplaced() and brokers.running() >= topics)
         load = Load(bench, names, _skewed(names, chance))
         ends.callback(load.stop)
-        yield f"{topics} topics in {BUNDLES} bundles, 3 brokers{' on hosts of their own' if own_host else ''}: all run after {took:.0f} s"
+        policies = Policies(seen)
+        yield f"{topics} topics, {BUNDLES} bundles a namespace, 3 brokers{' on hosts of their own' if own_host else ''}: all run after {took:.0f} s"
 
         yield from _settled(seen, load, seconds, "skewed load")
         load.weights = _skewed(names, chance)
-        yield from _settled(seen, load, seconds, "other topics have it")
+        yield from _settled(seen, load, 2 * seconds, "other topics have it")
 
         led = seen.leader()
         assert led is not None
@@ -234,6 +281,10 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
             f"{time.monotonic() - resumed:.1f} s later; none of the {commits} commits since is its own"
         )
 
+        yield _hot(seen, load, skewed, 300)
+        policies.stop()
+        yield f"isolation and anti-affinity held each of the {policies.looks:,} times that was looked"
+
         had = [topic for topic, host in seen.runs().items() if host == led]
         brokers.signal(led, signal.SIGKILL)
         took = _again(bench, load, seen, names, led, had, 180)
@@ -249,6 +300,37 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         yield f"{stopped} stopped (SIGTERM): it ended after {ended:.1f} s with {code}; the same of its {len(had)} topics {took:.1f} s later"
     time.sleep(1)
     yield _caught_up(bench)
+
+
+def _hot(seen: Seen, load: Load, topics: Sequence[Topic], limit_s: float) -> str:
+    """Let half of all load go into one bundle, evenly into its topics, until it is split and its parts have two owners."""
+    within = defaultdict[str, list[str]](list)
+    bundles = read_bundles(seen.tables)
+    for topic in topics:
+        within[bundle_of(str(topic), bundles)].append(str(topic))
+
+    hot = next(
+        bundle
+        for bundle, inside in within.items()
+        if all(parts_of(bundle, range_equally(*parse_bundle(bundle)[1]), inside).values())
+    )
+    owner = seen.owners()[hot]
+    total = sum(load.weights.values())
+    load.weights = {
+        topic: total / len(within[hot]) if str(topic) in within[hot] else weight for topic, weight in load.weights.items()
+    }
+
+    def by() -> set[str]:
+        return {host for topic, host in seen.runs().items() if str(topic) in within[hot]}
+
+    split = until(
+        "the hot bundle is split", limit_s, lambda: parse_bundle(hot)[1] not in read_bundles(seen.tables)[NAMESPACE].ranges
+    )
+    took = until("its parts have two owners", limit_s, lambda: len(by()) > 1 and not seen.misplaced())
+    return (
+        f"{hot} of {owner} gets half of all messages: split after {split:.0f} s, its parts run at {' and '.join(sorted(by()))} "
+        f"{took:.0f} s later"
+    )
 
 
 def _written_with(bench: Bench, tokens: set[str], since: Mapping[Topic, int]) -> tuple[int, int]:
