@@ -189,16 +189,20 @@ class Policies:
     def _run(self) -> None:
         try:
             while not self._stop.wait(0.5):
-                owners = defaultdict[str, set[str]](set)
-                for bundle, owner in self._seen.owners().items():
-                    owners[namespace_of(bundle)].add(owner)
+                self.broken += self.broken_by(self._seen.owners())
                 self.looks += 1
-                if not owners[ALONE] <= set(MAY_HAVE_ALONE):
-                    self.broken.append(f"{ALONE} is owned by {owners[ALONE]}")
-                if both := owners[PAIR[0]] & owners[PAIR[1]]:
-                    self.broken.append(f"{' and '.join(PAIR)} are owned by {both}")
         except BaseException as error:
             self.fault = error
+
+    @staticmethod
+    def broken_by(owners: Mapping[str, str]) -> list[str]:
+        """What these owners of bundles break."""
+        found = defaultdict[str, set[str]](set)
+        for bundle, owner in owners.items():
+            found[namespace_of(bundle)].add(owner)
+        broken = [] if found[ALONE] <= set(MAY_HAVE_ALONE) else [f"{ALONE} is owned by {found[ALONE]}"]
+        both = found[PAIR[0]] & found[PAIR[1]]
+        return [*broken, *([f"{' and '.join(PAIR)} are owned by {both}"] if both else [])]
 
     def stop(self) -> None:
         self._stop.set()
@@ -227,8 +231,12 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
     for topic in names:
         create_topic(bench.world.tables("us"), topic)
     primary, secondary = reversed(MAY_HAVE_ALONE)
-    isolation = {"namespaces": [ALONE], "primary": [primary], "secondary": [secondary]}
-    set_policy(bench.world.tables("eu"), ISOLATION, "alone", isolation)
+    isolations = {
+        "alone": {"namespaces": [ALONE], "primary": [primary], "secondary": [secondary]},
+        "others": {"namespaces": ["bench/.*"], "primary": ["eu-.*"], "secondary": []},  # without it eu-3 would have nothing else
+    }
+    for name, value in isolations.items():
+        set_policy(bench.world.tables("eu"), ISOLATION, name, value)
     for namespace in PAIR:
         set_policy(bench.world.tables("eu"), ANTI_AFFINITY, namespace, {"group": "pair"})
     own_host = subprocess.run(["unshare", "--uts", "true"], check=False, capture_output=True).returncode == 0
@@ -241,10 +249,11 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
             brokers.start(host, own_host=own_host)
         seen = Seen(bench, names)
         took = until("every topic runs where its bundle is", 600, lambda: not seen.misplaced() and brokers.running() >= topics)
+        apart = until("anti-affinity holds", 120, lambda: not Policies.broken_by(seen.owners()))
         load = Load(bench, names, _skewed(names, chance))
         ends.callback(load.stop)
         policies = Policies(seen)
-        yield f"{topics} topics, {BUNDLES} bundles a namespace, 3 brokers{' on hosts of their own' if own_host else ''}: all run after {took:.0f} s"
+        yield f"{topics} topics, {BUNDLES} bundles a namespace, 3 brokers{' on hosts of their own' if own_host else ''}: all run after {took:.0f} s, anti-affinity holds {apart:.0f} s later"
 
         yield from _settled(seen, load, seconds, "skewed load")
         load.weights = _skewed(names, chance)

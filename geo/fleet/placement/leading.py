@@ -166,7 +166,10 @@ class Leading:
             chosen[one.bundle] = _Choice(one.broker, f"chosen by {self._placement.strategy}: {_why(one.bundle, assigned, facts)}")
         for move in decision.unloads:
             if self._is_of(move.bundle, move.broker, assigned, chosen):
-                chosen[move.bundle] = _Choice(move.target, f"{self._placement.shedder} took it from {move.broker}")
+                apart = f"{move.broker} has another namespace of its anti-affinity group"
+                chosen[move.bundle] = _Choice(
+                    move.target, apart if move.apart else f"{self._placement.shedder} took it from {move.broker}"
+                )
         for split in decision.splits:
             tried = self._failed.get(split.bundle, -inf)
             if (

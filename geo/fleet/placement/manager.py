@@ -14,7 +14,7 @@ from math import inf
 from geo.fleet.placement.avg_shedder import AvgShedder
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, BundleLoad, Loads, Samples, Settings
-from geo.fleet.placement.policies import FilterError, Policies, least_of_group, may_leave
+from geo.fleet.placement.policies import FilterError, Policies, by_domain, domain_of, least_of_group, may_leave
 from geo.fleet.placement.shedding import SHEDDERS, Shedder
 from geo.fleet.placement.splitting import bundles_to_split
 from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
@@ -33,11 +33,13 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """A bundle moves: its owner releases it, and then `target` begins with it."""
+    """A bundle moves: its owner releases it, and then `target` begins with it. `apart`: away from another namespace of its anti-affinity
+    group, and not for the load."""
 
     bundle: str
     broker: str
     target: str
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Manager:
         decision, view = Decision(), _View(self._settings, policies, reports, self._samples, self._placed)
         if self._settings.auto_bundle_split_enabled:
             self._split(decision, view, waiting)
+        self._part(decision, view, policies, now)
         if self._settings.shedding_enabled and now - self._shed_at >= self._settings.shedding_interval_s:
             self._shed_at = now
             self._shed(decision, view, reports, now)
@@ -136,6 +139,29 @@ class Manager:
         for bundle in bundles_to_split(view.long_term(), counts, self._settings):
             unload = self._settings.auto_unload_split_bundles_enabled and view.may_leave(bundle, owners[bundle])
             decision.splits.append(Split(bundle, owners[bundle], unload))
+
+    def _part(self, decision: Decision, view: _View, policies: Policies, now: float) -> None:
+        """Move a namespace away from another one of its anti-affinity group, if a broker is there where it is farther from the others: of
+        each group one at a time. (Pulsar waits until something else moves it: two that were placed while one broker was up, or before
+        they were in a group, stay together.)"""
+        held: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for broker, load in view.reports.items() if policies.anti_affinity else ():
+            for bundle in load.bundles:
+                if namespace_of(bundle) in policies.anti_affinity:
+                    held[namespace_of(bundle), broker].append(bundle)
+        split = {split.bundle for split in decision.splits}
+        parted = {policies.anti_affinity.get(namespace_of(bundle)) for bundle in self._placed}
+        for (namespace, broker), bundles in sorted(held.items()):
+            group = policies.anti_affinity[namespace]
+            if group in parted or any(bundle in self._unloaded or bundle in split for bundle in bundles):
+                continue
+            target = self._select(bundles[0], view, source=broker)
+            if target is not None and view.parts(namespace, broker, target):
+                parted.add(group)
+                for bundle in bundles:
+                    self._place(bundle, target, view, now)
+                    self._unloaded[bundle] = now
+                    decision.unloads.append(Unload(bundle, broker, target, apart=True))
 
     def _shed(self, decision: Decision, view: _View, reports: Mapping[str, BrokerLoad], now: float) -> None:
         """doLoadShedding."""
@@ -267,6 +293,18 @@ class _View:
         allowed = self.allowed(namespace)
         group = self._policies.group(namespace)
         return any(other != broker for other in allowed) and (not group or may_leave(broker, allowed, self._of_group(group)))
+
+    def parts(self, namespace: str, source: str, target: str) -> bool:
+        """Whether the namespace is farther from the others of its anti-affinity group at the target than at the source: the target's domain,
+        or else the target, then holds fewer of them than the source's does now."""
+        held = self._of_group(self._policies.group(namespace))
+        comes = not self._holders[namespace][target]
+        domains = self._policies.domains if self._settings.failure_domains_enabled else {}
+        there, here = domain_of(target, domains), domain_of(source, domains)
+        if there == here:
+            return held[target] + comes < held[source]
+        of_domains = by_domain(held, domains)
+        return (of_domains[there] + comes, held[target] + comes) < (of_domains[here], held[source])
 
     def keeps_apart(self, bundle: str, source: str, target: str) -> bool:
         """Whether the target of a bundle then holds no more namespaces of its anti-affinity group than the source does now."""

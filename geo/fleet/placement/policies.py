@@ -125,14 +125,24 @@ def least_of_group(candidates: Iterable[str], counts: Mapping[str, int], domains
     (LoadManagerShared.filterAntiAffinityGroupOwnedBrokers). `counts`: how many namespaces of the group each broker holds."""
     left = list(candidates)
     if domains:
-        domain_of = {broker: domain for domain, brokers in domains.items() for broker in brokers}
-        of_domains: Counter[str] = Counter()
-        for broker, count in counts.items():
-            of_domains[domain_of.get(broker, DEFAULT_DOMAIN)] += count
-        least = min((of_domains[domain_of.get(broker, DEFAULT_DOMAIN)] for broker in left), default=0)
-        left = [broker for broker in left if of_domains[domain_of.get(broker, DEFAULT_DOMAIN)] == least]
+        held = by_domain(counts, domains)
+        least = min((held[domain_of(broker, domains)] for broker in left), default=0)
+        left = [broker for broker in left if held[domain_of(broker, domains)] == least]
     least = min((counts.get(broker, 0) for broker in left), default=0)
     return [broker for broker in left if counts.get(broker, 0) == least]
+
+
+def by_domain(counts: Mapping[str, int], domains: Mapping[str, Set[str]]) -> Counter[str]:
+    """What each failure domain holds, if each broker holds what `counts` says."""
+    held: Counter[str] = Counter()
+    for broker, count in counts.items():
+        held[domain_of(broker, domains)] += count
+    return held
+
+
+def domain_of(broker: str, domains: Mapping[str, Set[str]]) -> str:
+    """The failure domain of a broker; those that are in none share one."""
+    return next((domain for domain, brokers in domains.items() if broker in brokers), DEFAULT_DOMAIN)
 
 
 def may_leave(broker: str, candidates: Sequence[str], counts: Mapping[str, int]) -> bool:

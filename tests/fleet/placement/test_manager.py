@@ -142,9 +142,42 @@ def test_a_bundle_of_a_group_is_not_unloaded_if_the_spread_is_even() -> None:
     assert _manager().decide(reports, policies, 0.0).unloads == []
     reports["b"] = broker(0.1, {"t/m/y": bundle(rate=5), "t/o/y": bundle(rate=5)})
     more = Policies(anti_affinity={"t/n": "g", "t/m": "g", "t/o": "g"})
-    assert _manager().decide(reports, more, 0.0).unloads == [], "uneven as it is, b and c would hold more than a does"
+    (move,) = _manager().decide(reports, more, 0.0).unloads
+    assert (move.broker, move.apart) == ("b", True), "uneven as it is, b and c would hold more than a does"
     reports["b"] = broker(0.1)
     assert [found.target for found in _manager().decide(reports, policies, 0.0).unloads] == ["b"]
+
+
+def test_namespaces_of_a_group_that_are_together_are_parted_one_at_a_time() -> None:
+    """As they are when a second broker comes, or when they join a group."""
+    policies = Policies(anti_affinity={"t/l": "g", "t/m": "g", "t/n": "g"})
+    (first, second), others = _bundles("t/l", 2), {"t/m/x": bundle(), "t/n/x": bundle()}
+    manager, reports = (
+        _manager(),
+        {"a": broker(0.1, {first: bundle(), second: bundle(), **others}), "b": broker(), "c": broker(0.5)},
+    )
+    moves = manager.decide(reports, policies, 0.0).unloads
+    assert [(one.bundle, one.apart) for one in moves] == [(first, True), (second, True)], "all that a has of one namespace"
+    (target,) = {one.target for one in moves}
+    assert manager.decide(reports, policies, 10.0).unloads == [], "while that is on its way"
+    (other,) = {"b", "c"} - {target}
+    reports = {"a": broker(0.1, others), target: broker(0.1, {first: bundle(), second: bundle()}), other: broker()}
+    (move,) = manager.decide(reports, policies, 20.0).unloads
+    assert (move.bundle, move.target) == ("t/m/x", other)
+    reports = {"a": broker(0.1, {"t/n/x": bundle()}), target: reports[target], other: broker(0.1, {"t/m/x": bundle()})}
+    assert manager.decide(reports, policies, 30.0).unloads == []
+    assert _manager().decide(reports, policies, 30.0).unloads == [], "as even as it can be"
+
+
+def test_namespaces_of_a_group_are_parted_by_domain_if_domains_are_enabled() -> None:
+    policies = Policies(anti_affinity={"t/m": "g", "t/n": "g"}, domains={"d1": {"a", "b"}, "d2": {"c"}})
+    reports = {"a": broker(0.1, {"t/m/x": bundle()}), "b": broker(0.1, {"t/n/x": bundle()}), "c": broker(0.5)}
+    assert _manager().decide(reports, policies, 0.0).unloads == []
+    domains = _manager(replace(SETTINGS, failure_domains_enabled=True))
+    assert domains.decide(reports, policies, 0.0).unloads == [Unload("t/m/x", "a", "c", apart=True)]
+    together = {"a": broker(0.1, {"t/m/x": bundle(), "t/n/x": bundle()}), "b": broker(0.1)}
+    domains = _manager(replace(SETTINGS, failure_domains_enabled=True))
+    assert domains.decide(together, policies, 0.0).unloads == [Unload("t/m/x", "a", "b", apart=True)], "one domain, two brokers"
 
 
 def test_a_hot_bundle_is_split_by_its_owner_and_its_parts_are_unloaded_if_that_may_be() -> None:
