@@ -1,8 +1,8 @@
 """PIP-33 for one topic in one cluster: begins snapshots, answers those of others, and tells who may go on where. Pure.
 
 It is a fold over the topic's rows of `system/markers`: the same rows give the same effects and the same state, wherever batches
-begin and end. What it wants written it has not yet: a marker of its own counts once its row is read back, and no row makes it write
-one twice. No row of whatever content raises; one that is refused, forged or too late is counted.
+begin and end. A request of its own counts once its row is read back, before which no answer does; a snapshot counts as soon as its last
+answer is heard, and its own marker is for who begins without this state. No row makes it write a marker twice. No row of whatever content raises; one that is refused, forged or too late is counted.
 
 Invariants, which tests/model holds after every step of any schedule:
 - A. For each snapshot in a cache, what is at or before `clusters[x]` in the log of x and was routed to both is at or before
@@ -50,6 +50,7 @@ from geo.subscription.controller_rows import (
 )
 from geo.subscription.markers import (
     MAX_CLUSTERS,
+    Marker,
     Refusal,
     RefusedMarkerError,
     SnapshotRequest,
@@ -64,7 +65,7 @@ from geo.subscription.snapshot_builder import Effect as BuilderEffect
 from geo.subscription.snapshot_builder import SnapshotBuilder, WriteRequest, in_us
 from geo.subscription.snapshot_cache import LEAST_SNAPSHOTS, MAX_SNAPSHOTS, Distance, Snapshot, SnapshotCache, version_distance
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 FREQUENCY_S = 10.0
 """Pulsar's second would be a commit a second and topic."""
@@ -114,8 +115,9 @@ def concerns(kind: str | None, sender: str | None, cluster: str) -> bool:
 
 
 def is_only_noted(kind: str | None, sender: str | None, cluster: str) -> bool:
-    """Whether nothing follows from a marker row by itself: the controller notes that its own request is in the log, before it hears answers."""
-    return sender == cluster and kind == SnapshotRequest.kind.value
+    """Whether nothing follows from a marker row by itself: the controller notes that a request of its own is in the log, before it hears answers,
+    or a snapshot that it knows."""
+    return sender == cluster and kind in (SnapshotRequest.kind.value, SnapshotTaken.kind.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class Settings:
 
 @dataclass(slots=True)
 class _Pending:
-    """A snapshot that has no marker in the log yet."""
+    """A snapshot that lacks answers."""
 
     builder: SnapshotBuilder
     begun: int
@@ -185,9 +187,13 @@ class TopicController:
         self._read: Position | None = None
         """Where the newest marker of the log stands."""
         self._tick: Tick | None = None
+        self._quiet: tuple[int | None, int] | None = None
+        """The newest version with a message (None: there is none) as of another one: nothing between the two is a message."""
         self._started: float | None = None
         """When the newest snapshot was begun."""
         self._pending: list[_Pending] = []
+        self._completed: list[str] = []
+        """Ids of snapshots that count, of which the own marker was not read back yet."""
         self._covered: int | None = None
         """The newest version with a message when the last snapshot that completed was begun; None: there is none, or it is void."""
         self._ever_completed = False
@@ -282,9 +288,8 @@ class TopicController:
             self._voided = tick.seq  # before the first one there may be a void that is not known any more
         self._tick = tick
         effects = self._give_up(tick)
-        for name, one in self._subscriptions.items():
-            if one.finished is not None:
-                effects += self._finish(name, one, one.finished)
+        if tick.looked is not None:
+            effects += self._note_quiet(tick.moved, tick.looked)
         self._waits_for = self._whom_it_waits_for(tick)
         is_soon = self._started is not None and self._started <= tick.now < self._started + self._pause_s
         if tick.moved is not None and self._is_wanted(tick, tick.moved) and not is_soon:
@@ -350,16 +355,18 @@ class TopicController:
         self._started = tick.now
         self._pending.append(begun)
         self.counts[Counted.STARTED.value] += 1
-        return self._written(begun, begun.builder.start(tick.now))
+        return self._followed(begun, begun.builder.start(tick.now))
 
-    def _written(self, pending: _Pending, effects: Iterable[BuilderEffect]) -> list[Effect]:
+    def _followed(self, pending: _Pending, effects: Iterable[BuilderEffect]) -> list[Effect]:
+        """What follows from what its builder wants."""
         found: list[Effect] = []
         for one in effects:
             if isinstance(one, WriteRequest):
                 found.append(WriteMarker(one.marker, one.marker.replicate_to))
             else:
                 taken = SnapshotTaken(one.snapshot, pending.begun, pending.moved)
-                found.append(WriteMarker(taken, taken.replicate_to))
+                self._completed = [*self._completed, one.snapshot.snapshot_id][-MAX_PENDING:]
+                found += [WriteMarker(taken, taken.replicate_to), *self._counts_from_now(taken)]
         return found
 
     # -- markers -----------------------------------------------------------------------------------------------------
@@ -368,11 +375,14 @@ class TopicController:
         if self._read is not None and row.position <= self._read:
             return self._nothing(Counted.REPEATED)
         self._read = row.position
+        effects = [] if row.moved is None else self._note_quiet(row.moved, row.position.version)
         try:
-            marker = decode(row.kind, row.payload)
+            return effects + self._on_decoded(row, decode(row.kind, row.payload))
         except RefusedMarkerError as refused:
             self.counts[refused.reason.value] += 1
-            return []
+            return effects
+
+    def _on_decoded(self, row: MarkerRow, marker: Marker) -> list[Effect]:
         if isinstance(marker, SnapshotRequest):
             return self._on_request(row, marker)
         if isinstance(marker, SnapshotResponse):
@@ -410,16 +420,22 @@ class TopicController:
             if builder.snapshot_id == answer.snapshot_id and builder.round_number == answer.round_number <= one.requested:
                 now = builder.started if self._tick is None else self._tick.now
                 effects = builder.on_response(answer.cluster, answer.position, Position.end(row.position.version), now)
-                return self._written(one, effects)
+                return self._followed(one, effects)
         return self._nothing(Counted.LATE)
 
     def _on_taken(self, row: MarkerRow, taken: SnapshotTaken) -> list[Effect]:
-        """A snapshot of ours is in the log for good. It counts even if it was given up in the meantime."""
+        """A snapshot of ours is in the log. One that is not known was taken before this state began."""
         if row.sender != self.cluster:
             return self._nothing(Counted.FORGED)
-        self._pending = [one for one in self._pending if one.builder.snapshot_id != taken.snapshot.snapshot_id]
+        if taken.snapshot.snapshot_id in self._completed:
+            self._completed.remove(taken.snapshot.snapshot_id)
+            return []
         if self._open_voids or self._tick is None or taken.begun < self._voided:
             return self._nothing(Counted.VOID)
+        return self._counts_from_now(taken)
+
+    def _counts_from_now(self, taken: SnapshotTaken) -> list[Effect]:
+        self._pending = [one for one in self._pending if one.builder.snapshot_id != taken.snapshot.snapshot_id]
         self.counts[Counted.COMPLETED.value] += 1
         self._ever_completed, self._covered = True, taken.moved
         snapshot = replace(taken.snapshot, local_position=self._placed(Position(*taken.snapshot.local_position)))
@@ -502,15 +518,28 @@ class TopicController:
         return self._finish(row.subscription, one, row.version)
 
     def _finish(self, name: str, one: _Subscription, version: int) -> list[Effect]:
-        """Whoever has finished every message has finished the markers behind them: no consumer has to come by for those, and a topic that
-        rests is in step (Pulsar's #19551)."""
-        tick = self._tick
-        if tick is not None and tick.looked is not None and (tick.moved is None or tick.moved <= version):
-            version = max(version, tick.looked)
+        version = self._with_markers_behind(version)
         if one.finished is not None and version <= one.finished:
             return []
         one.finished = version
         return self._passed(name, one)
+
+    def _with_markers_behind(self, version: int) -> int:
+        """Whoever has finished every message has finished the markers behind them: no consumer has to come by for those, and a topic that
+        rests is in step (Pulsar's #19551)."""
+        if self._quiet is None:
+            return version
+        moved, looked = self._quiet
+        return max(version, looked) if moved is None or moved <= version else version
+
+    def _note_quiet(self, moved: int | None, looked: int) -> list[Effect]:
+        if self._quiet is None or self._quiet[1] <= looked:
+            self._quiet = moved, looked
+        effects: list[Effect] = []
+        for name, one in self._subscriptions.items():
+            if one.finished is not None:
+                effects += self._finish(name, one, one.finished)
+        return effects
 
     def _passed(self, name: str, one: _Subscription) -> list[Effect]:
         """What follows from the snapshots that lie in what is finished.
@@ -537,14 +566,14 @@ class TopicController:
         elif row.table is None:
             return []
         self._voided = row.seq
-        self._pending, self._covered = [], None
+        self._pending, self._completed, self._covered = [], [], None
         for one in self._subscriptions.values():
             one.cache = self._new_cache()
             if row.table is not None:
                 one.finished = one.start = None
         if row.table is not None:
             self._table = row.table
-            self._tick, self._read, self._last_place, self._answered_since = None, None, None, {}
+            self._tick, self._quiet, self._read, self._last_place, self._answered_since = None, None, None, None, {}
             return [Forgotten(name, here_too=True) for name in self._subscriptions]
         return []
 
@@ -571,11 +600,13 @@ class TopicController:
                 "looked": tick.looked,
                 "table": tick.table,
             },
+            "quiet": self._quiet and list(self._quiet),
             "started": self._started,
             "pending": [
                 {"builder": one.builder.to_state(), "begun": one.begun, "moved": one.moved, "requested": one.requested}
                 for one in self._pending
             ],
+            "completed": list(self._completed),
             "covered": self._covered,
             "ever_completed": self._ever_completed,
             "last_place": self._last_place and list(self._last_place),
@@ -613,7 +644,8 @@ class TopicController:
             found._tick = Tick(**{**tick, "asked": tuple(tick["asked"]), "unable": dict(tick["unable"]), "ways": ways})
         found._seq, found._table, found._read = state["seq"], state["table"], _place(state["read"])
         found._started, found._covered, found._ever_completed = state["started"], state["covered"], state["ever_completed"]
-        found._last_place = _place(state["last_place"])
+        found._completed, found._last_place = list(state["completed"]), _place(state["last_place"])
+        found._quiet = state["quiet"] and tuple(state["quiet"])
         timeout_s = found.settings.timeout_s
         found._pending = [
             _Pending(SnapshotBuilder.from_state(cluster, timeout_s, one["builder"]), one["begun"], one["moved"], one["requested"])

@@ -17,7 +17,8 @@ from geo.subscription.markers import Marker
 @dataclass(frozen=True, slots=True)
 class MarkerRow:
     """A marker in the log here, own or brought by a link, in the order of the log. `kind`, `payload` and `sender` (the row's origin)
-    as they stand there. `read_to`: the newest version of the log that had been looked at when it was copied."""
+    as they stand there. `read_to`: the newest version of the log that had been looked at when it was copied. `moved`: the newest version that
+    brought a message, of those up to its own; None: nobody knows."""
 
     seq: int
     kind: str | None
@@ -26,6 +27,7 @@ class MarkerRow:
     position: Position
     read_to: int
     table: str | None = None
+    moved: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

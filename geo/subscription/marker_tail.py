@@ -308,7 +308,7 @@ class MarkerTail:
             # Longer ones are refused as they are.
             payload = None if row["payload"] is None else bytes(row["payload"])[: MAX_BYTES + 1]
             position = Position(commit.version, index)
-            yield MarkerRow(0, row["marker"], payload, row["origin"], position, read_to, one.tail.at.table_id)
+            yield MarkerRow(0, row["marker"], payload, row["origin"], position, read_to, one.tail.at.table_id, one.moved)
 
     def _brought(self, one: _Followed, commit: Commit) -> str | None:
         """Whose commit a link has brought with this one that was out of order in its source: it is so here too."""
@@ -385,14 +385,15 @@ class MarkerTail:
         """The next one; None where its time has not come, or it would say what the last one did to a controller that has nothing to
         do. Where nobody here uses versions, others are answered: that needs the ways alone."""
         told, now, frequency_s = one.told, now_us() / 1e6, self._config.snapshots.frequency_s
-        if told is not None and used:
+        ways = self._ways_of(one)
+        is_same_way = told is not None and (told.asked, told.ways) == (ways.asked.clusters, ways.there)
+        if told is not None and used and is_same_way:  # whom it must ask from now on it hears before any answer
             # Of messages it tells at once, unless it has just done so: a snapshot that can begin does not wait for the next tick.
             since = told.now if one.moved == told.moved else one.told_moved_at
             if 0 <= now - since < frequency_s:
                 return None
-        ways = self._ways_of(one)
         unable = self._unable(one.topic, ways) if used else {}
-        if told is not None and (told.asked, told.ways) == (ways.asked.clusters, ways.there):
+        if told is not None and is_same_way:
             same = (told.moved, told.unable) == (one.moved, unable)
             rests = self._rests.get(str(one.topic), -1) >= one.last_seq
             if not used or (same and (rests or (not one.is_changed and 0 <= now - told.now < max(frequency_s, STILL_S)))):

@@ -125,7 +125,11 @@ class Cluster:
 
     @property
     def newest_message(self) -> int | None:
-        found = (version for version in range(self.newest, 0, -1) if any(not row.marker for row in self.log[version].rows))
+        return self.newest_message_to(self.newest)
+
+    def newest_message_to(self, last: int) -> int | None:
+        """The newest version up to this one that brought a message."""
+        found = (version for version in range(last, 0, -1) if any(not row.marker for row in self.log[version].rows))
         return next(found, None)
 
     def messages(self, last: int | None = None) -> Iterator[LogRow]:
@@ -331,9 +335,10 @@ class World:
         for version in range(cluster.copied + 1, newest + 1):
             for index, row in enumerate(cluster.log[version].rows):
                 if row.marker is not None and concerns(row.marker, row.id[0], name):
-                    place = Position(version, index)
+                    place, moved = Position(version, index), cluster.newest_message_to(version)
                     self.record(
-                        cluster, MarkerRow(self._seq(cluster), row.marker, row.payload, row.id[0], place, newest, cluster.table)
+                        cluster,
+                        MarkerRow(self._seq(cluster), row.marker, row.payload, row.id[0], place, newest, cluster.table, moved),
                     )
         cluster.copied = newest
 
@@ -513,7 +518,8 @@ class World:
             ticks = [row for row in cluster.journal if isinstance(row, Tick)]
             assert other.hear(replace(ticks[-1], seq=self._seq(cluster), now=self.now + 1_000)) == []
             after = other.to_state()
-            assert {name for name in after if after[name] != kept[name]} == {"seq", "tick"}
+            changed = {name: (kept[name], after[name]) for name in after if after[name] != kept[name]}
+            assert changed.keys() == {"seq", "tick"}, changed
 
 
 def told(marker: Marker) -> str:
