@@ -23,9 +23,9 @@ from geo.errors import UsageError
 from geo.faults import FAULTS
 from geo.fleet.assignments import read_assignments, read_bundles, read_owners
 from geo.fleet.load_reports import UP, names_of, read_reports
-from geo.fleet.placement.bundles import Bundles, namespace_of, parse_bundle
+from geo.fleet.placement.bundles import Bundles, bundle_of, namespace_of, namespace_of_topic, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
-from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request, bundle_of, namespace_of_topic
+from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
 from geo.fleet.placement.views import (
     FLOW,
     POSITIONS,

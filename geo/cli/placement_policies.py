@@ -38,10 +38,16 @@ def add_isolation(verbs: Verbs, does: str) -> None:
     )
     number = from_1_to(_MOST_BROKERS, f"a number from 1 to {_MOST_BROKERS:,}")
     p.add_argument(
-        "--min-limit", type=number, default=1, metavar="N", help="fewer primary ones are too few (default: %(default)s)"
+        "--min-limit",
+        type=number,
+        default=1,
+        metavar="N",
+        help="secondary ones join while fewer primary ones are up (default: %(default)s)",
     )
     percent = from_1_to(100, "a number from 1 to 100")
-    does = "a primary broker that is so busy does not count (default: %(default)s)"
+    does = (
+        "a primary broker that is so busy does not count; secondary ones give back below four fifths of it (default: %(default)s)"
+    )
     p.add_argument("--usage-threshold", type=percent, default=100, metavar="PERCENT", help=does)
 
 
@@ -53,7 +59,10 @@ def add_domains(verbs: Verbs, does: str) -> None:
 def add_anti_affinity(verbs: Verbs, does: str) -> None:
     nouns, p = _add_nouns(verbs, "anti-affinity", ANTI_AFFINITY, does, "the namespace, tenant/namespace", _group)
     p.add_argument(
-        "--group", required=True, metavar="NAME", help="its namespaces are to be on different brokers, if there are enough"
+        "--group",
+        required=True,
+        metavar="NAME",
+        help="its namespaces are to be on different brokers, as far as there are more brokers than bundles that have topics",
     )
     p = nouns.add("namespaces", "list the namespaces of a group, and the brokers that are to own bundles of each", list_policies)
     _add_cluster(p, ANTI_AFFINITY)
@@ -73,12 +82,12 @@ def _add_nouns(
     p = nouns.add("remove", f"remove one; {_FOLLOWED}", remove)
     _add_cluster(p, kind)
     p.add_argument("name", help=name)
-    add_dry_run(p, "say what would be removed, and which bundles would move; write nothing")
+    add_dry_run(p, "say what would be removed, and which bundles isolation would move; write nothing")
     p = nouns.add("set", f"set one, or replace it; {_FOLLOWED}", set_one)
     _add_cluster(p, kind)
     p.set_defaults(made=made)
     p.add_argument("name", help=name)
-    add_dry_run(p, "say what would be set, and which bundles would move; write nothing")
+    add_dry_run(p, "say what would be set, and which bundles isolation would move; write nothing")
     return nouns, p
 
 

@@ -28,7 +28,7 @@ class Settings:
     """What can be set of the load balancer: names and defaults of Pulsar's ServiceConfiguration without `loadBalancer`, in snake
     case. A `Percentage` there is a fraction here, a limit in MB is one in bytes, minutes and milliseconds are seconds.
 
-    Raises UsageError of a fraction outside 0 to 1 and of a weight below 0.
+    Raises UsageError of a fraction outside 0 to 1, of a number of samples below 1, and of any other number below 0 (but for -1: no limit).
     """
 
     cpu_resource_weight: float = 1.0
@@ -82,26 +82,28 @@ class Settings:
         for name in _FRACTIONS:
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; expected: a fraction from 0 to 1")
-        for name in _WEIGHTS:
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} is {getattr(self, name)}; expected: 0 or more")
+        for name, least in _LEAST.items():
+            if not getattr(self, name) >= least:
+                raise UsageError(f"{name} is {getattr(self, name)}; expected: {least} or more")
 
 
-_WEIGHTS = (
-    "cpu_resource_weight",
-    "direct_memory_resource_weight",
-    "bandwidth_in_resource_weight",
-    "bandwidth_out_resource_weight",
-)
 _FRACTIONS = (
     "history_resource",
+    "report_update_threshold",
     "broker_overloaded_threshold",
     "average_resource_usage_difference_threshold",
     "broker_threshold_shedder",
     "max_unload",
     "avg_shedder_low_threshold",
     "avg_shedder_high_threshold",
+    "flow_or_qps_difference_threshold",
 )
+_LEAST = {field.name: 0 for field in fields(Settings) if field.type in ("int", "float")} | {
+    "num_short_samples": 1,
+    "num_long_samples": 1,
+    "max_unload_bundle_num_per_shedding": -1,
+}
+"""What each number is at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ def read_bundles(tables: ClusterTables) -> dict[str, Bundles]:
     return {row["namespace"]: Bundles(row["boundaries"]) for row in tables.journal(BUNDLES).newest()}
 
 
-def write_orders(tables: ClusterTables, leader: Ownership, term: int, orders: Orders) -> None:
+def write_orders(tables: ClusterTables, leader: Ownership, orders: Orders) -> None:
     """Write what a leader says, only if it still is the leader. The bundles of a namespace come before anybody is to own one of them.
     Raises FencedError otherwise."""
     journal = tables.journal(BUNDLES)
@@ -116,7 +116,13 @@ def write_orders(tables: ClusterTables, leader: Ownership, term: int, orders: Or
         journal,
         leader,
         [
-            {"namespace": namespace, "boundaries": list(bundles.boundaries), "term": term, "number": last + 1, "reason": reason}
+            {
+                "namespace": namespace,
+                "boundaries": list(bundles.boundaries),
+                "term": leader.generation,
+                "number": last + 1,
+                "reason": reason,
+            }
             for namespace, (bundles, reason) in orders.bundles.items()
         ],
     )

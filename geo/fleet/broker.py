@@ -303,6 +303,8 @@ class Broker:
         try:
             config = self._file.config
             parts = self._made_of(config)
+            if self._member is not None and config.placement is not None:
+                self._member.refuse(config.placement)
             keep_house_anew(open_for_writing(self._tables, config))
         except FAULTS as error:
             if session_is_gone(error):

@@ -64,10 +64,9 @@ class Lead:
     def say_anew(self, facts: Facts, now: float) -> None:
         """Decide, and write what is said anew. For one that is held."""
         assert self.ownership is not None
-        term = self.ownership.generation
-        orders = self._leading.step(facts, term, time.time(), now)
+        orders = self._leading.step(facts, self.ownership.generation, time.time(), now)
         try:
-            write_orders(self._tables, self.ownership, term, orders)
+            write_orders(self._tables, self.ownership, orders)
         except FencedError as error:
             log.warning("broker %s leads no longer, and said nothing: %s", self._broker, first_line(error))
             self.ownership.abandon()

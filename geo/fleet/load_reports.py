@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import Any
 
@@ -62,11 +62,16 @@ def encode(load: BrokerLoad) -> dict[str, Any]:
 
 
 def decode(found: Mapping[str, Any]) -> BrokerLoad:
-    bundles = {name: BundleLoad(**one) for name, one in found["bundles"].items()}
+    """The inverse of `encode`. What a newer program says besides is passed over."""
+    bundles = {
+        name: BundleLoad(**{what: value for what, value in one.items() if what in _OF_BUNDLES})
+        for name, one in found["bundles"].items()
+    }
     cpu, direct_memory, bandwidth_in, bandwidth_out = (Usage(*found[name]) for name in _RESOURCES)
     return BrokerLoad(cpu, direct_memory, bandwidth_in, bandwidth_out, bundles)
 
 
+_OF_BUNDLES = frozenset(field.name for field in fields(BundleLoad))
 _RESOURCES = ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")
 
 

@@ -28,9 +28,9 @@ from geo.fleet.assignments import (
 from geo.fleet.leader import Lead
 from geo.fleet.load_meter import LoadMeter
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, names_of, read_reports
-from geo.fleet.placement.bundles import Bundles, bundle_name
+from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, is_in, namespace_of_topic
 from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step
-from geo.fleet.placement.leading import Facts, Signs, bundle_of, namespace_of_topic
+from geo.fleet.placement.leading import Facts, Signs
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
 from geo.names import MARKERS_PRODUCER, Topic
@@ -122,27 +122,25 @@ class Member:
         self.fault: BaseException | None = None
         """Why it shares no longer: its name was taken by another broker, a fault of this program, or the end of Spark."""
         self._bundles: Mapping[str, Bundles] = {}
+        self._share: Mapping[str, bool] = {}
+        """The bundles for whose topics it works, and whether it took each over. Replaced as a whole, since others read it at any time."""
         self._mine: dict[str, _Owned] = {}
         self._going: dict[str, Callable[[], bool]] = {}
         """The bundles that are being given up, and of which are mine no more those that were lost: their works end first. What says whether all
         were told."""
         self._assigned = 0
-        """How many bundles are assigned, to whomever."""
+        """How many bundles there are that are assigned, to whomever."""
         self._found: dict[str, float] = {}
         """The topics that the broker's groups asked for, and when last."""
         self._reports: dict[str, LoadReport] = {}
         self._lead = Lead(tables, name, placement, say)
         self._said_load: BrokerLoad | None = None
         self._loaded_at, self._load_at = datetime.now(timezone.utc), time.monotonic()
-        self._sign_at = -float("inf")
+        self._sign_at, self._said_state = -float("inf"), UP
         is_local = tables.journal(OWNERS).is_local
         self._round_s = ROUND_S if is_local else REMOTE_ROUND_S
-        if placement.broker_timeout_s < LEAST_ROUNDS * self._round_s:
-            raise UsageError(
-                f"placement: broker_timeout {placement.broker_timeout_s} s; where tables are not on a local disk at least "
-                f"{LEAST_ROUNDS * self._round_s:.0f} s, since each look at them takes seconds"
-            )
-        self._signs, self._meter = Signs(placement.broker_timeout_s / 2), LoadMeter(tables, is_local=is_local)
+        self.refuse(placement)
+        self._signs, self._meter = Signs(), LoadMeter(tables, is_local=is_local)
         self._watched_reports = Watched(tables.journal(LOAD_REPORTS), lambda: read_reports(tables))
         self._watched_assigned = Watched(tables.journal(ASSIGNMENTS), lambda: read_assignments(tables))
         self._watched_bundles = Watched(tables.journal(BUNDLES), lambda: read_bundles(tables))
@@ -158,13 +156,12 @@ class Member:
         bundle = self._bundle_of(name)
         if bundle is None:
             return "no leader has placed its namespace yet"
-        if bundle in self._mine and bundle not in self._going:
+        if bundle in self._share:
             return None
         return f"its bundle {bundle} is not this broker's"
 
     def takes_over(self, topic: Topic) -> bool:
-        owned = self._mine.get(self._bundle_of(str(topic)) or "")
-        return owned is not None and owned.took_over
+        return self._share.get(self._bundle_of(str(topic)) or "", False)
 
     def _bundle_of(self, topic: str) -> str | None:
         bundles = self._bundles
@@ -206,6 +203,14 @@ class Member:
         self._thread = threading.Thread(target=self._main, name=f"geo-member-{self.name}", daemon=True)
         self._thread.start()
 
+    def refuse(self, placement: Placement) -> None:
+        """Raises UsageError of a timeout that is too short for where the tables are."""
+        if placement.broker_timeout_s < LEAST_ROUNDS * self._round_s:
+            raise UsageError(
+                f"placement: broker_timeout {placement.broker_timeout_s} s; where tables are not on a local disk at least "
+                f"{LEAST_ROUNDS * self._round_s:.0f} s, since each look at them takes seconds"
+            )
+
     def change(self, placement: Placement) -> None:
         """From now on it decides by these settings."""
         if placement != self._placement:
@@ -216,7 +221,6 @@ class Member:
         """Let others take what it has, HAND_OVER_S at most; returns at once. `has_handed_over` says when that is done."""
         self._leaves_at = time.monotonic() + HAND_OVER_S
         self._leaving.set()
-        self._sign_at = -float("inf")
 
     @property
     def has_handed_over(self) -> bool:
@@ -287,12 +291,13 @@ class Member:
         self._name_owned.refuse_if_replaced()
         self._reports = self._watched_reports.now()
         self._found = {topic: at for topic, at in list(self._found.items()) if now - at < FORGET_S}
-        self._signs.hear({name: report.sequence for name, report in self._reports.items()}, now)
+        sequences = {name: report.sequence for name, report in self._reports.items()}
+        self._signs.hear(sequences, now, self._placement.broker_timeout_s / 2)
         before, self._bundles = self._bundles, self._watched_bundles.now()
         if before != self._bundles:
             self._look_now()  # topics are in other bundles now
         owners, assigned = self._watched_owners.now(), self._watched_assigned.now()
-        claims, self._assigned = owners.claims(self._names()), len(assigned)
+        claims = owners.claims(self._names())
         self._lose(claims)
         self._follow(assigned, claims)
         self._let_go(assigned)
@@ -317,7 +322,7 @@ class Member:
                 log.warning("broker %s: bundle %s was taken over by %s", self.name, bundle, newest.broker)
                 owned.ownership.abandon()
                 del self._mine[bundle]
-                self._going[bundle] = self._look_now()
+                self._going[bundle] = self._tell()
 
     def _follow(self, assigned: Mapping[str, Assigned], claims: Mapping[str, Claim]) -> None:
         """Begin with what is this broker's now, and begin to let go of what is not."""
@@ -331,6 +336,7 @@ class Member:
             else:
                 gone.append(step.bundle)
         there = {bundle_name(namespace, part) for namespace, of in self._bundles.items() for part in of.ranges}
+        self._assigned = len(assigned.keys() & there)
         gone += [bundle for bundle in self._mine if bundle not in there]  # it was split before this broker heard of it
         # A claim that this process does not know of: it was interrupted while it claimed, and does so again.
         mine = [bundle for bundle, one in claims.items() if one.broker == self.name and not one.released]
@@ -344,8 +350,9 @@ class Member:
         """Claim bundles in one commit; if another process has claimed some of them since, one by one."""
         held = {step.bundle for step in steps if step.over and not claims[step.bundle].released}
         runners = {step.bundle: bundle_runner(self._tables, step.bundle) for step in steps}
-        if self._watched_owners.now().claims(self._names()) != claims:
-            return  # somebody has claimed since: the next round says what follows
+        newest = self._watched_owners.now().claims(self._names())
+        if any(newest.get(step.bundle) != claims.get(step.bundle) for step in steps):
+            return  # somebody has claimed one since: the next round says what follows
         try:
             owned = claim(
                 self._tables,
@@ -362,28 +369,33 @@ class Member:
             return
         for bundle, ownership in zip(runners, owned, strict=True):
             self._mine[bundle] = _Owned(ownership, took_over=bundle in held)
-        self._look_now()
+        self._tell()
+
+    def _tell(self) -> Callable[[], bool]:
+        """From now on the share is what is this broker's and not being given up, and its groups are asked at once. Returns what says whether they
+        were."""
+        self._share = {bundle: owned.took_over for bundle, owned in self._mine.items() if bundle not in self._going}
+        return self._look_now()
 
     def _go(self, bundles: Sequence[str]) -> None:
         """Let the works of these end, and then release them."""
         self._going |= dict.fromkeys(bundles, lambda: False)
-        # After they have left the share, so that whoever is asked since says so.
-        self._going |= dict.fromkeys(bundles, self._look_now())
+        self._going |= dict.fromkeys(bundles, self._tell())
 
     def _let_go(self, assigned: Mapping[str, Assigned]) -> None:
         """Release the bundles of which all works have ended; one that is this broker's again it keeps, and begins anew."""
         if not self._going:
             return
-        busy = {
-            self._bundle_of(str(one.topic)) for one in self._activities() if one.state is not State.PAUSED
-        }  # FAILED too: it is told that it rests first, so that it may begin again when it comes back
-        done = [bundle for bundle, all_told in self._going.items() if all_told() and bundle not in busy]
+        told = [bundle for bundle, all_told in self._going.items() if all_told()]
+        busy = {str(one.topic) for one in self._activities() if one.state is not State.PAUSED} if told else set[str]()
+        # FAILED ones too: each is told that it rests first, so that it may begin again when it comes back.
+        done = [bundle for bundle in told if not any(is_in(topic, bundle) for topic in busy)]
         for bundle in [bundle for bundle in done if bundle in self._mine]:
             if bundle in assigned and assigned[bundle].broker == self.name and not self._leaving.is_set():
                 done.remove(bundle)
                 del self._going[bundle]
                 self._mine[bundle].took_over = True  # of what did not end cleanly too
-                self._look_now()
+                self._tell()
         if done:
             unknown = self._unreleased()
             done = [bundle for bundle in done if bundle not in unknown or bundle not in self._mine]
@@ -395,34 +407,39 @@ class Member:
             del self._going[bundle]
             self._mine.pop(bundle, None)
 
-    def _unreleased(self) -> set[str | None]:
-        """The bundles of topics of which something is still owned by this process: nobody knows how it ended, so whoever continues it fences it
+    def _unreleased(self) -> set[str]:
+        """The bundles of this broker's, of topics of which something is still owned by this process: nobody knows how it ended, so whoever continues it fences it
         first. The leader has such a bundle taken over; released, what it lacks would look alive."""
-        found, me = set[str | None](), self._tables.me.encode()
+        mine, of_others, me = set[str](), set[str](), self._tables.me.encode()
         for row in owned_now(self._tables):
             name = RunnerName.parse(row["runner"])
             if row["runner"] == version_sync_runner(self._tables).name and row["holder"] == me:
-                found.add(self._bundle_of(str(PLACE)))
+                mine.add(str(PLACE))
             elif name is not None and name.who != MARKERS_PRODUCER:  # version sync writes into all logs
-                bundle = self._bundle_of(str(name.topic))
-                owned = self._mine.get(bundle or "")
-                # Of a bundle that was taken over also what its owner before has and this broker never came to.
-                if row["holder"] == me or (owned is not None and owned.took_over and _is_a_brokers(name)):
-                    found.add(bundle)
-        return found
+                if row["holder"] == me:
+                    mine.add(str(name.topic))
+                elif _is_a_brokers(name):
+                    of_others.add(str(name.topic))
+        # Of a bundle that was taken over also what its owner before has and this broker never came to.
+        return {
+            bundle
+            for bundle, owned in self._mine.items()
+            if any(is_in(topic, bundle) for topic in (mine | of_others if owned.took_over else mine))
+        }
 
     # -- what it says ------------------------------------------------------------------------------------------------
 
     def _report(self, now: float) -> None:
         """Give a sign of life if it is time, with another load if that has changed much."""
-        if now - self._sign_at < min(self._placement.broker_timeout_s / SIGNS, MOST_SIGN_S):
+        state = LEAVING if self._leaving.is_set() else UP
+        if state == self._said_state and now - self._sign_at < min(self._placement.broker_timeout_s / SIGNS, MOST_SIGN_S):
             return
         load = self._measured(now)
         last, settings = self._said_load, self._placement.settings
         if last is None or last.bundles.keys() != load.bundles.keys() or is_due(last, load, now - self._load_at, settings):
             self._said_load, self._load_at, self._loaded_at = load, now, datetime.now(timezone.utc)
-        self._write_report(LEAVING if self._leaving.is_set() else UP)
-        self._sign_at = now
+        self._write_report(state)
+        self._sign_at, self._said_state = now, state
 
     def _write_report(self, state: str) -> None:
         load = self._said_load or BrokerLoad(*(Usage(0.0, 0.0),) * 4, {})

@@ -24,8 +24,7 @@ from pyspark.sql import SparkSession
 
 from geo.fleet.assignments import read_bundles
 from geo.fleet.load_reports import UP, read_reports
-from geo.fleet.placement.bundles import namespace_of, parse_bundle
-from geo.fleet.placement.leading import bundle_of, namespace_of_topic
+from geo.fleet.placement.bundles import bundle_of, namespace_of, namespace_of_topic, parse_bundle
 from geo.fleet.placement.splitting import range_equally
 from geo.fleet.placement.views import parts_of
 from geo.fleet.placement_requests import ANTI_AFFINITY, ISOLATION, set_policy

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from geo.cli import running
 from geo.cli.main import main
 from geo.fleet.assignments import read_bundles
-from geo.fleet.placement.bundles import bundle_hash
-from geo.fleet.placement.leading import bundle_of
+from geo.fleet.placement.bundles import bundle_hash, bundle_of
 from geo.fleet.placement_requests import read_policies
 from geo.log.topics import create_topic
 from geo.names import Topic

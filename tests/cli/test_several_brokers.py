@@ -117,7 +117,7 @@ class Several:
         )
 
     def order(self, orders: Orders) -> None:
-        write_orders(self.a.tables, self.leader, self.leader.generation, orders)
+        write_orders(self.a.tables, self.leader, orders)
 
     def moves(self, bundle: str, broker: Broker, request: int) -> None:
         """The leader follows a request, and brokers do."""

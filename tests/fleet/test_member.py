@@ -15,7 +15,8 @@ from geo.crash import CrashPoint, InjectedCrash, arm
 from geo.errors import AlreadyOwnedError
 from geo.fleet.assignments import member_runner, read_assignments, read_bundles, read_owners
 from geo.fleet.load_reports import LEFT, read_reports
-from geo.fleet.placement.leading import SPLIT, TRANSFER, bundle_of
+from geo.fleet.placement.bundles import bundle_of
+from geo.fleet.placement.leading import SPLIT, TRANSFER
 from geo.fleet.placement_requests import ISOLATION, ask, set_policy
 from geo.log.topics import create_topic
 from geo.names import Topic

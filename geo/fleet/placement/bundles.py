@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from zlib import crc32
 
@@ -45,6 +45,18 @@ def parse_bundle(name: str) -> tuple[str, Range]:
 def namespace_of(bundle: str) -> str:
     """The namespace of a bundle of this name (LoadManagerShared.getNamespaceNameFromBundleName)."""
     return bundle.rpartition("/")[0]
+
+
+def is_in(topic: str, bundle: str) -> bool:
+    """Whether the topic of this full name is in a bundle, also in one that is no more."""
+    namespace, (lower, upper) = parse_bundle(bundle)
+    at = bundle_hash(topic)
+    return namespace_of_topic(topic) == namespace and lower <= at and (at < upper or at == upper == LAST)
+
+
+def namespace_of_topic(topic: str) -> str:
+    """`tenant/namespace` of a topic of this full name."""
+    return topic.partition("://")[2].rpartition("/")[0]
 
 
 class Bundles:
@@ -106,3 +118,9 @@ def even(count: int) -> Bundles:
         raise UsageError(f"{count} bundles were asked for; expected: 1 to {LAST}")
     size = (LAST + 1) // count
     return Bundles([*(size * number for number in range(count)), LAST])
+
+
+def bundle_of(topic: str, bundles: Mapping[str, Bundles]) -> str:
+    """The name of the bundle that the topic of this full name is in."""
+    namespace = namespace_of_topic(topic)
+    return bundle_name(namespace, bundles[namespace].bundle_of(topic))

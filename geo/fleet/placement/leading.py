@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from geo.config.placement import Placement
-from geo.fleet.placement.bundles import Bundles, bundle_name, even, namespace_of, parse_bundle
+from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, even, namespace_of, namespace_of_topic, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim, leader_step, to_assign
 from geo.fleet.placement.load_data import BrokerLoad
 from geo.fleet.placement.manager import manager_of
@@ -95,6 +95,8 @@ class Leading:
         self._failed: dict[str, float] = {}
         """Bundles that were not released in time to be split, and when that was."""
         self._decided_at = -inf
+        self._stuck: set[str] = set()
+        """The bundles for which the last decision found no broker."""
 
     def step(self, facts: Facts, term: int, wall_s: float, now: float) -> Orders:
         """What is to be said now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970, `now` are those of a clock
@@ -140,10 +142,10 @@ class Leading:
         """Those for which a broker is to be found: assigned to nobody that lives and takes bundles, or to one that isolation forbids."""
         nobodys = set(to_assign(bundles, assigned, facts.reports.keys()))
         usages = {broker: load.max_usage(self._placement.settings) for broker, load in facts.reports.items()}
-        allowed = {of: facts.policies.brokers(facts.reports, of, usages) for of in {namespace_of(bundle) for bundle in bundles}}
+        may_keep = {of: facts.policies.may_keep(facts.reports, of, usages) for of in {namespace_of(bundle) for bundle in bundles}}
 
         def is_forbidden(bundle: str) -> bool:
-            found = allowed[namespace_of(bundle)]
+            found = may_keep[namespace_of(bundle)]
             return bool(found) and assigned[bundle].broker not in found
 
         return [bundle for bundle in bundles if bundle in nobodys or is_forbidden(bundle)]
@@ -157,32 +159,32 @@ class Leading:
         wall_s: float,
         now: float,
     ) -> None:
-        """By load, if it is time or something waits."""
-        if not facts.reports or not (waiting or now - self._decided_at >= DECIDE_S):
+        """By load, if it is time or something waits that did not wait in vain. Of a report those bundles count that are assigned to its broker and
+        of which nothing else becomes now: what the manager decides is done."""
+        if not facts.reports or not (set(waiting) - self._stuck or now - self._decided_at >= DECIDE_S):
             return
         self._decided_at = now
-        decision = self._manager.decide(facts.reports, facts.policies, now, waiting)
+        others = chosen.keys() | set(waiting)
+
+        def is_of(bundle: str, broker: str) -> bool:
+            return bundle in assigned and assigned[bundle].broker == broker and bundle not in others
+
+        reports = {
+            broker: load.with_bundles({bundle: of for bundle, of in load.bundles.items() if is_of(bundle, broker)})
+            for broker, load in facts.reports.items()
+        }
+        decision = self._manager.decide(reports, facts.policies, now, waiting)
+        self._stuck = set(waiting) - {one.bundle for one in decision.assignments}
         for one in decision.assignments:
             chosen[one.bundle] = _Choice(one.broker, f"chosen by {self._placement.strategy}: {_why(one.bundle, assigned, facts)}")
         for move in decision.unloads:
-            if self._is_of(move.bundle, move.broker, assigned, chosen):
-                apart = f"{move.broker} has another namespace of its anti-affinity group"
-                chosen[move.bundle] = _Choice(
-                    move.target, apart if move.apart else f"{self._placement.shedder} took it from {move.broker}"
-                )
+            chosen[move.bundle] = _Choice(move.target, move.reason or f"{self._placement.shedder} took it from {move.broker}")
         for split in decision.splits:
             tried = self._failed.get(split.bundle, -inf)
-            if (
-                self._is_of(split.bundle, split.broker, assigned, chosen)
-                and now - tried > self._placement.settings.shedding_grace_period_s
-            ):
+            if now - tried > self._placement.settings.shedding_grace_period_s:
                 stays = "" if split.unload else split.broker
                 reason = "it had more topics, messages or bytes than a bundle may have"
                 self._begin_split(split.bundle, (), stays, reason, chosen, wall_s)
-
-    def _is_of(self, bundle: str, broker: str, assigned: Mapping[str, Assigned], chosen: Mapping[str, _Choice]) -> bool:
-        """Whether the bundle is still assigned to the broker that reported it, and nothing else becomes of it now."""
-        return bundle in assigned and assigned[bundle].broker == broker and bundle not in chosen
 
     def _follow_requests(
         self,
@@ -204,6 +206,7 @@ class Leading:
             followed[one.bundle] = one.number
             if one.action == TRANSFER and one.broker in facts.reports:
                 chosen[one.bundle] = _Choice(one.broker, "a person asked for it")
+                self._manager.moved(one.bundle, one.broker, now)
             elif one.action == UNLOAD:
                 target = self._manager.elsewhere(one.bundle, old.broker, facts.reports, facts.policies, now)
                 if target is not None:
@@ -252,17 +255,6 @@ class Leading:
                 self._failed[bundle] = now
 
 
-def bundle_of(topic: str, bundles: Mapping[str, Bundles]) -> str:
-    """The name of the bundle that the topic of this full name is in."""
-    namespace = namespace_of_topic(topic)
-    return bundle_name(namespace, bundles[namespace].bundle_of(topic))
-
-
-def namespace_of_topic(topic: str) -> str:
-    """`tenant/namespace` of a topic of this full name."""
-    return topic.partition("://")[2].rpartition("/")[0]
-
-
 def _why(bundle: str, assigned: Mapping[str, Assigned], facts: Facts) -> str:
     old = assigned.get(bundle)
     if old is None or old.broker == NOBODY:
@@ -283,11 +275,9 @@ class Signs:
     """Who lives, as far as this process sees: a broker whose row says something new within the timeout, by this process's own clock. So
     the clocks of two hosts are never compared."""
 
-    def __init__(self, most_s: float = inf) -> None:
-        """`most_s`: if this process itself did not look for longer, that time does not count against anybody."""
+    def __init__(self) -> None:
         self._heard: dict[str, tuple[int, float]] = {}
         """By broker: the sequence of its newest row, and when it was seen first."""
-        self._most_s = most_s
         self._since: float | None = None
         """Since when it has looked, without such pauses."""
         self._last = 0.0
@@ -296,11 +286,12 @@ class Signs:
         """For how long it has looked."""
         return 0.0 if self._since is None else now - self._since
 
-    def hear(self, rows: Mapping[str, int], now: float) -> None:
-        """Take the newest rows' sequences, by broker."""
+    def hear(self, rows: Mapping[str, int], now: float, most_s: float = inf) -> None:
+        """Take the newest rows' sequences, by broker. If this process itself did not look for longer than `most_s`, what is beyond that does not
+        count against anybody."""
         if self._since is None:
             self._since = now
-        elif (unseen := now - self._last) > self._most_s:
+        elif (unseen := now - self._last - most_s) > 0:
             self._since += unseen
             self._heard = {broker: (sequence, at + unseen) for broker, (sequence, at) in self._heard.items()}
         self._last = now

@@ -1,7 +1,7 @@
 """What the leader decides at one time: which broker gets a bundle, which bundles move, which are split. Pure: no Spark, clock or I/O.
 
 As Pulsar's ModularLoadManagerImpl: `updateAll`, `checkNamespaceBundleSplit`, `doLoadShedding`, `selectBrokerForAssignment`. Decisions are
-values; who does them is another's business, and a decision that was not done is taken again.
+values; who does them is another's business. One that is not done is taken again, but what it moved counts at its target for the grace period.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import inf
 from geo.fleet.placement.avg_shedder import AvgShedder
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, BundleLoad, Loads, Samples, Settings
-from geo.fleet.placement.policies import FilterError, Policies, by_domain, domain_of, least_of_group, may_leave
+from geo.fleet.placement.policies import FilterError, Policies, crowding, least_of_group, may_leave
 from geo.fleet.placement.shedding import SHEDDERS, Shedder
 from geo.fleet.placement.splitting import bundles_to_split
 from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
@@ -33,13 +33,12 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """A bundle moves: its owner releases it, and then `target` begins with it. `apart`: away from another namespace of its anti-affinity
-    group, and not for the load."""
+    """A bundle moves: its owner releases it, and then `target` begins with it. `reason`: why, if not for the load."""
 
     bundle: str
     broker: str
     target: str
-    apart: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,8 @@ class Manager:
         decision, view = Decision(), _View(self._settings, policies, reports, self._samples, self._placed)
         if self._settings.auto_bundle_split_enabled:
             self._split(decision, view, waiting)
-        self._part(decision, view, policies, now)
+        if self._settings.shedding_enabled:
+            self._part(decision, view, policies, now)
         if self._settings.shedding_enabled and now - self._shed_at >= self._settings.shedding_interval_s:
             self._shed_at = now
             self._shed(decision, view, reports, now)
@@ -110,9 +110,13 @@ class Manager:
         view = _View(self._settings, policies, reports, self._samples, self._placed)
         target = self._select(bundle, view, source=broker)
         if target is not None:
-            self._place(bundle, target, view, now)
-            self._unloaded[bundle] = now
+            self.moved(bundle, target, now)
         return target
+
+    def moved(self, bundle: str, target: str, now: float) -> None:
+        """A bundle goes to this broker though nothing here decided it: it counts there, and is not unloaded within the grace period."""
+        self._placed[bundle] = target, now
+        self._unloaded[bundle] = now
 
     def _hear(self, reports: Mapping[str, BrokerLoad], now: float) -> None:
         """Take the reports as samples, and forget what is over (updateAllBrokerData, updateBundleData, reapDeadBrokerPreallocations)."""
@@ -141,27 +145,30 @@ class Manager:
             decision.splits.append(Split(bundle, owners[bundle], unload))
 
     def _part(self, decision: Decision, view: _View, policies: Policies, now: float) -> None:
-        """Move a namespace away from another one of its anti-affinity group, if a broker is there where it is farther from the others: of
-        each group one at a time. (Pulsar waits until something else moves it: two that were placed while one broker was up, or before
-        they were in a group, stay together.)"""
+        """Move what a broker holds of a namespace to one where that is farther from the others of its anti-affinity group: of each group one
+        namespace at a time, and none of which something was unloaded within the grace period. (Pulsar waits until something else moves it:
+        two that were placed while one broker was up, or before they were in a group, stay together.)"""
         held: dict[tuple[str, str], list[str]] = defaultdict(list)
         for broker, load in view.reports.items() if policies.anti_affinity else ():
             for bundle in load.bundles:
                 if namespace_of(bundle) in policies.anti_affinity:
                     held[namespace_of(bundle), broker].append(bundle)
         split = {split.bundle for split in decision.splits}
-        parted = {policies.anti_affinity.get(namespace_of(bundle)) for bundle in self._placed}
+        moving = {policies.anti_affinity.get(namespace_of(bundle)) for bundle in self._placed}
         for (namespace, broker), bundles in sorted(held.items()):
             group = policies.anti_affinity[namespace]
-            if group in parted or any(bundle in self._unloaded or bundle in split for bundle in bundles):
+            if group in moving or any(bundle in self._unloaded or bundle in split for bundle in bundles):
                 continue
-            target = self._select(bundles[0], view, source=broker)
-            if target is not None and view.parts(namespace, broker, target):
-                parted.add(group)
+            target = (
+                self._strategy.select(better, view.brokers, bundles[0]) if (better := view.better(namespace, broker)) else None
+            )
+            if target is not None:
+                moving.add(group)
                 for bundle in bundles:
                     self._place(bundle, target, view, now)
                     self._unloaded[bundle] = now
-                    decision.unloads.append(Unload(bundle, broker, target, apart=True))
+                    reason = f"farther from its anti-affinity group than at {broker}"
+                    decision.unloads.append(Unload(bundle, broker, target, reason))
 
     def _shed(self, decision: Decision, view: _View, reports: Mapping[str, BrokerLoad], now: float) -> None:
         """doLoadShedding."""
@@ -294,25 +301,28 @@ class _View:
         group = self._policies.group(namespace)
         return any(other != broker for other in allowed) and (not group or may_leave(broker, allowed, self._of_group(group)))
 
-    def parts(self, namespace: str, source: str, target: str) -> bool:
-        """Whether the namespace is farther from the others of its anti-affinity group at the target than at the source: the target's domain,
-        or else the target, then holds fewer of them than the source's does now."""
-        held = self._of_group(self._policies.group(namespace))
-        comes = not self._holders[namespace][target]
-        domains = self._policies.domains if self._settings.failure_domains_enabled else {}
-        there, here = domain_of(target, domains), domain_of(source, domains)
-        if there == here:
-            return held[target] + comes < held[source]
-        of_domains = by_domain(held, domains)
-        return (of_domains[there] + comes, held[target] + comes) < (of_domains[here], held[source])
-
     def keeps_apart(self, bundle: str, source: str, target: str) -> bool:
-        """Whether the target of a bundle then holds no more namespaces of its anti-affinity group than the source does now."""
-        namespace = namespace_of(bundle)
-        held = self._of_group(self._policies.group(namespace))
-        return (
-            namespace not in self._policies.anti_affinity or held[target] + (not self._holders[namespace][target]) <= held[source]
-        )
+        """Whether a bundle's namespace is at least as far from the others of its anti-affinity group at the target as at the source."""
+        before, after = self._crowding(namespace_of(bundle), source, target)
+        return after <= before
+
+    def parts(self, namespace: str, source: str, target: str) -> bool:
+        """Whether the namespace is farther from the others of its anti-affinity group at the target than at the source."""
+        before, after = self._crowding(namespace, source, target)
+        return after < before
+
+    def better(self, namespace: str, source: str) -> list[str]:
+        """The brokers among which the strategy selects one where a namespace is farther from its group than at the source."""
+        found = [broker for broker in self.allowed(namespace, source) if self.parts(namespace, source, broker)]
+        free = [broker for broker in found if self.usages[broker] <= self._settings.broker_overloaded_threshold]
+        return self._narrowed(namespace, free) if free else []
+
+    def _crowding(self, namespace: str, source: str, target: str) -> tuple[tuple[int, int], tuple[int, int]]:
+        group = self._policies.group(namespace)
+        if not group:
+            return (0, 0), (0, 0)
+        domains = self._policies.domains if self._settings.failure_domains_enabled else {}
+        return crowding(source, target, not self._holders[namespace][target], self._of_group(group), domains)
 
     def _note_topics(self, broker: str) -> None:
         if broker not in self._full and self.brokers[broker].topics > self._settings.broker_max_topics:

@@ -18,6 +18,10 @@ DEFAULT_DOMAIN = ""
 """The domain of the brokers that are in none."""
 
 
+BACK_BELOW = 0.8
+"""Of an isolation policy's `usage_threshold`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Isolation:
     """Namespaces that have brokers of their own (NamespaceIsolationPolicy). Namespaces and brokers are given by regular expressions, one
@@ -108,6 +112,12 @@ class Policies:
                 return isolation.brokers(available, namespace, usages)
         return [broker for broker in available if not any(isolation.is_primary(broker) for isolation in self.isolations)]
 
+    def may_keep(self, available: Iterable[str], namespace: str, usages: Mapping[str, float]) -> set[str]:
+        """Those that may go on with what they own of the namespace. Secondary brokers give it back only once the usage of enough primary ones is a
+        good deal below the threshold at which they joined, so that nothing goes back and forth."""
+        brokers, busier = list(available), {broker: usage / BACK_BELOW for broker, usage in usages.items()}
+        return {*self.brokers(brokers, namespace, usages), *self.brokers(brokers, namespace, busier)}
+
     def group(self, namespace: str) -> list[str]:
         """The namespaces of its anti-affinity group, itself included; none if it is in no group."""
         group = self.anti_affinity.get(namespace)
@@ -130,6 +140,17 @@ def least_of_group(candidates: Iterable[str], counts: Mapping[str, int], domains
         left = [broker for broker in left if held[domain_of(broker, domains)] == least]
     least = min((counts.get(broker, 0) for broker in left), default=0)
     return [broker for broker in left if counts.get(broker, 0) == least]
+
+
+def crowding(
+    source: str, target: str, comes: bool, counts: Mapping[str, int], domains: Mapping[str, Set[str]]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How crowded a namespace of an anti-affinity group is at a broker, and how crowded it would be at another: how many of the group the domain
+    holds, and the broker. `comes`: the target holds nothing of the namespace yet. Within one domain the broker alone counts."""
+    there, here = domain_of(target, domains), domain_of(source, domains)
+    of_domains = Counter[str]() if there == here else by_domain(counts, domains)
+    before = of_domains[here], counts.get(source, 0)
+    return before, (of_domains[there] + (comes and there != here), counts.get(target, 0) + comes)
 
 
 def by_domain(counts: Mapping[str, int], domains: Mapping[str, Set[str]]) -> Counter[str]:

@@ -8,9 +8,20 @@ from dataclasses import dataclass
 
 from geo.config.yaml_nodes import suggestion
 from geo.errors import UsageError
-from geo.fleet.placement.bundles import FIRST, LAST, Bundles, Range, bundle_hash, bundle_name, namespace_of, parse_bundle
+from geo.fleet.placement.bundles import (
+    FIRST,
+    LAST,
+    Bundles,
+    Range,
+    bundle_hash,
+    bundle_name,
+    bundle_of,
+    namespace_of,
+    namespace_of_topic,
+    parse_bundle,
+)
 from geo.fleet.placement.handover import Assigned, Claim
-from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, Request, bundle_of, namespace_of_topic
+from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, Request
 from geo.fleet.placement.load_data import BrokerLoad
 from geo.fleet.placement.policies import Isolation, Policies
 from geo.fleet.placement.splitting import range_equally, specified_positions, topic_count_equally
@@ -152,9 +163,9 @@ def forbidden(policies: Policies, assigned: Mapping[str, Assigned], usages: Mapp
     up. (What another one has moves anyway.)"""
     found = {}
     for bundle, one in sorted(assigned.items()):
-        allowed = policies.brokers(usages, namespace_of(bundle), usages)
-        if one.broker in usages and one.broker not in allowed:
-            found[bundle] = allowed
+        namespace = namespace_of(bundle)
+        if one.broker in usages and one.broker not in policies.may_keep(usages, namespace, usages):
+            found[bundle] = policies.brokers(usages, namespace, usages)
     return found
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import UsageError
-from geo.fleet.placement.bundles import LAST, Bundles, bundle_hash, bundle_name, even, namespace_of, parse_bundle
+from geo.fleet.placement.bundles import LAST, Bundles, bundle_hash, bundle_name, even, is_in, namespace_of, parse_bundle
 
 _INSIDE = st.sets(st.integers(1, LAST - 1), max_size=20)
 
@@ -70,3 +70,12 @@ def test_a_bundle_is_named_as_in_pulsar() -> None:
     assert namespace_of(name) == "shop/web"
     with pytest.raises(UsageError, match="not of the form"):
         parse_bundle("shop/web/0x4_0x8")
+
+
+@given(st.sets(st.integers(1, LAST - 1), max_size=9), st.text("abc", min_size=1))
+def test_a_topic_is_in_the_bundle_that_holds_its_hash_also_in_one_that_was_split(inside: set[int], name: str) -> None:
+    topic, bundles = f"persistent://t/n/{name}", Bundles(sorted({0, *inside, LAST}))
+    holding = [part for part in bundles.ranges if is_in(topic, bundle_name("t/n", part))]
+    assert holding == [bundles.bundle_of(topic)]
+    assert is_in(topic, bundle_name("t/n", (0, LAST)))
+    assert not is_in(topic, bundle_name("t/other", (0, LAST)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from geo.config.placement import Placement, Settings
-from geo.fleet.placement.bundles import Bundles, bundle_name, even
+from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, even
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import (
     DECIDE_S,
@@ -21,7 +21,6 @@ from geo.fleet.placement.leading import (
     Orders,
     Request,
     Signs,
-    bundle_of,
 )
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.fleet.placement.policies import Isolation, Policies
@@ -264,16 +263,23 @@ def test_a_broker_lives_while_its_rows_say_something_new_by_the_clock_of_who_rea
 
 
 def test_time_in_which_nobody_looked_counts_against_nobody() -> None:
-    signs = Signs(most_s=5.0)
+    signs = Signs()
     for at in (0.0, 4.0):
-        signs.hear({"a": 1}, at)
+        signs.hear({"a": 1}, at, 5.0)
     assert signs.watched_s(4.0) == 4.0
-    signs.hear({"a": 1}, 100.0)  # the storage was away
+    signs.hear({"a": 1}, 100.0, 5.0)  # the storage was away
     assert signs.living(100.0, 30.0) == {"a"}
-    assert signs.watched_s(100.0) == 4.0
+    assert signs.watched_s(100.0) == 9.0
     for at in range(101, 132):
-        signs.hear({"a": 1}, float(at))
+        signs.hear({"a": 1}, float(at), 5.0)
     assert signs.living(131.0, 30.0) == set()
+
+
+def test_one_that_is_dead_is_seen_to_be_so_also_by_looks_that_take_long() -> None:
+    signs = Signs()
+    for at in range(0, 61, 20):
+        signs.hear({"a": 1}, float(at), 15.0)
+    assert signs.living(60.0, 30.0) == set()
 
 
 def test_a_bundle_that_cannot_be_split_is_not_tried_again_at_once() -> None:
@@ -291,3 +297,18 @@ def test_what_a_dead_broker_had_moves_though_its_topics_are_not_found_now() -> N
     world.stuck, world.brokers = set(world.owners()), {"a"}
     world.step(topics=frozenset())
     assert set(world.owners().values()) == {"a"}
+
+
+def test_a_bundle_that_nobody_may_own_has_no_decision_taken_each_second() -> None:
+    """Each one is a sample of every bundle's load."""
+    world, decided = World("a", "b"), set[float]()
+    world.step()
+    world.brokers = {"b"}
+    for _ in range(25):
+        world.step(policies=Policies([Isolation([NAMESPACE], ["c"], [])]))
+        decided.add(world.leading._decided_at)
+    assert len(decided) <= 4
+    world.brokers = {"b", "c"}
+    for _ in range(int(DECIDE_S) + 1):
+        world.step(policies=Policies([Isolation([NAMESPACE], ["c"], [])]))
+    assert set(world.owners().values()) == {"c"}

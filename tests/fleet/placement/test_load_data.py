@@ -74,6 +74,15 @@ def test_a_broker_reports_by_change_after_5_seconds_and_in_any_case_after_15_min
     assert [is_due(last, last, age, SETTINGS) for age in (5.0, 900.0, 900.1)] == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "least"), [("num_short_samples", 0, 1), ("num_long_samples", 0, 1), ("shedding_interval_s", -1, 0), ("min_unload_message", float("nan"), 0)]
+)  # fmt: skip
+def test_a_number_that_is_too_small_is_refused(name: str, value: float, least: int) -> None:
+    with pytest.raises(UsageError, match=f"{name} is {value}; expected: {least} or more"):
+        Settings(**{name: value})  # type: ignore[arg-type]
+    assert Settings(max_unload_bundle_num_per_shedding=-1).max_unload_bundle_num_per_shedding == -1
+
+
 def test_a_percentage_is_refused_where_a_fraction_is_expected() -> None:
     with pytest.raises(UsageError, match="broker_overloaded_threshold is 85; expected: a fraction"):
         Settings(broker_overloaded_threshold=85)

@@ -143,7 +143,7 @@ def test_a_bundle_of_a_group_is_not_unloaded_if_the_spread_is_even() -> None:
     reports["b"] = broker(0.1, {"t/m/y": bundle(rate=5), "t/o/y": bundle(rate=5)})
     more = Policies(anti_affinity={"t/n": "g", "t/m": "g", "t/o": "g"})
     (move,) = _manager().decide(reports, more, 0.0).unloads
-    assert (move.broker, move.apart) == ("b", True), "uneven as it is, b and c would hold more than a does"
+    assert (move.bundle, move.broker, move.target) == ("t/m/y", "b", "c"), "uneven as it is, b and c would hold more than a does"
     reports["b"] = broker(0.1)
     assert [found.target for found in _manager().decide(reports, policies, 0.0).unloads] == ["b"]
 
@@ -157,7 +157,7 @@ def test_namespaces_of_a_group_that_are_together_are_parted_one_at_a_time() -> N
         {"a": broker(0.1, {first: bundle(), second: bundle(), **others}), "b": broker(), "c": broker(0.5)},
     )
     moves = manager.decide(reports, policies, 0.0).unloads
-    assert [(one.bundle, one.apart) for one in moves] == [(first, True), (second, True)], "all that a has of one namespace"
+    assert [one.bundle for one in moves] == [first, second], "all that a has of one namespace"
     (target,) = {one.target for one in moves}
     assert manager.decide(reports, policies, 10.0).unloads == [], "while that is on its way"
     (other,) = {"b", "c"} - {target}
@@ -174,10 +174,46 @@ def test_namespaces_of_a_group_are_parted_by_domain_if_domains_are_enabled() -> 
     reports = {"a": broker(0.1, {"t/m/x": bundle()}), "b": broker(0.1, {"t/n/x": bundle()}), "c": broker(0.5)}
     assert _manager().decide(reports, policies, 0.0).unloads == []
     domains = _manager(replace(SETTINGS, failure_domains_enabled=True))
-    assert domains.decide(reports, policies, 0.0).unloads == [Unload("t/m/x", "a", "c", apart=True)]
+    (move,) = domains.decide(reports, policies, 0.0).unloads
+    assert (move.bundle, move.target) == ("t/m/x", "c")
     together = {"a": broker(0.1, {"t/m/x": bundle(), "t/n/x": bundle()}), "b": broker(0.1)}
     domains = _manager(replace(SETTINGS, failure_domains_enabled=True))
-    assert domains.decide(together, policies, 0.0).unloads == [Unload("t/m/x", "a", "b", apart=True)], "one domain, two brokers"
+    (move,) = domains.decide(together, policies, 0.0).unloads
+    assert (move.bundle, move.target) == ("t/m/x", "b"), "one domain, two brokers"
+
+
+def test_a_namespace_is_parted_from_its_group_to_whom_that_helps_though_another_is_free() -> None:
+    policies = Policies(anti_affinity={"t/m": "g", "t/n": "g", "t/o": "g"})
+    reports = {
+        "a": broker(0.1, {"t/m/x": bundle(), "t/n/x": bundle()}),
+        "busy": broker(0.9),
+        "b": broker(0.3, {"t/o/x": bundle()}),
+    }
+    assert [one for one in _manager().decide(reports, policies, 0.0).unloads if one.broker == "a"] == [], "b holds one already"
+    reports["free"] = broker(0.8)
+    assert [one.target for one in _manager().decide(reports, policies, 0.0).unloads if one.broker == "a"] == ["free"]
+    off = _manager(replace(SETTINGS, shedding_enabled=False))
+    assert off.decide(reports, policies, 0.0).unloads == []
+
+
+def test_what_is_shed_comes_into_no_domain_that_holds_more_of_its_group() -> None:
+    policies = Policies(anti_affinity={"t/m": "g", "t/n": "g"}, domains={"d1": {"a", "b"}, "d2": {"c"}})
+    loads = {"t/n/x": bundle(rate=10, mib=70), "t/o/x": bundle(rate=10, mib=20)}
+    reports = {"a": broker(0.2, {"t/m/x": bundle(rate=10)}), "b": broker(0.1), "c": broker(0.95, loads)}
+    heavy = [one.bundle for one in _manager().decide(reports, policies, 0.0).unloads]
+    assert heavy == ["t/n/x"]
+    domains = _manager(replace(SETTINGS, failure_domains_enabled=True))
+    assert "t/n/x" not in [one.bundle for one in domains.decide(reports, policies, 0.0).unloads]
+
+
+def test_what_goes_elsewhere_by_others_counts_there_and_is_not_unloaded_at_once() -> None:
+    manager, reports = _manager(), _overloaded()
+    heavy = _bundles("t/n", 3)[0]
+    manager.moved(heavy, "a", 0.0)
+    assert heavy not in [one.bundle for one in manager.decide(reports, NONE, 1.0).unloads]
+    manager = _manager()
+    manager.moved("t/x/x", "b", 0.0)
+    assert _targets(manager.decide({"b": broker(), "c": broker()}, NONE, 1.0, ["t/y/x"])) == {"t/y/x": "c"}
 
 
 def test_a_hot_bundle_is_split_by_its_owner_and_its_parts_are_unloaded_if_that_may_be() -> None:
@@ -226,6 +262,7 @@ def test_whatever_is_reported_each_decision_obeys_its_rules(seed: int, count: in
             assert move.broker == owners[move.bundle] != move.target
             assert move.target in policies.brokers(living, namespace_of(move.bundle), {})
             assert now - unloaded_at.get(move.bundle, -9e9) > settings.shedding_grace_period_s
+            assert move.bundle not in {one.bundle for one in decision.assignments} | {one.bundle for one in decision.splits}
             unloaded_at[move.bundle] = now
         done = {found.bundle: found.broker for found in decision.assignments} | {
             move.bundle: move.target for move in decision.unloads

@@ -80,3 +80,13 @@ def test_brokers_of_the_latest_version_are_left() -> None:
     assert leave(["a"]) == ["a"]
     with pytest.raises(FilterError, match="'x'"):
         leave(["a", "x"])
+
+
+def test_secondary_brokers_give_back_only_once_the_primary_ones_are_well_below_the_threshold() -> None:
+    policies = Policies([Isolation(["t/n"], ["p"], ["s"], usage_threshold=80)])
+    available = ["p", "s", "other"]
+    assert policies.brokers(available, "t/n", {"p": 0.7}) == ["p"]
+    assert policies.may_keep(available, "t/n", {"p": 0.85}) == {"p", "s"}
+    assert policies.may_keep(available, "t/n", {"p": 0.7}) == {"p", "s"}, "at 64 % it gives back"
+    assert policies.may_keep(available, "t/n", {"p": 0.6}) == {"p"}
+    assert policies.may_keep(["s", "other"], "t/n", {}) == {"s"}

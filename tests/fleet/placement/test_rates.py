@@ -41,3 +41,10 @@ def test_one_that_comes_back_with_much_behind_it_is_no_peak() -> None:
 def test_a_report_is_read_as_it_was_written() -> None:
     load = BrokerLoad(Usage(20, 200), Usage(1e9, 4e9), Usage(500, 0), Usage(0, 0), {"x": BundleLoad(3, 0, 300, 0, 2)})
     assert decode(encode(load)) == load
+
+
+def test_what_a_newer_program_says_of_a_bundle_besides_is_passed_over() -> None:
+    load = BrokerLoad(*(Usage(0, 0),) * 4, {"x": BundleLoad(3, 0, 300, 0, 2)})
+    newer = encode(load)
+    newer["bundles"]["x"]["sessions"] = 7
+    assert decode(newer | {"gpu": [1, 2]}) == load
