@@ -66,7 +66,7 @@ MAY_HAVE_ALONE = ("eu-2", "eu-3")
 ROWS = 10
 """Of a commit."""
 
-COMMIT_BYTES, NIC_BYTES_PER_S = 7_600, 0.0002e9 / 8
+NIC_BYTES_PER_S = 0.0002e9 / 8
 COMMITS_PER_S = 4.0
 """Into all topics together."""
 
@@ -110,7 +110,7 @@ class Brokers:
 
 
 class Load:
-    """Writes commits of ten rows into the topics of us, each topic as often as its weight says, by a thread."""
+    """Writes commits of ten rows into the topics of us, each topic as often as its weight says and at even distances, by a thread."""
 
     def __init__(self, bench: Bench, topics: Sequence[Topic], weights: Mapping[Topic, float]) -> None:
         self._bench, self._topics, self.weights, self._stop = bench, topics, weights, Event()
@@ -120,10 +120,14 @@ class Load:
         self._thread.start()
 
     def _run(self) -> None:
-        chance, due = random.Random(1), time.monotonic()  # a seed that repeats is what is wanted
+        due, waiting = time.monotonic(), defaultdict[Topic, float](float)
         try:
             while not self._stop.is_set():
-                (topic,) = chance.choices(list(self.weights), list(self.weights.values()))
+                weights = self.weights
+                for topic, weight in weights.items():
+                    waiting[topic] += weight
+                topic = max(weights, key=waiting.__getitem__)
+                waiting[topic] -= sum(weights.values())
                 self.commit(topic)
                 due += 1 / COMMITS_PER_S
                 self._stop.wait(max(0.0, due - time.monotonic()))
@@ -386,24 +390,32 @@ def _settled(seen: Seen, load: Load, seconds: float, what: str) -> Iterator[str]
     """Watch for so long; in the last third few bundles are to move, and the spread is to be within the threshold. How much each broker has is told
     by the weights of the topics that it owns: what brokers measure on two cores that are never idle comes in bursts."""
     began, moves, before = time.monotonic(), Counter[int](), seen.owners()
-    first = _usages(load, seen)
+    first = _weights(load, seen)
     while (at := time.monotonic() - began) < seconds:
         time.sleep(1)
         now = seen.owners()
         moves[int(3 * at / seconds)] += sum(now[bundle] != owner for bundle, owner in before.items() if bundle in now)
         before = {**before, **now}
-    last, mean = _usages(load, seen), sum(_usages(load, seen).values()) / 3
+    last, of_all = _weights(load, seen), _usage_of_all(seen)
+    mean = of_all / 3
     yield (
-        f"{what}: the heaviest broker is {max(first.values()) - mean:.2f} above the mean of {mean:.2f} at first, and {max(last.values()) - mean:.2f} "
-        f"{seconds:.0f} s later (wanted: {SPREAD}): {', '.join(f'{name} {usage:.2f}' for name, usage in sorted(last.items()))}; bundles that moved in "
+        f"{what}: the heaviest broker is {max(first.values()) * of_all - mean:.2f} above the mean of {mean:.2f} at first, and "
+        f"{max(last.values()) * of_all - mean:.2f} {seconds:.0f} s later (wanted: {SPREAD}): "
+        f"{', '.join(f'{name} {weight * of_all:.2f}' for name, weight in sorted(last.items()))}; bundles that moved in "
         f"the three thirds: {moves[0]}, {moves[1]}, {moves[2]}; {len(read_bundles(seen.tables)[NAMESPACE].ranges) - BUNDLES} were split"
     )
 
 
-def _usages(load: Load, seen: Seen) -> dict[str, float]:
-    """The share of a network that each broker's topics need, by how often they are written."""
-    bundles, owners, needs = read_bundles(seen.tables), seen.owners(), defaultdict[str, float](float)
-    per_weight = COMMITS_PER_S * COMMIT_BYTES / NIC_BYTES_PER_S / sum(load.weights.values())
+def _weights(load: Load, seen: Seen) -> dict[str, float]:
+    """The share of all load that goes into each broker's topics."""
+    bundles, owners, found = read_bundles(seen.tables), seen.owners(), defaultdict[str, float](float)
     for topic, weight in load.weights.items():
-        needs[owners.get(bundle_of(str(topic), bundles), "nobody")] += weight * per_weight
-    return dict(needs)
+        found[owners.get(bundle_of(str(topic), bundles), "nobody")] += weight / sum(load.weights.values())
+    return dict(found)
+
+
+def _usage_of_all(seen: Seen) -> float:
+    """How much of one broker's network all load needs, by what brokers say that a message takes."""
+    loads = [one.load for one in read_reports(seen.tables).values()]
+    row_bytes = sum(one.throughput for one in loads) / sum(one.msg_rate for one in loads)
+    return COMMITS_PER_S * ROWS * row_bytes / NIC_BYTES_PER_S
