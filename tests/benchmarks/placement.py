@@ -303,6 +303,8 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         took = _again(bench, load, seen, names, led, had, 180)
         yield f"the leader {led} killed: the same of its {len(had)} topics after {took:.1f} s, {seen.leader()} leads"
 
+        brokers.start(led, own_host=own_host)
+        until("it is back", 120, lambda: brokers.processes[led].pid in seen.up())
         stopped = next(host for host in hosts if host not in (led, seen.leader()))
         had = [topic for topic, host in seen.runs().items() if host == stopped]
         began = time.monotonic()
