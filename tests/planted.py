@@ -927,11 +927,24 @@ FAULTS = (
     ),
     Fault(
         "a comparison of both logs makes no snapshot void",
-        "geo/subscription/marker_tail.py",
+        "geo/subscription/disorder.py",
         'return f"comparison of {record.link}"',
         "return None",
-        ("subscription/test_version_sync.py -k comparison",),
-        spark=True,
+        ("subscription/test_disorder.py",),
+    ),
+    Fault(
+        "what a link brought of commits that are gone from its source counts as in order",
+        "geo/subscription/disorder.py",
+        "len(passed) < record.cursor.version - before.version",
+        "len(passed) < 0",
+        ("subscription/test_disorder.py",),
+    ),
+    Fault(
+        "a fault on the way back to who asks is not seen",
+        "geo/subscription/asked.py",
+        "[*pairwise(there), *pairwise(back)]",
+        "pairwise(there)",
+        ("subscription/test_asked.py",),
     ),
     Fault(
         "a tail begins at the newest version, not where the last one was",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, permutations
+from itertools import permutations
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -23,14 +23,15 @@ from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import Position
-from geo.log.ledgers import BACKFILL_KEY, LINK_KEY, REBUILD_KEY
+from geo.log.ledgers import LINK_KEY
 from geo.names import Topic
 from geo.now import now_us
-from geo.replication.link_state import LinkRecord, backfilled
+from geo.replication.link_state import LinkRecord
 from geo.streams.life import State
-from geo.subscription.asked import Asked, asked
+from geo.subscription.asked import Ways, ways_of
 from geo.subscription.controller import concerns, is_only_noted
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.disorder import OUT_OF_ORDER, brought_out_of_order, out_of_order
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
 from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Said
@@ -61,31 +62,8 @@ TURNS = 4
 LINKS_LOOK = 1_000
 """So many commits are looked at for the links' cursors when a log begins to be followed."""
 
-OUT_OF_ORDER = (LINK_KEY, BACKFILL_KEY, REBUILD_KEY)
-"""Keys of the records of commits that may be out of order."""
-
 _ID = ("origin", "ledger_id", "entry_id")
 _READ = (*_ID, "marker", "payload")
-
-
-def out_of_order(commit: Commit) -> str | None:
-    """Whose commit it is, if it brought rows otherwise than in the order in which a link brings them. What a snapshot says does not
-    count then for what it brought."""
-    record = LinkRecord.decode(commit.user_metadata)
-    if record is not None and record.reconciling:
-        return f"comparison of {record.link}"
-    if backfilled(commit.user_metadata) is not None:
-        return "backfill"
-    return "rebuild" if commit.has_record(REBUILD_KEY) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Ways:
-    """Whom a snapshot of a topic asks, and the clusters on the ways by which its messages leave this cluster, and come here."""
-
-    asked: Asked
-    there: dict[str, tuple[str, ...]]
-    back: dict[str, tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -118,7 +96,7 @@ class _Followed:
     """Who brings rows behind others, as it was told last: whether it has begun and not ended."""
     cursors: dict[str, CommitName] = field(default_factory=dict)
     """Up to which commit of its source each link has brought everything."""
-    ways: tuple[Mapping[str, Sequence[str] | None], _Ways] | None = None
+    ways: tuple[Mapping[str, Sequence[str] | None], Ways] | None = None
     """Where its messages go, and the clusters' policies by which that was derived."""
 
     @property
@@ -321,16 +299,10 @@ class MarkerTail:
         if before is None or source is None or before.table_id != record.cursor.table_id:
             return f"{record.link}: what it had brought before is not known"
         try:
-            if record.cursor.version < before.version:
-                return f"{record.link}: its source was put back"
-            passed = source.commits(one.topic, before.version, record.cursor.version, OUT_OF_ORDER)
-            if passed and passed[0].version == before.version and passed.pop(0).commit_id != before.commit_id:
-                return f"{record.link}: its source was put back, and has grown since"
-            if len(passed) < record.cursor.version - before.version:
-                return f"{record.link}: some of what it brought is gone from its source"
-            return next((f"{record.link} brought a {what}" for each in passed if (what := out_of_order(each)) is not None), None)
+            passed = source.commits(one.topic, before.version, max(before.version, record.cursor.version), OUT_OF_ORDER)
         except FAULTS as error:
             return f"{record.link}: what it brought cannot be looked at: {first_line(error)}"
+        return brought_out_of_order(record, before, passed)
 
     def _markers(self, one: _Followed, commit: Commit) -> tuple[pa.Table, bool]:
         """The marker rows that a commit added, and whether it added others."""
@@ -404,40 +376,30 @@ class MarkerTail:
         """What each cluster says, this one too."""
         return {self._tables.cluster.name: self._said, **{name: peer.said for name, peer in self._peers.items()}}
 
-    def _ways_of(self, one: _Followed) -> _Ways:
+    def _ways_of(self, one: _Followed) -> Ways:
         """Derived once, and again when a cluster's policy of the topic has changed."""
-        here, names, topic = self._tables.cluster.name, sorted(self._config.clusters), one.topic
-        policies = {name: said.policies.get(topic) for name, said in self._all_said().items()}
+        policies = {name: said.policies.get(one.topic) for name, said in self._all_said().items()}
         local = {name: None if policy is None else policy.replication_clusters for name, policy in policies.items()}
-        if one.ways is not None and one.ways[0] == local:
-            return one.ways[1]
-        hubs = {pair: self._config.hubs(*pair, topic, local) for pair in permutations(names, 2)}
-        found = {pair: way for pair, way in hubs.items() if way is not None}
-        reaches = {name: [other for source, other in found if source == name] for name in names}
-        there = {other: way for (source, other), way in found.items() if source == here}
-        back = {other: way for (other, target), way in found.items() if target == here}
-        ways = _Ways(asked(here, reaches), there, back)
-        one.ways = local, ways
-        return ways
+        if one.ways is None or one.ways[0] != local:
+            pairs = permutations(sorted(self._config.clusters), 2)
+            hubs = {pair: way for pair in pairs if (way := self._config.hubs(*pair, one.topic, local)) is not None}
+            one.ways = local, ways_of(self._tables.cluster.name, hubs)
+        return one.ways[1]
 
-    def _unable(self, topic: Topic, ways: _Ways) -> dict[str, str]:
-        """Who cannot answer now, and why: by the links on the way to it, and back."""
-        here = self._tables.cluster.name
+    def _unable(self, topic: Topic, ways: Ways) -> dict[str, str]:
+        """Who cannot answer now, and why."""
         links = {name: said.links for name, said in self._all_said().items()}
-        found = {name: f"no link brings a request to {name}, and its messages come here" for name in ways.asked.no_way}
-        for name in ways.asked.clusters:
-            if name in found:
-                continue
-            there = [here, *ways.there[name], name]
-            back = [name, *ways.back.get(name, ()), here]
-            for source, target in [*pairwise(there), *pairwise(back)]:
-                if target != here and (why := self._peers[target].unreadable) is not None:
-                    found.setdefault(name, f"{target} cannot be read: {why}")
-                elif (row := links[target].get((source, str(topic)))) is None:
-                    found.setdefault(name, f"link {source}->{target} has not run for the topic yet")
-                elif row.state not in (State.RUNNING, State.STOPPED):
-                    found.setdefault(name, f"link {source}->{target} is {row.state.value}: {row.reason or 'nobody says why'}")
-        return found
+
+        def fault(source: str, target: str) -> str | None:
+            if target in self._peers and (why := self._peers[target].unreadable) is not None:
+                return f"{target} cannot be read: {why}"
+            if (row := links[target].get((source, str(topic)))) is None:
+                return f"link {source}->{target} has not run for the topic yet"
+            if row.state in (State.RUNNING, State.STOPPED):
+                return None
+            return f"link {source}->{target} is {row.state.value}: {row.reason or 'nobody says why'}"
+
+        return ways.unable(fault)
 
 
 def _void(what: str, table: str | None = None) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geo.subscription.asked import Asked, asked
+from geo.subscription.asked import Asked, asked, ways_of
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,17 @@ from geo.subscription.asked import Asked, asked
 )
 def test_who_has_a_position_or_messages_before_one_is_asked(reaches: dict[str, str], expected: Asked) -> None:
     assert asked("a", reaches) == expected
+
+
+def test_who_cannot_answer_is_told_by_the_first_link_on_the_way_there_and_back_that_has_a_fault() -> None:
+    """a to c through b and back the same way; d sends to a and b alone, and no request reaches it."""
+    hubs: dict[tuple[str, str], tuple[str, ...]] = {
+        ("a", "b"): (), ("b", "a"): (), ("a", "c"): ("b",), ("c", "a"): ("b",), ("b", "c"): (), ("c", "b"): (), ("d", "a"): (), ("d", "b"): ()
+    }  # fmt: skip
+    ways = ways_of("a", hubs)
+    assert ways.asked == Asked(("b", "c", "d"), ("d",))
+    assert (ways.there, ways.back) == ({"b": (), "c": ("b",)}, {"b": (), "c": ("b",), "d": ()})
+    assert ways.unable(lambda source, target: None) == {"d": "no link brings a request to d, and its messages come here"}
+    faults = {("c", "b"): "first", ("b", "a"): "second"}
+    found = ways.unable(lambda source, target: faults.get((source, target)))
+    assert (found["b"], found["c"]) == ("second", "first")

@@ -31,8 +31,8 @@ from geo.ops.delete_topic import delete_topics
 from geo.streams import crew, life
 from geo.subscription import marker_journal, peers
 from geo.subscription.controller_rows import Tick, Void
+from geo.subscription.disorder import out_of_order
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
-from geo.subscription.marker_tail import out_of_order
 from geo.subscription.markers import SnapshotRequest, decode
 from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_status import VersionStanding, version_standings
