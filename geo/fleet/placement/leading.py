@@ -159,21 +159,12 @@ class Leading:
         wall_s: float,
         now: float,
     ) -> None:
-        """By load, if it is time or something waits that did not wait in vain. Of a report those bundles count that are assigned to its broker and
-        of which nothing else becomes now: what the manager decides is done."""
+        """By load, if it is time or something waits that did not wait in vain."""
         if not facts.reports or not (set(waiting) - self._stuck or now - self._decided_at >= DECIDE_S):
             return
         self._decided_at = now
-        others = chosen.keys() | set(waiting)
-
-        def is_of(bundle: str, broker: str) -> bool:
-            return bundle in assigned and assigned[bundle].broker == broker and bundle not in others
-
-        reports = {
-            broker: load.with_bundles({bundle: of for bundle, of in load.bundles.items() if is_of(bundle, broker)})
-            for broker, load in facts.reports.items()
-        }
-        decision = self._manager.decide(reports, facts.policies, now, waiting)
+        reports, on_the_way = _counted(facts, assigned, chosen, set(waiting))
+        decision = self._manager.decide(reports, facts.policies, now, waiting, on_the_way)
         self._stuck = set(waiting) - {one.bundle for one in decision.assignments}
         for one in decision.assignments:
             chosen[one.bundle] = _Choice(one.broker, f"chosen by {self._placement.strategy}: {_why(one.bundle, assigned, facts)}")
@@ -206,10 +197,12 @@ class Leading:
             followed[one.bundle] = one.number
             if one.action == TRANSFER and one.broker in facts.reports:
                 chosen[one.bundle] = _Choice(one.broker, "a person asked for it")
-                self._manager.moved(one.bundle, one.broker, now)
+                self._manager.moved(one.bundle, now)
             elif one.action == UNLOAD:
-                target = self._manager.elsewhere(one.bundle, old.broker, facts.reports, facts.policies, now)
+                reports, on_the_way = _counted(facts, assigned, chosen, {one.bundle})
+                target = self._manager.elsewhere(one.bundle, old.broker, reports, facts.policies, on_the_way)
                 if target is not None:
+                    self._manager.moved(one.bundle, now)
                     chosen[one.bundle] = _Choice(target, f"a person asked {old.broker} to give it up")
             elif one.action == SPLIT:
                 self._begin_split(one.bundle, one.positions, "", "a person asked for it", chosen, wall_s)
@@ -253,6 +246,31 @@ class Leading:
             elif wall_s - split.since > self._placement.broker_timeout_s:
                 del self._splits[bundle]
                 self._failed[bundle] = now
+
+
+def _counted(
+    facts: Facts, assigned: Mapping[str, Assigned], chosen: Mapping[str, _Choice], without: Set[str]
+) -> tuple[dict[str, BrokerLoad], dict[str, str]]:
+    """What the manager decides by: of each report the bundles that are assigned to its broker and of which nothing else becomes now, so that what it
+    decides is done; and the broker of each one that is assigned and not reported yet."""
+    to = {bundle: one.broker for bundle, one in assigned.items()}
+    to |= {bundle: choice.broker for bundle, choice in chosen.items()}
+    reports = {
+        broker: load.with_bundles(
+            {
+                bundle: of
+                for bundle, of in load.bundles.items()
+                if to.get(bundle) == broker and bundle not in chosen and bundle not in without
+            }
+        )
+        for broker, load in facts.reports.items()
+    }
+    on_the_way = {
+        bundle: broker
+        for bundle, broker in to.items()
+        if broker in reports and bundle not in reports[broker].bundles and bundle not in without
+    }
+    return reports, on_the_way
 
 
 def _why(bundle: str, assigned: Mapping[str, Assigned], facts: Facts) -> str:

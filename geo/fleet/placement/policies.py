@@ -7,16 +7,12 @@ As Pulsar's NamespaceIsolationPolicies, MinAvailablePolicy and LoadManagerShared
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from geo.errors import GeoError, UsageError
+from geo.fleet.placement.holders import Holders
 from geo.text import show
-
-DEFAULT_DOMAIN = ""
-"""The domain of the brokers that are in none."""
-
 
 BACK_BELOW = 0.8
 """Of an isolation policy's `usage_threshold`."""
@@ -118,59 +114,12 @@ class Policies:
         brokers, busier = list(available), {broker: usage / BACK_BELOW for broker, usage in usages.items()}
         return {*self.brokers(brokers, namespace, usages), *self.brokers(brokers, namespace, busier)}
 
-    def group(self, namespace: str) -> list[str]:
-        """The namespaces of its anti-affinity group, itself included; none if it is in no group."""
-        group = self.anti_affinity.get(namespace)
-        return [] if group is None else [other for other, of in self.anti_affinity.items() if of == group]
-
 
 def anti_affinity(candidates: Iterable[str], placed: Mapping[str, str], domains: Mapping[str, Set[str]] | None) -> list[str]:
     """Those of the candidates on which a namespace of an anti-affinity group is farthest from the others. `placed` has the broker of each
     namespace of the group; `domains` the brokers of each failure domain, None: they do not count."""
-    return least_of_group(candidates, Counter(placed.values()), domains)
-
-
-def least_of_group(candidates: Iterable[str], counts: Mapping[str, int], domains: Mapping[str, Set[str]] | None) -> list[str]:
-    """Of the candidates, those in the domains that hold the fewest namespaces of the group; of these, the brokers that hold the fewest
-    (LoadManagerShared.filterAntiAffinityGroupOwnedBrokers). `counts`: how many namespaces of the group each broker holds."""
-    left = list(candidates)
-    if domains:
-        held = by_domain(counts, domains)
-        least = min((held[domain_of(broker, domains)] for broker in left), default=0)
-        left = [broker for broker in left if held[domain_of(broker, domains)] == least]
-    least = min((counts.get(broker, 0) for broker in left), default=0)
-    return [broker for broker in left if counts.get(broker, 0) == least]
-
-
-def crowding(
-    source: str, target: str, comes: bool, counts: Mapping[str, int], domains: Mapping[str, Set[str]]
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How crowded a namespace of an anti-affinity group is at a broker, and how crowded it would be at another: how many of the group the domain
-    holds, and the broker. `comes`: the target holds nothing of the namespace yet. Within one domain the broker alone counts."""
-    there, here = domain_of(target, domains), domain_of(source, domains)
-    of_domains = Counter[str]() if there == here else by_domain(counts, domains)
-    before = of_domains[here], counts.get(source, 0)
-    return before, (of_domains[there] + (comes and there != here), counts.get(target, 0) + comes)
-
-
-def by_domain(counts: Mapping[str, int], domains: Mapping[str, Set[str]]) -> Counter[str]:
-    """What each failure domain holds, if each broker holds what `counts` says."""
-    held: Counter[str] = Counter()
-    for broker, count in counts.items():
-        held[domain_of(broker, domains)] += count
-    return held
-
-
-def domain_of(broker: str, domains: Mapping[str, Set[str]]) -> str:
-    """The failure domain of a broker; those that are in none share one."""
-    return next((domain for domain, brokers in domains.items() if broker in brokers), DEFAULT_DOMAIN)
-
-
-def may_leave(broker: str, candidates: Sequence[str], counts: Mapping[str, int]) -> bool:
-    """Whether a bundle of a namespace in an anti-affinity group may be unloaded from this broker: not if all candidates hold as many
-    namespaces of the group, because it could only come back or make the spread uneven (shouldAntiAffinityNamespaceUnload)."""
-    held = [counts.get(candidate, 0) for candidate in candidates]
-    least = min(held, default=0)
-    if least == 0 or (broker in candidates and counts.get(broker, 0) > least):
-        return True
-    return any(count != least for count in held)
+    another = ""
+    holders = Holders(dict.fromkeys([*placed, another], "group"), domains or {})
+    for namespace, broker in placed.items():
+        holders.add(namespace, broker)
+    return holders.farthest(another, list(candidates))

@@ -252,6 +252,16 @@ def test_a_leader_that_began_anew_finishes_no_split_but_loses_nothing() -> None:
     assert world.owners().keys() == {LOW, HIGH}
 
 
+def test_a_leader_that_began_anew_counts_what_is_on_its_way_and_not_what_was_split() -> None:
+    world, other = World("a", "b"), "persistent://shop/other/t"
+    assigned = {bundle: Assigned("a", TERM - 1, number, 0.0) for number, bundle in enumerate((LOW, HIGH), 1)}
+    split = {NAMESPACE: TWO[NAMESPACE].split(TWO[NAMESPACE].ranges[0], [1 << 30]).split(TWO[NAMESPACE].ranges[1], [3 << 30])}
+    for bundles, broker in ((TWO, "b"), (split, "a")):
+        facts = Facts(frozenset({other}), bundles, assigned, {}, world._reports(), world.brokers)
+        orders = Leading(PLACEMENT, min).step(facts, TERM, world.now, world.now)
+        assert [one.broker for one in orders.assigned.values()] == [broker]
+
+
 def test_a_broker_lives_while_its_rows_say_something_new_by_the_clock_of_who_reads_them() -> None:
     signs = Signs()
     signs.hear({"a": 1, "b": 1}, 0.0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import UsageError
-from geo.fleet.placement.policies import FilterError, Isolation, Policies, anti_affinity, later_versions, may_leave
+from geo.fleet.placement.policies import FilterError, Isolation, Policies, anti_affinity, later_versions
 
 ALL = ["p1", "p2", "s1", "s2", "x1"]
 
@@ -65,13 +65,6 @@ def test_namespaces_placed_one_after_the_other_are_spread_evenly_over_domains(co
         placed[f"n{number}"] = anti_affinity(candidates, placed, domains)[0]
     held = [sum(broker in of for broker in placed.values()) for of in domains.values()]
     assert max(held) - min(held) <= 1
-
-
-def test_a_bundle_of_a_group_stays_where_it_is_if_all_candidates_hold_as_many() -> None:
-    assert may_leave("a", ["a", "b"], {"a": 2, "b": 1})
-    assert may_leave("a", ["a", "b"], {"a": 1})
-    assert not may_leave("a", ["a", "b"], {"a": 1, "b": 1})
-    assert may_leave("a", ["a", "b", "c"], {"a": 1, "b": 1, "c": 2})
 
 
 def test_brokers_of_the_latest_version_are_left() -> None:

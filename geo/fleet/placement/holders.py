@@ -1,0 +1,130 @@
+"""Who holds what of each namespace, and how crowded the namespaces of an anti-affinity group are. Pure: no Spark, clock, random or I/O.
+
+By the rules of LoadManagerShared (filterAntiAffinityGroupOwnedBrokers, shouldAntiAffinityNamespaceUnload). All counts are carried on while
+bundles are placed and moved: a decision asks tens of thousands of times among a thousand brokers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Set
+
+DEFAULT_DOMAIN = ""
+"""The failure domain of the brokers that are in none."""
+
+Crowding = tuple[int, int]
+"""How many namespaces of a group are in a broker's failure domain, and how many at the broker."""
+
+
+class Holders:
+    """How many bundles of each namespace each broker holds, and how many namespaces of each anti-affinity group each broker and each failure
+    domain. `group_of` has the group of each namespace that is in one, `domains` the brokers of each failure domain; where there are no
+    domains they do not count."""
+
+    def __init__(self, group_of: Mapping[str, str], domains: Mapping[str, Set[str]]) -> None:
+        self.group_of = group_of
+        self._members: dict[str, list[str]] = defaultdict(list)
+        for namespace, group in group_of.items():
+            self._members[group].append(namespace)
+        self.domain_of: dict[str, str] = {}
+        for domain, brokers in domains.items():
+            for broker in brokers:
+                self.domain_of.setdefault(broker, domain)
+        self._bundles: dict[str, Counter[str]] = defaultdict(Counter)
+        self._at_broker: dict[str, Counter[str]] = defaultdict(Counter)
+        self._in_domain: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def add(self, namespace: str, broker: str) -> list[str]:
+        """The broker holds one bundle more. Returns of which namespaces the crowding has changed by that."""
+        held = self._bundles[namespace]
+        held[broker] += 1
+        return self._changed(namespace, broker, 1) if held[broker] == 1 else []
+
+    def take(self, namespace: str, broker: str) -> list[str]:
+        """The broker holds one bundle fewer. Returns as `add` does."""
+        held = self._bundles[namespace]
+        held[broker] -= 1
+        if held[broker] > 0:
+            return []
+        del held[broker]
+        return self._changed(namespace, broker, -1)
+
+    def of(self, namespace: str) -> Mapping[str, int]:
+        """How many bundles of the namespace each broker holds that holds any."""
+        return self._bundles[namespace]
+
+    def fewest(self, namespace: str, brokers: Iterable[str]) -> list[str]:
+        """Of the brokers those that hold the fewest bundles of the namespace."""
+        return _least(brokers, self._bundles[namespace])
+
+    def farthest(self, namespace: str, brokers: list[str]) -> list[str]:
+        """Of the brokers those in the domains that hold the fewest namespaces of the group; of these, the ones that hold the fewest."""
+        group = self.group_of.get(namespace)
+        if group is None:
+            return brokers
+        if self.domain_of:
+            in_domain = self._in_domain[group]
+            held = [in_domain[self._domain(broker)] for broker in brokers]
+            least = min(held, default=0)
+            brokers = [broker for broker, count in zip(brokers, held, strict=True) if count == least]
+        return _least(brokers, self._at_broker[group])
+
+    def may_leave(self, namespace: str, candidates: Iterable[str]) -> bool:
+        """Whether a bundle of the namespace may be unloaded to one of the candidates: not if all hold as many namespaces of its group, because it
+        could only come back or make the spread uneven."""
+        group = self.group_of.get(namespace)
+        if group is None:
+            return True
+        held = {self._at_broker[group].get(candidate, 0) for candidate in candidates}
+        return 0 in held or len(held) != 1
+
+    def is_farther(self, namespace: str, source: str, target: str) -> bool:
+        """Whether the namespace is farther from the others of its group at the target than at the source."""
+        before, after = self._crowding(namespace, source, target)
+        return after < before
+
+    def is_nearer(self, namespace: str, source: str, target: str) -> bool:
+        """Whether the namespace is nearer to the others of its group at the target than at the source."""
+        before, after = self._crowding(namespace, source, target)
+        return after > before
+
+    def is_crowded(self, namespace: str, source: str, brokers: Iterable[str]) -> bool:
+        """False if none of the brokers could be farther from the others of the group than the source is. It costs less than asking of each."""
+        group = self.group_of[namespace]
+        at_broker, in_domain = self._at_broker[group], self._in_domain[group]
+        here, domains = in_domain[self._domain(source)], self.domain_of
+        if at_broker[source] <= 1 and (not domains or here <= 1):
+            return False
+        if min((at_broker.get(broker, 0) for broker in brokers), default=0) + 1 < at_broker[source]:
+            return True
+        return bool(domains) and min((in_domain[self._domain(broker)] for broker in brokers), default=0) + 1 < here
+
+    def _crowding(self, namespace: str, source: str, target: str) -> tuple[Crowding, Crowding]:
+        """At the source, and how it would be at the target. Within one domain the broker alone counts."""
+        group = self.group_of.get(namespace)
+        if group is None:
+            return (0, 0), (0, 0)
+        comes = target not in self._bundles[namespace]
+        at_broker, in_domain = self._at_broker[group], self._in_domain[group]
+        here, there = self._domain(source), self._domain(target)
+        if here == there:
+            return (0, at_broker[source]), (0, at_broker[target] + comes)
+        return (in_domain[here], at_broker[source]), (in_domain[there] + comes, at_broker[target] + comes)
+
+    def _changed(self, namespace: str, broker: str, by: int) -> list[str]:
+        group = self.group_of.get(namespace)
+        if group is None:
+            return []
+        self._at_broker[group][broker] += by
+        self._in_domain[group][self._domain(broker)] += by
+        return self._members[group]
+
+    def _domain(self, broker: str) -> str:
+        return self.domain_of.get(broker, DEFAULT_DOMAIN)
+
+
+def _least(brokers: Iterable[str], counts: Mapping[str, int]) -> list[str]:
+    of_all = list(brokers)
+    held = [counts.get(broker, 0) for broker in of_all]
+    least = min(held, default=0)
+    return [broker for broker, count in zip(of_all, held, strict=True) if count == least]
