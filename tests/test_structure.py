@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.planted import FAULTS
+
 ROOT = Path(__file__).resolve().parents[1]
 FORBIDDEN = {"pyspark", "delta", "pyarrow", "time", "datetime", "random", "secrets", "os", "socket", "subprocess", "pathlib"}
 EXCUSED = {
@@ -127,3 +129,9 @@ def test_every_module_says_what_belongs_in_it() -> None:
         if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert silent == []
+
+
+def test_every_planted_fault_is_of_a_text_that_is_there_once() -> None:
+    """Else whoever changes a line finds out only when the faults are planted."""
+    gone = {one.what: count for one in FAULTS if (count := (ROOT / one.file).read_text().count(one.right)) != 1}
+    assert gone == {}

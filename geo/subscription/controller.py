@@ -96,6 +96,7 @@ class Counted(str, Enum):
     UNREACHABLE = "asked by a cluster that no answer reaches"
     LATE = "answers nothing that is waited for"
     VOID = "of a snapshot that is void"
+    OVERTAKEN = "a snapshot behind one that counts"
     BEYOND = "beyond the end of this log"
     FULL = "subscriptions beyond the limit"
     UNKNOWN_SUBSCRIPTION = "progress of an unknown subscription"
@@ -284,9 +285,11 @@ class TopicController:
     # -- ticks: begin, give up, say who is missing -------------------------------------------------------------------
 
     def _on_tick(self, tick: Tick) -> list[Effect]:
-        if self._tick is None or set(self._tick.asked) != set(tick.asked):
+        before, self._tick = self._tick, tick
+        if before is None or set(before.asked) != set(tick.asked):
             self._voided = tick.seq  # before the first one there may be a void that is not known any more
-        self._tick = tick
+        if before is not None and not set(tick.asked) <= set(before.asked):
+            self._forget_snapshots()  # whoever is asked from now on may bring here what it had brought to the others before
         effects = self._give_up(tick)
         if tick.looked is not None:
             effects += self._note_quiet(tick.moved, tick.looked)
@@ -365,7 +368,7 @@ class TopicController:
                 found.append(WriteMarker(one.marker, one.marker.replicate_to))
             else:
                 taken = SnapshotTaken(one.snapshot, pending.begun, pending.moved)
-                self._completed = [*self._completed, one.snapshot.snapshot_id][-MAX_PENDING:]
+                self._completed = [*self._completed, one.snapshot.snapshot_id][-MAX_PENDING - 1 :]
                 found += [WriteMarker(taken, taken.replicate_to), *self._counts_from_now(taken)]
         return found
 
@@ -424,7 +427,7 @@ class TopicController:
         return self._nothing(Counted.LATE)
 
     def _on_taken(self, row: MarkerRow, taken: SnapshotTaken) -> list[Effect]:
-        """A snapshot of ours is in the log. One that is not known was taken before this state began."""
+        """A snapshot of ours is in the log. One that is not known was taken before this state began; behind one that counts it is of no use."""
         if row.sender != self.cluster:
             return self._nothing(Counted.FORGED)
         if taken.snapshot.snapshot_id in self._completed:
@@ -432,6 +435,8 @@ class TopicController:
             return []
         if self._open_voids or self._tick is None or taken.begun < self._voided:
             return self._nothing(Counted.VOID)
+        if self._last_place is not None and Position(*taken.snapshot.local_position).version < self._last_place.version:
+            return self._nothing(Counted.OVERTAKEN)
         return self._counts_from_now(taken)
 
     def _counts_from_now(self, taken: SnapshotTaken) -> list[Effect]:
@@ -566,16 +571,21 @@ class TopicController:
         elif row.table is None:
             return []
         self._voided = row.seq
-        self._pending, self._completed, self._covered = [], [], None
-        for one in self._subscriptions.values():
-            one.cache = self._new_cache()
-            if row.table is not None:
-                one.finished = one.start = None
+        self._pending = []
+        self._forget_snapshots()
         if row.table is not None:
             self._table = row.table
+            for one in self._subscriptions.values():
+                one.finished = one.start = None
             self._tick, self._quiet, self._read, self._last_place, self._answered_since = None, None, None, None, {}
             return [Forgotten(name, here_too=True) for name in self._subscriptions]
         return []
+
+    def _forget_snapshots(self) -> None:
+        """None that has completed counts any more, so that one is taken of a topic at rest too."""
+        self._completed, self._covered = [], None
+        for one in self._subscriptions.values():
+            one.cache = self._new_cache()
 
     # -- its state ---------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from geo.streams.workers import Workers
 from geo.subscription.controller import Settings, TopicController
 from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, SyncedTo, WriteMarker
 from geo.subscription.marker_journal import controllers_place, decode, markers_producer
-from geo.subscription.markers import encode
+from geo.subscription.markers import SubscriptionUpdate, encode
 from geo.subscription.source_offsets import DeltaEnd, goes_on, read_ends
 from geo.tables.cluster import ClusterTables
 from geo.tables.files import remove_folder
@@ -139,6 +139,8 @@ def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
     names = tables.files.plain_names(f"{place}/offsets") or ()
     planned = sorted(int(name) for name in names if name.isascii() and name.isdigit())[-2:]
     if not planned:
+        # What a state store still wrote behind a checkpoint that was removed: Spark begins with an empty one alone.
+        remove_folder(f"{place}/state")
         return
     journal, ends = tables.journal(MARKERS), list[DeltaEnd]()
     with suppress(UsageError, UnicodeDecodeError):  # of what nobody can read nobody goes on
@@ -161,15 +163,17 @@ class ControllerQuery:
         trigger: Mapping[str, Any],
         rests: dict[str, int],
         failed: dict[str, tuple[int, int]],
+        lost: dict[str, int],
     ) -> None:
         """`rests`: where it notes of each topic the number of the last row that its controller had heard when it had nothing more to do.
-        `failed`: where it notes the batch in which a topic's markers could not be written last, and how often, for who comes after it."""
+        `failed`: where it notes the batch in which a topic's markers could not be written last, and how often, for who comes after it.
+        `lost`: where it notes of each topic the number of the last row because of which an update should have been written, and was not."""
         given = config.snapshots
         settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
         """By topic."""
-        self._rests, self._failed = rests, failed
+        self._rests, self._failed, self._lost = rests, failed, lost
         self.markers = 0
         """How many were written."""
         settings_of_spark = {
@@ -239,9 +243,11 @@ class ControllerQuery:
                 self._ownership.refuse_if_lost()  # else it may be who deletes the topic
                 if not needs_person(error) and self._fails_again(topic, batch_id) < REPLAYS:
                     raise
-                # One topic holds up no other for long. What markers say is asked and told again, an update when a message has come.
+                # One topic holds up no other for long. What is lacking is asked for again, and of an update the tail tells.
                 self._warn(topic, "its markers are not written", error)
                 self._let_go(topic)
+                if updates := [seq for seq, one in by_topic[topic] if one.get("marker") == SubscriptionUpdate.kind.value]:
+                    self._lost[topic] = max(updates)
         reach(CrashPoint.CONTROLLERS_WRITTEN)
 
     def _fails_again(self, topic: str, batch_id: int) -> int:
@@ -259,7 +265,7 @@ class ControllerQuery:
                 why = (
                     f"it lacks the answer of {missing}"
                     if missing
-                    else "its own marker is not in the log, or others are to be asked now"
+                    else "its own request is not in the log, or others are to be asked now"
                 )
                 log.warning("%s: snapshot %s was given up: %s", topic, one["given_up"], why)
 

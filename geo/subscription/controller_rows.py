@@ -126,7 +126,7 @@ class MoveSubscription:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A snapshot was not completed in time, or others are to be asked now. `missing`: whose answer was not there; nobody: its own marker
+    """A snapshot was not completed in time, or others are to be asked now. `missing`: whose answer was not there; nobody: its own request
     was not read back."""
 
     snapshot_id: str

@@ -111,7 +111,9 @@ class _Followed:
 class MarkerTail:
     """Called round by round; owned by whoever runs it. A new one tells each topic's controller again what it must know.
 
-    `rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do.
+    `rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do. `lost`: of each topic,
+    because of which row an update should have been written and was not; it makes the snapshots void, so that another one is taken, whatever
+    comes, and takes that out once it is told.
     """
 
     def __init__(
@@ -121,8 +123,9 @@ class MarkerTail:
         config: Config,
         ownership: Ownership,
         rests: Mapping[str, int],
+        lost: dict[str, int],
     ) -> None:
-        self._tables, self._peers, self._config, self._rests = tables, peers, config, rests
+        self._tables, self._peers, self._config, self._rests, self._lost_updates = tables, peers, config, rests, lost
         self._journal = MarkerJournal(tables, ownership)
         wait([peer.asked for peer in peers.values()], PEER_ANSWER_S)
         self._registries, self._said = Registries(tables), Said()
@@ -139,7 +142,7 @@ class MarkerTail:
     def round(self) -> bool:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
         heard: list[Heard] = []
-        now, self._fillings_now = time.monotonic(), None
+        now, self._fillings_now, told_lost = time.monotonic(), None, dict[str, int]()
         if is_due := now - self._looked_at >= min(LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
@@ -148,7 +151,10 @@ class MarkerTail:
                 continue
             try:
                 one = self._followed.get(topic) or self._begun(topic)
-                rows = self._news(one, subscriptions)
+                lost = self._lost_updates.get(str(topic))
+                rows = self._news(one, subscriptions, [] if lost is None else _void("an update was not written"))
+                if lost is not None:
+                    told_lost[str(topic)] = lost
                 heard += [Heard(str(topic), row, one.at) for row in rows]
                 one.last_seq = rows[-1].seq if rows else one.last_seq
             except FAULTS as error:
@@ -164,6 +170,9 @@ class MarkerTail:
             reach(CrashPoint.MARKERS_READ)
             self._journal.append(heard)
             reach(CrashPoint.MARKERS_COPIED)
+            for name, lost in told_lost.items():
+                if self._lost_updates[name] == lost:
+                    del self._lost_updates[name]
             self._journal.trim_if_due()
         return bool(heard)
 
@@ -210,7 +219,8 @@ class MarkerTail:
 
     # -- what its controller hears -----------------------------------------------------------------------------------
 
-    def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription]) -> list[Row]:
+    def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription], first: Sequence[Row]) -> list[Row]:
+        """`first`: what it must hear in any case, before all else."""
         lost, rows = list[Row](), list[Row]()
         try:
             rows += self._of_log(one)
@@ -219,7 +229,7 @@ class MarkerTail:
         # Where the log shows one, after the log: whoever has brought a row owned that before, so nothing is begun between two of its rows.
         if self._fillings_now is None or any(isinstance(row, Void) for row in rows):
             self._fillings_now = self._fillings.now()
-        told = [*lost, *self._of_fillings(one, self._fillings_now.get(one.topic, {}))]
+        told = [*first, *lost, *self._of_fillings(one, self._fillings_now.get(one.topic, {}))]
         # By the ways that a tick tells an answer goes: it comes before what was copied.
         if (tick := self._tick(one, used=bool(subscriptions))) is not None:
             if one.told is None or tick.moved != one.told.moved:

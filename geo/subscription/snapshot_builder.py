@@ -30,7 +30,7 @@ class WriteRequest:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCompleted:
-    """All have answered. It counts once its marker is written."""
+    """All have answered."""
 
     snapshot: Snapshot
 

@@ -88,6 +88,11 @@ class Link:
         return verdict(Rule(self.source, self.target, self.origins), routed, 0) is Verdict.REPLICATE
 
 
+def _link(name: str, origins: Iterable[str]) -> Link:
+    source, _, target = name.partition("->")
+    return Link(source, target, frozenset(origins) or frozenset({source}))
+
+
 class Cluster:
     def __init__(self, name: str, settings: Settings) -> None:
         self.name, self.settings = name, settings
@@ -154,10 +159,7 @@ class World:
         self.inherits = inherit
         """Whether a link voids where it brings rows that are out of order in its source. Without it the model must find a fault."""
         self.now, self.stamp = 0.0, 0
-        self.links: dict[str, Link] = {}
-        for name, origins in links.items():
-            source, _, target = name.partition("->")
-            self.links[name] = Link(source, target, frozenset(origins) or frozenset({source}))
+        self.links = {name: _link(name, origins) for name, origins in links.items()}
         names = sorted({name for link in self.links.values() for name in (link.source, link.target)})
         self.clusters = {name: Cluster(name, settings or Settings()) for name in names}
         self.events: list[str] = []
@@ -168,6 +170,12 @@ class World:
         """Of each snapshot, the stamp when it was begun."""
         self.answered: dict[tuple[str, str], int] = {}
         """Of each snapshot and cluster: how often that one's log had been replaced when it answered."""
+
+    def link(self, name: str, origins: Iterable[str] = ()) -> None:
+        """One more link, which brings all that there is. Tails tell whom to ask from now on before all else."""
+        self.links[name] = _link(name, origins)
+        for cluster in self.clusters:
+            self.tick(cluster)
 
     # -- ways --------------------------------------------------------------------------------------------------------
 

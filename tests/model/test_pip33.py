@@ -31,8 +31,21 @@ SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
     "a third that only listens": {"a->b": (), "b->a": (), "a->c": (), "b->c": ()},
     "a line": {"a->b": (), "b->a": (), "b->c": (), "c->b": ()},
     "one-way": {"a->b": ()},
+    "a third that is heard in one of both at first": {"a->b": (), "b->a": (), "c->b": (), "a->c": (), "b->c": ()},
 }
-SETTLED = {"pair", "mesh", "hub", "hub and a side way", "ring", "a third that only sends", "a third that only listens", "a line"}
+LATER: dict[str, dict[str, tuple[str, ...]]] = {"a third that is heard in one of both at first": {"c->a": ()}}
+"""Links that are there from some time on, and bring all from the beginning."""
+SETTLED = {
+    *LATER,
+    "pair",
+    "mesh",
+    "hub",
+    "hub and a side way",
+    "ring",
+    "a third that only sends",
+    "a third that only listens",
+    "a line",
+}
 """Where a and b get in step once everything runs: they reach each other, and whoever's messages are in both can be asked."""
 
 _SETTINGS = Settings(frequency_s=10, timeout_s=30, max_snapshots=4)
@@ -140,6 +153,12 @@ class Machine(RuleBasedStateMachine):
             self.work = {}
             self.world.put_back(cluster.name, data.draw(st.integers(max(0, cluster.newest - 5), cluster.newest)))
 
+    @precondition(lambda self: LATER.get(self.shape, {}).keys() - self.world.links.keys())
+    @rule()
+    def link_more(self) -> None:
+        for name, origins in LATER[self.shape].items():
+            self.world.link(name, origins)
+
     @precondition(lambda self: self.work)
     @rule(data=st.data(), steps=st.sampled_from([1, 2, 1_000, 1_000]))
     def go_on(self, data: Any, steps: int) -> None:
@@ -156,6 +175,8 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Once all is up and each work has ended, a and b get in step, and then there is silence."""
         world = self.world
+        if LATER.get(self.shape, {}).keys() - world.links.keys():
+            self.link_more()
         for link in world.links.values():
             link.up = True
         for name, cluster in world.clusters.items():

@@ -238,6 +238,26 @@ def test_one_begun_when_others_were_to_be_asked_is_given_up() -> None:
     assert topic.hear(Tick, 16, 1, ("b", "c")) == []
 
 
+def test_what_was_completed_before_others_were_to_be_asked_is_not_used_and_one_is_taken_of_a_topic_at_rest() -> None:
+    """Their history may come here behind it, and be before it there."""
+    topic = Topic()
+    assert topic.completes(5, moved=1) == []
+    assert [one.snapshot_id for one in topic.controller.snapshots("s")] == [sid(5)]
+    topic.remotes = ("b", "c")
+    assert topic.tick(15, moved=1) == [request(15)]
+    assert topic.controller.snapshots("s") == ()
+    topic.hear(Progress, "s", topic.version)
+    topic = Topic("b", "c")
+    topic.reads_own(topic.tick(5))
+    for round_number in (1, 2):
+        for cluster in ("b", "c"):
+            found = topic.answers(5, cluster, 7, round_number)
+        topic.reads_own(found)
+    topic.remotes = ("b",)
+    assert topic.tick(15, moved=1) == []
+    assert [one.snapshot_id for one in topic.controller.snapshots("s")] == [sid(5)], "fewer than were asked"
+
+
 def test_a_clock_that_was_put_back_stops_nothing() -> None:
     topic = Topic()
     topic.completes(1000, moved=1)
@@ -290,6 +310,17 @@ def test_one_that_was_taken_before_this_state_began_counts_by_its_own_row() -> N
     later.hear(Progress, "s", 99)
     assert later.reads_own(written) != []
     assert later.count(Counted.COMPLETED) == 1
+
+
+def test_one_that_is_not_known_is_of_no_use_behind_one_that_counts() -> None:
+    """As a controller hears that begins with the answers to the later one."""
+    topic = Topic()
+    topic.completes(15, moved=1)
+    before = topic.controller.snapshots("s")
+    early = SnapshotTaken(Snapshot(sid(5), Position.end(1), {"b": Position.end(2)}, 5_000_000), topic.seq, 1)
+    assert topic.reads(early, "a") == []
+    assert topic.controller.snapshots("s") == before != ()
+    assert topic.count(Counted.OVERTAKEN) == 1
 
 
 def test_one_that_was_given_up_counts_no_more() -> None:

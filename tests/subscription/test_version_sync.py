@@ -30,6 +30,7 @@ from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
 from geo.streams import crew, life
 from geo.subscription import marker_journal, peers
+from geo.subscription.controller_query import REPLAYS
 from geo.subscription.controller_rows import Tick, Void
 from geo.subscription.disorder import out_of_order
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
@@ -67,7 +68,7 @@ def synced(linked: World) -> World:
 def sync(world: World, *clusters: str) -> None:
     """A pass of these clusters' version syncs: of the tail, and of the controllers over what it has told by then."""
     for cluster in clusters or world.config.clusters:
-        VersionSync(world.spark, world.config, cluster).run()
+        assert VersionSync(world.spark, world.config, cluster).run().unfinished == {}
 
 
 class Syncing:
@@ -272,14 +273,18 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
         crash.arm(None)
     began = datetime.now(timezone.utc)
     synced.write("us", 20 + len(SYNC_POINTS), 21 + len(SYNC_POINTS))
-    with syncing(synced) as runs:
-        runs.until(lambda: finish_all(synced, "us") > 0 and is_told(synced, began))
+    finish_all(synced, "us")
+    with an_update_is_not_written(synced), syncing(synced) as runs:
+        runs.until(lambda: is_told(synced, began))
     for name in LATE:
         finish(us, TOPIC, name, synced.log("us").latest_version())
     before, known = at_rest(synced), start(synced, "eu", "us")
     assert read_starts(synced.tables("us"), TOPIC).refused["malformed"] == 1
     for cluster in ("us", "eu"):
-        shutil.rmtree(Path(synced.tables(cluster).checkpoint("markers")))
+        place = Path(synced.tables(cluster).checkpoint("markers"))
+        of_states = next(place.glob("*/*")).relative_to(place)
+        shutil.rmtree(place)
+        (place / of_states / "state" / "0").mkdir(parents=True)  # as a store does that is tidied up behind that
     sync(synced)
     assert synced.versions() == before, "what was written before is not written again"
     assert start(synced, "eu", "us") == known
@@ -295,6 +300,27 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
     assert said_by_a_pass(synced, "us") == [
         "version subscriptions in us: no cluster that can be read has one, so there is nothing to do"
     ]
+
+
+@contextmanager
+def an_update_is_not_written(world: World) -> Iterator[None]:
+    """What us writes behind its next request fails until that is left out; then nobody comes by."""
+    refused = list[str]()
+
+    def asked() -> int:
+        return len(markers(world, "us", kind="SNAPSHOT_REQUEST"))
+
+    before = asked()
+
+    def refuse(point: CrashPoint) -> None:
+        of_us = threading.current_thread().name.startswith("geo-markers-us")
+        if of_us and point is CrashPoint.PUBLISH_BEFORE_APPEND and len(refused) < REPLAYS and asked() > before:
+            refused.append(point.value)
+            raise RetryableError("the log takes nothing on purpose")
+
+    with crash.watched(refuse):
+        yield
+    assert len(refused) == REPLAYS
 
 
 def both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanwhile(world: World) -> None:
