@@ -260,7 +260,7 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         policies = Policies(seen)
         yield f"{topics} topics, {BUNDLES} bundles a namespace, 3 brokers{' on hosts of their own' if own_host else ''}: all run after {took:.0f} s, anti-affinity holds {apart:.0f} s later"
 
-        yield from _settled(seen, load, seconds, "skewed load")
+        yield from _settled(seen, load, 2 * seconds, "skewed load")
         load.weights = _skewed(names, chance)
         yield from _settled(seen, load, 2 * seconds, "other topics have it")
 
