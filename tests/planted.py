@@ -1109,12 +1109,35 @@ FAULTS = (
     Fault(
         "an update that could not be written is not told again",
         "geo/subscription/controller_query.py",
-        "self._lost[topic] = max(updates)",
+        "self._lost_updates[topic] = max(updates)",
+        "pass",
+        ("subscription/test_version_sync.py -k written_once",),
+        spark=True,
+    ),
+    Fault(
+        "the controllers do not begin beside what a state store left",
+        "geo/subscription/controller_query.py",
+        'remove_folder(f"{place}/state")',
         "pass",
         ("subscription/test_version_sync.py -k written_once",),
         spark=True,
     ),
     # bundles of several brokers
+    Fault(
+        "what a person moved is shed at once",
+        "geo/fleet/placement/manager.py",
+        '''it is not unloaded within the grace period."""
+        self._unloaded[bundle] = now''',
+        '''it is not unloaded within the grace period."""''',
+        ("fleet/placement/test_leading.py",),
+    ),
+    Fault(
+        "of two bundles that people have given up at once both go to the same broker",
+        "geo/fleet/placement/leading.py",
+        "self._manager.elsewhere(one.bundle, old.broker, reports, facts.policies, on_the_way)",
+        "self._manager.elsewhere(one.bundle, old.broker, reports, facts.policies, {})",
+        ("fleet/placement/test_leading.py",),
+    ),
     Fault(
         "a bundle goes to a broker that isolation forbids",
         "geo/fleet/placement/manager.py",
@@ -1146,7 +1169,7 @@ FAULTS = (
     Fault(
         "what leaves a broker still counts there for its anti-affinity group",
         "geo/fleet/placement/manager.py",
-        "view.take(move.bundle, move.broker)",
+        "view.remove(move.bundle, move.broker)",
         "pass",
         ("fleet/placement/test_manager.py",),
     ),

@@ -133,13 +133,14 @@ def _told(effect: Effect) -> dict[str, Any]:
 
 
 def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
-    """Remove the query's checkpoint if it does not go on in the table as it is: then the state is built anew from the rows that are there.
-    Asked before the tail writes anything, so a table that was put back has not grown again. Raises RetryableError if it cannot be removed
-    from here."""
+    """Remove the query's checkpoint if it does not go on in the table as it is: then the state is built anew from the rows that are there; and of
+    one without a planned batch what a state store left. Asked before the tail writes anything, so a table that was put back has not grown
+    again. Raises RetryableError if it cannot be removed from here."""
     names = tables.files.plain_names(f"{place}/offsets") or ()
     planned = sorted(int(name) for name in names if name.isascii() and name.isdigit())[-2:]
     if not planned:
-        # What a state store still wrote behind a checkpoint that was removed: Spark begins with an empty one alone.
+        # A state store that was still writing when the checkpoint was removed leaves this folder, and Spark does not begin beside it. Elsewhere
+        # than on a local disk it stays: nothing tells it from a checkpoint that never was.
         remove_folder(f"{place}/state")
         return
     journal, ends = tables.journal(MARKERS), list[DeltaEnd]()
@@ -163,17 +164,17 @@ class ControllerQuery:
         trigger: Mapping[str, Any],
         rests: dict[str, int],
         failed: dict[str, tuple[int, int]],
-        lost: dict[str, int],
+        lost_updates: dict[str, int],
     ) -> None:
         """`rests`: where it notes of each topic the number of the last row that its controller had heard when it had nothing more to do.
         `failed`: where it notes the batch in which a topic's markers could not be written last, and how often, for who comes after it.
-        `lost`: where it notes of each topic the number of the last row because of which an update should have been written, and was not."""
+        `lost_updates`: where it notes of each topic of which an update could not be written the number of the row that it followed from."""
         given = config.snapshots
         settings = Settings(given.frequency_s, given.timeout_s, given.max_cached)
         self._tables, self._config, self._ownership = tables, config, ownership
         self._publishers: dict[str, Publisher] = {}
         """By topic."""
-        self._rests, self._failed, self._lost = rests, failed, lost
+        self._rests, self._failed, self._lost_updates = rests, failed, lost_updates
         self.markers = 0
         """How many were written."""
         settings_of_spark = {
@@ -243,11 +244,11 @@ class ControllerQuery:
                 self._ownership.refuse_if_lost()  # else it may be who deletes the topic
                 if not needs_person(error) and self._fails_again(topic, batch_id) < REPLAYS:
                     raise
-                # One topic holds up no other for long. What is lacking is asked for again, and of an update the tail tells.
+                # One topic holds up no other for long. Requests and answers are asked for again; of a lost update the tail tells.
                 self._warn(topic, "its markers are not written", error)
                 self._let_go(topic)
                 if updates := [seq for seq, one in by_topic[topic] if one.get("marker") == SubscriptionUpdate.kind.value]:
-                    self._lost[topic] = max(updates)
+                    self._lost_updates[topic] = max(updates)
         reach(CrashPoint.CONTROLLERS_WRITTEN)
 
     def _fails_again(self, topic: str, batch_id: int) -> int:

@@ -111,9 +111,9 @@ class _Followed:
 class MarkerTail:
     """Called round by round; owned by whoever runs it. A new one tells each topic's controller again what it must know.
 
-    `rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do. `lost`: of each topic,
-    because of which row an update should have been written and was not; it makes the snapshots void, so that another one is taken, whatever
-    comes, and takes that out once it is told.
+    `rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do. `lost_updates`: of each topic
+    of which an update could not be written, the number of the row that it followed from. Such a topic's controller is told a void, so that
+    another snapshot is taken though nothing comes; once that is in the journal the entry goes, unless a later one was lost meanwhile.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class MarkerTail:
         config: Config,
         ownership: Ownership,
         rests: Mapping[str, int],
-        lost: dict[str, int],
+        lost_updates: dict[str, int],
     ) -> None:
-        self._tables, self._peers, self._config, self._rests, self._lost_updates = tables, peers, config, rests, lost
+        self._tables, self._peers, self._config, self._rests, self._lost_updates = tables, peers, config, rests, lost_updates
         self._journal = MarkerJournal(tables, ownership)
         wait([peer.asked for peer in peers.values()], PEER_ANSWER_S)
         self._registries, self._said = Registries(tables), Said()
@@ -142,7 +142,7 @@ class MarkerTail:
     def round(self) -> bool:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
         heard: list[Heard] = []
-        now, self._fillings_now, told_lost = time.monotonic(), None, dict[str, int]()
+        now, self._fillings_now, told_updates = time.monotonic(), None, dict[str, int]()
         if is_due := now - self._looked_at >= min(LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
@@ -151,10 +151,10 @@ class MarkerTail:
                 continue
             try:
                 one = self._followed.get(topic) or self._begun(topic)
-                lost = self._lost_updates.get(str(topic))
-                rows = self._news(one, subscriptions, [] if lost is None else _void("an update was not written"))
-                if lost is not None:
-                    told_lost[str(topic)] = lost
+                lost_update = self._lost_updates.get(str(topic))
+                rows = self._news(one, subscriptions, [] if lost_update is None else _void("an update was not written"))
+                if lost_update is not None:
+                    told_updates[str(topic)] = lost_update
                 heard += [Heard(str(topic), row, one.at) for row in rows]
                 one.last_seq = rows[-1].seq if rows else one.last_seq
             except FAULTS as error:
@@ -170,8 +170,8 @@ class MarkerTail:
             reach(CrashPoint.MARKERS_READ)
             self._journal.append(heard)
             reach(CrashPoint.MARKERS_COPIED)
-            for name, lost in told_lost.items():
-                if self._lost_updates[name] == lost:
+            for name, lost_update in told_updates.items():
+                if self._lost_updates[name] == lost_update:
                     del self._lost_updates[name]
             self._journal.trim_if_due()
         return bool(heard)

@@ -89,7 +89,7 @@ class SyncWork(QueryWork[OpenSync]):
         self._trigger, self._every_s = parse_trigger(trigger), None if trigger == AVAILABLE_NOW else ROUND_S
         self._before = 0
         self._failed: dict[str, tuple[int, int]] = {}
-        self._lost: dict[str, int] = {}
+        self._lost_updates: dict[str, int] = {}
         self._closing: Thread | None = None
 
     def __str__(self) -> str:
@@ -125,8 +125,10 @@ class SyncWork(QueryWork[OpenSync]):
         (ownership,) = claim(self._tables, [[version_sync_runner(self._tables)]], take_over=take_over)
         try:
             rests: dict[str, int] = {}
-            tail = MarkerTail(self._tables, self._peers, self._config, ownership, rests, self._lost)
-            controllers = ControllerQuery(self._tables, self._config, ownership, self._trigger, rests, self._failed, self._lost)
+            tail = MarkerTail(self._tables, self._peers, self._config, ownership, rests, self._lost_updates)
+            controllers = ControllerQuery(
+                self._tables, self._config, ownership, self._trigger, rests, self._failed, self._lost_updates
+            )
         except BaseException:
             ownership.abandon()
             raise

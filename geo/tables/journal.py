@@ -56,18 +56,19 @@ class Journal:
         """All rows ever appended, columns as the schema; None if there are none."""
         return self._table.read() if self.exists() else None
 
-    def newest(self, begins: tuple[str, str] | None = None, **equal: str) -> list[Row]:
-        """The newest row of each subject, among the rows whose columns `equal` these texts, and of which the column that `begins`
-        names begins with its text. On a local disk without a Spark job."""
+    def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str]) -> list[Row]:
+        """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
+        that `begins` names begins with its text. On a local disk without a Spark job."""
         if not self.exists():
             return []
         names, folder = self._schema.names, self._table.log_folder
         small = None if folder is None else read_small(folder, names)
+        among = {name: {texts} if isinstance(texts, str) else set(texts) for name, texts in equal.items()}
         if small is None:
-            return self._newest_of(self._table.read().where(_filter(begins, equal))).collect()
+            return self._newest_of(self._table.read().where(_filter(begins, among))).collect()
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for one in small:
-            if all(one[name] == text for name, text in equal.items()) and (
+            if all(one[name] in texts for name, texts in among.items()) and (
                 begins is None or one[begins[0]].startswith(begins[1])
             ):
                 subject = tuple(_hashable(one[name]) for name in self._schema.subject)
@@ -241,8 +242,8 @@ class Watched(Generic[_R]):
         return found
 
 
-def _filter(begins: tuple[str, str] | None, equal: Mapping[str, str]) -> Column:
-    found = [F.col(name) == text for name, text in equal.items()]
+def _filter(begins: tuple[str, str] | None, among: Mapping[str, Collection[str]]) -> Column:
+    found = [F.col(name).isin(sorted(texts)) for name, texts in among.items()]
     if begins is not None:
         found.append(F.col(begins[0]).startswith(begins[1]))
     return reduce(and_, found, F.lit(True))

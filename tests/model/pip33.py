@@ -172,7 +172,8 @@ class World:
         """Of each snapshot and cluster: how often that one's log had been replaced when it answered."""
 
     def link(self, name: str, origins: Iterable[str] = ()) -> None:
-        """One more link, which brings all that there is. Tails tell whom to ask from now on before all else."""
+        """One more link, which brings all that there is. Tails tell whom to ask from now on before all else: that they know at once is an
+        assumption, since they read the policies of others each ten seconds (docs/guarantees.md)."""
         self.links[name] = _link(name, origins)
         for cluster in self.clusters:
             self.tick(cluster)

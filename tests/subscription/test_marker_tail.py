@@ -36,9 +36,9 @@ class Tailing:
         monkeypatch.setattr(marker_tail, "now_us", lambda: round(self.now * 1e6))
         us = world.tables("us")
         self.rests: dict[str, int] = {}
-        self.lost: dict[str, int] = {}
+        self.lost_updates: dict[str, int] = {}
         (ownership,) = claim(us, [[version_sync_runner(us)]], take_over=True)
-        self._tail = MarkerTail(us, {"eu": Peer(world.tables("eu"))}, world.config, ownership, self.rests, self.lost)
+        self._tail = MarkerTail(us, {"eu": Peer(world.tables("eu"))}, world.config, ownership, self.rests, self.lost_updates)
         self._journal = us.journal(MARKERS)
         self._seen = len(self._rows())
 
@@ -106,9 +106,9 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     assert "is a DELETE" in begun
     assert (begun, is_begun, is_done) == (done, True, False)
 
-    tail.lost[str(TOPIC)] = 7
+    tail.lost_updates[str(TOPIC)] = 7
     assert voids(tail.round()) == [("an update was not written", True), ("an update was not written", False)]
-    assert (tail.lost, voids(tail.round())) == ({}, [])
+    assert (tail.lost_updates, voids(tail.round())) == ({}, [])
 
     tail.now += FREQUENCY_S
     tail.round()

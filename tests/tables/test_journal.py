@@ -52,6 +52,8 @@ def test_the_row_that_is_last_by_generation_and_then_by_sequence_counts(spark: S
     journal.append([_owner("a", 2, 0), _owner("a", 1, 9), _owner("b", 1, 1), _owner("b", 1, 0)])
     assert _tokens(journal) == {"a": "2-0", "b": "1-1"}
     assert [row["token"] for row in journal.newest(runner="b")] == ["1-1"]
+    assert sorted(row["token"] for row in journal.newest(runner=["a", "b", "c"])) == ["1-1", "2-0"]
+    assert journal.newest(runner=[]) == []
 
 
 @pytest.mark.spark

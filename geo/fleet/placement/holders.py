@@ -1,18 +1,18 @@
 """Who holds what of each namespace, and how crowded the namespaces of an anti-affinity group are. Pure: no Spark, clock, random or I/O.
 
-By the rules of LoadManagerShared (filterAntiAffinityGroupOwnedBrokers, shouldAntiAffinityNamespaceUnload). All counts are carried on while
-bundles are placed and moved: a decision asks tens of thousands of times among a thousand brokers.
+By the rules of LoadManagerShared (filterAntiAffinityGroupOwnedBrokers, shouldAntiAffinityNamespaceUnload). All counts are kept up to
+date while bundles are placed and moved: one decision asks for them tens of thousands of times, among a thousand brokers.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 
-DEFAULT_DOMAIN = ""
+_DEFAULT_DOMAIN = ""
 """The failure domain of the brokers that are in none."""
 
-Crowding = tuple[int, int]
+_Crowding = tuple[int, int]
 """How many namespaces of a group are in a broker's failure domain, and how many at the broker."""
 
 
@@ -40,7 +40,7 @@ class Holders:
         held[broker] += 1
         return self._changed(namespace, broker, 1) if held[broker] == 1 else []
 
-    def take(self, namespace: str, broker: str) -> list[str]:
+    def remove(self, namespace: str, broker: str) -> list[str]:
         """The broker holds one bundle fewer. Returns as `add` does."""
         held = self._bundles[namespace]
         held[broker] -= 1
@@ -70,8 +70,8 @@ class Holders:
         return _least(brokers, self._at_broker[group])
 
     def may_leave(self, namespace: str, candidates: Iterable[str]) -> bool:
-        """Whether a bundle of the namespace may be unloaded to one of the candidates: not if all hold as many namespaces of its group, because it
-        could only come back or make the spread uneven."""
+        """Whether a bundle of the namespace may be unloaded from where it is: not if all that may own it hold as many namespaces of its group, because
+        it could only come back or make the spread uneven. `candidates`: they, also the one that has it."""
         group = self.group_of.get(namespace)
         if group is None:
             return True
@@ -88,18 +88,19 @@ class Holders:
         before, after = self._crowding(namespace, source, target)
         return after > before
 
-    def is_crowded(self, namespace: str, source: str, brokers: Iterable[str]) -> bool:
-        """False if none of the brokers could be farther from the others of the group than the source is. It costs less than asking of each."""
+    def may_be_farther(self, namespace: str, source: str, brokers: Collection[str]) -> bool:
+        """Of a namespace of a group that the source alone holds: False if `is_farther` is so of none of the brokers. True says no more than that
+        it may be so of one. It costs less than to ask of each."""
         group = self.group_of[namespace]
         at_broker, in_domain = self._at_broker[group], self._in_domain[group]
-        here, domains = in_domain[self._domain(source)], self.domain_of
-        if at_broker[source] <= 1 and (not domains or here <= 1):
-            return False
-        if min((at_broker.get(broker, 0) for broker in brokers), default=0) + 1 < at_broker[source]:
+        here = in_domain[self._domain(source)]
+        if at_broker[source] > 1 and min((at_broker.get(broker, 0) for broker in brokers), default=0) + 1 < at_broker[source]:
             return True
-        return bool(domains) and min((in_domain[self._domain(broker)] for broker in brokers), default=0) + 1 < here
+        if not self.domain_of or here <= 1:
+            return False
+        return min((in_domain[self._domain(broker)] for broker in brokers), default=0) + 1 < here
 
-    def _crowding(self, namespace: str, source: str, target: str) -> tuple[Crowding, Crowding]:
+    def _crowding(self, namespace: str, source: str, target: str) -> tuple[_Crowding, _Crowding]:
         """At the source, and how it would be at the target. Within one domain the broker alone counts."""
         group = self.group_of.get(namespace)
         if group is None:
@@ -120,7 +121,7 @@ class Holders:
         return self._members[group]
 
     def _domain(self, broker: str) -> str:
-        return self.domain_of.get(broker, DEFAULT_DOMAIN)
+        return self.domain_of.get(broker, _DEFAULT_DOMAIN)
 
 
 def _least(brokers: Iterable[str], counts: Mapping[str, int]) -> list[str]:

@@ -1,13 +1,13 @@
 """What the leader decides at one time: which broker gets a bundle, which bundles move, which are split. Pure: no Spark, clock or I/O.
 
 As Pulsar's ModularLoadManagerImpl: `updateAll`, `checkNamespaceBundleSplit`, `doLoadShedding`, `selectBrokerForAssignment`. Decisions are
-values; who does them is another's business. One that is not done is taken again.
+values; who does them is another's business. One that was not done is taken anew: an assignment at once, an unload after the grace period.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from geo.fleet.placement.shedding import SHEDDERS, Shedder
 from geo.fleet.placement.splitting import bundles_to_split
 from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _UNHEARD = Samples()
 """Of a bundle that was reported after the last decision."""
@@ -83,21 +83,23 @@ class Manager:
         policies: Policies,
         now: float,
         unassigned: Iterable[str] = (),
-        on_the_way: Mapping[str, str] = NOTHING,
+        on_the_way: Mapping[str, str] = _NOTHING,
     ) -> Decision:
         """One decision. `reports` has the newest report of each broker that lives, `now` are seconds of a clock that does not go back,
         `unassigned` are the bundles that nobody owns. `on_the_way` has the broker of each bundle that is assigned and not reported yet
-        (Pulsar's preallocated ones): it counts there, and nothing else becomes of it. Each call is one more sample of every bundle's load."""
+        (Pulsar's preallocated ones): it counts there, and nothing else becomes of it. No bundle is in two of the three. Each call is one
+        more sample of every bundle's load."""
         waiting = list(unassigned)
-        self._hear(reports, now, {*on_the_way, *waiting})
+        unreported = {*on_the_way, *waiting}
+        self._hear(reports, now, unreported)
         decision, view = Decision(), _View(self._settings, policies, reports, self._samples, on_the_way)
         if self._settings.auto_bundle_split_enabled:
             self._split(decision, view, waiting)
         if self._settings.shedding_enabled:
-            self._part(decision, view, on_the_way, now)
+            self._spread_groups(decision, view, unreported, now)
         if self._settings.shedding_enabled and now - self._shed_at >= self._settings.shedding_interval_s:
             self._shed_at = now
-            self._shed(decision, view, reports, now)
+            self._shed(decision, view, now)
         for bundle in waiting:
             broker = self._select(bundle, view)
             if broker is not None:
@@ -111,7 +113,7 @@ class Manager:
         broker: str,
         reports: Mapping[str, BrokerLoad],
         policies: Policies,
-        on_the_way: Mapping[str, str] = NOTHING,
+        on_the_way: Mapping[str, str],
     ) -> str | None:
         """Another broker for a bundle that its owner is to give up whatever the load is; None: there is none."""
         return self._select(bundle, _View(self._settings, policies, reports, self._samples, on_the_way), source=broker)
@@ -139,7 +141,7 @@ class Manager:
             unload = self._settings.auto_unload_split_bundles_enabled and view.may_leave(bundle, owners[bundle])
             decision.splits.append(Split(bundle, owners[bundle], unload))
 
-    def _part(self, decision: Decision, view: _View, on_the_way: Mapping[str, str], now: float) -> None:
+    def _spread_groups(self, decision: Decision, view: _View, unreported: Set[str], now: float) -> None:
         """Move what a broker holds of a namespace, if that is all there is of it, to one where it is farther from the others of its
         anti-affinity group: of each group one namespace at a time, none of which something was unloaded within the grace period, and in
         one decision about as many bundles as there are brokers.
@@ -147,24 +149,22 @@ class Manager:
         together.)"""
         left_alone = self._unloaded.keys() | {split.bundle for split in decision.splits}
         groups = view.holders.group_of
-        moving = {groups.get(namespace_of(bundle)) for bundle in on_the_way}
+        moving = {groups.get(namespace_of(bundle)) for bundle in unreported}
         for namespace, (broker, bundles) in sorted(view.at_one_broker().items()):
             if len(decision.unloads) >= len(view.reports):
                 return
             if groups[namespace] in moving or not left_alone.isdisjoint(bundles):
                 continue
-            target = (
-                self._strategy.select(better, view.brokers, bundles[0]) if (better := view.better(namespace, broker)) else None
-            )
+            target = self._strategy.select(view.better(namespace, broker), view.brokers, bundles[0])
             if target is not None:
                 moving.add(groups[namespace])
                 for bundle in bundles:
                     reason = f"farther from its anti-affinity group than at {broker}"
                     self._unload(decision, view, Unload(bundle, broker, target, reason), now)
 
-    def _shed(self, decision: Decision, view: _View, reports: Mapping[str, BrokerLoad], now: float) -> None:
+    def _shed(self, decision: Decision, view: _View, now: float) -> None:
         """doLoadShedding."""
-        if len(reports) < 2:
+        if len(view.reports) < 2:
             return
         split = {split.bundle for split in decision.splits}
         for broker, bundles in self._shedder.unload(view.short_term(), self._unloaded.keys()).items():
@@ -176,13 +176,13 @@ class Manager:
                     self._unload(decision, view, Unload(bundle, broker, target), now)
 
     def _unload(self, decision: Decision, view: _View, move: Unload, now: float) -> None:
-        view.take(move.bundle, move.broker)
+        view.remove(move.bundle, move.broker)
         view.place(move.bundle, move.target)
         self._unloaded[move.bundle] = now
         decision.unloads.append(move)
 
     def _select(self, bundle: str, view: _View, source: str | None = None) -> str | None:
-        """selectBrokerForAssignment. A bundle that moves goes to another broker than its source; in Pulsar the source may be selected too,
+        """selectBrokerForAssignment, without its first step: of what is preallocated nobody asks again. A bundle that moves goes to another broker than its source; in Pulsar the source may be selected too,
         and nothing moves then: for ever, if it has the fewest bundles of the namespace."""
         broker = self._strategy.select(view.candidates(bundle, source), view.brokers, bundle)
         if broker is not None and view.usages[broker] > self._settings.broker_overloaded_threshold:
@@ -205,7 +205,8 @@ class _View:
         self.usages = {broker: load.max_usage(settings) for broker, load in reports.items()}
         self._settings, self._policies, self._samples = settings, policies, samples
         self.brokers = Loads(self.long_term())
-        """The loads over the long window, as strategies see them. What leaves a broker still counts there: it goes on until it is released."""
+        """The loads over the long window, as strategies see them. The load of what leaves a broker still counts there, since it goes on until it is
+        released; as a bundle of its namespace it does not (`holders`)."""
         self.holders = Holders(policies.anti_affinity, policies.domains if settings.failure_domains_enabled else {})
         self._allowed: dict[str, list[str]] = {}
         self._full: set[str] = set()
@@ -251,10 +252,10 @@ class _View:
             self._candidates[namespace] = left
         self._note_topics(broker)
 
-    def take(self, bundle: str, broker: str) -> None:
+    def remove(self, bundle: str, broker: str) -> None:
         """A bundle is to leave the broker."""
         namespace = namespace_of(bundle)
-        self._forget_candidates(namespace, *self.holders.take(namespace, broker))
+        self._forget_candidates(namespace, *self.holders.remove(namespace, broker))
 
     def at_one_broker(self) -> dict[str, tuple[str, list[str]]]:
         """The namespaces of anti-affinity groups of which one broker holds all: the broker, and the bundles that it reports."""
@@ -304,7 +305,7 @@ class _View:
     def better(self, namespace: str, source: str) -> list[str]:
         """The brokers among which the strategy selects one where a namespace is farther from its group than at the source. Those that may own it
         only while others are busy are not among them: they give it back."""
-        if not self.holders.is_crowded(namespace, source, self.reports):
+        if not self.holders.may_be_farther(namespace, source, self.reports):
             return []
         of_all = [broker for broker in self._policies.brokers(self.reports, namespace, {}) if broker != source]
         found = [broker for broker in of_all if self.holders.is_farther(namespace, source, broker)]

@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.errors import UnsafeError
@@ -27,6 +25,7 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
 from geo.subscription.acks.record import Refusal, decode, key_of, told_unreadable
+from geo.tables.arrow_rows import rows_frame
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import DataFile, scan
 from geo.tables.table import Table
@@ -122,9 +121,9 @@ def _newer_records(
     parts = scan(log_table, version, RECORD_COLUMNS, newer, where=wanted, told=told)
     if parts is not None:
         return [row for part in parts for row in part]
-    above = _newer(folded) if key is None else (F.col("key") == key) & after(folded.get(key, {}))
-    rows = log_table.read(version).where(is_message() & above)
-    return list(rows.selectExpr(*ACK_COLUMNS).toArrow().to_pylist())
+    rows = log_table.read(version).where(is_message())
+    newer_rows = _newer(rows, folded) if key is None else rows.where((F.col("key") == key) & after(folded.get(key, {})))
+    return list(newer_rows.selectExpr(*ACK_COLUMNS).toArrow().to_pylist())
 
 
 def as_ack_columns(rows: pa.Table) -> list[dict[str, Any]]:
@@ -151,12 +150,18 @@ def ends_as_text(ends: Mapping[LedgerId, int]) -> dict[str, int]:
     return {str(ledger): end for ledger, end in sorted(ends.items())}
 
 
-def _newer(folded: Mapping[str, Mapping[LedgerId, int]]) -> Column:
-    """Records that are not in the cursors."""
-    if not folded:
-        return F.lit(True)
-    others = ~F.coalesce(F.col("key").isin(*folded), F.lit(False))
-    return reduce(or_, ((F.col("key") == key) & after(ends) for key, ends in folded.items()), others)
+def _newer(rows: DataFrame, folded: Mapping[str, Mapping[LedgerId, int]]) -> DataFrame:
+    """Records that are not in the cursors. Columns as `rows`."""
+    listed = [
+        {"key": key, "origin": ledger.origin, "ledger_id": ledger.ledger_id, "_end": end}
+        for key, ends in folded.items()
+        for ledger, end in ends.items()
+    ]
+    if not listed:
+        return rows
+    types = {"key": "STRING", "origin": "STRING", "ledger_id": "BIGINT", "_end": "BIGINT"}
+    joined = rows.join(F.broadcast(rows_frame(rows.sparkSession, types, listed)), ["key", "origin", "ledger_id"], "left")
+    return joined.where(F.col("entry_id") > F.coalesce(F.col("_end"), F.lit(-1))).select(*rows.columns)
 
 
 def _text(value: object) -> str | None:

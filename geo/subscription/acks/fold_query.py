@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import islice
@@ -57,6 +57,9 @@ COMPACT_INTERVAL_S = 3600.0
 
 FOLD_ROWS = 10_000
 """Records of a subscription that are merged at once: a first batch has all of the log."""
+
+SLICE = 100
+"""Subscriptions whose cursors are read, made anew and written at once: a state may have megabytes."""
 
 MOST_PARTITIONS = 4
 """Of the states, some kilobytes each: every one is a task and a commit of a state store in each batch. With Spark's 200, as on a
@@ -196,7 +199,12 @@ class NamespaceFold(QueryWork[OpenFold]):
 
     def _fold_batch(self, rows: Sequence[Row]) -> None:
         reach(CrashPoint.FOLD_FOLDED)
-        known = self._cursors()
+        for at in range(0, len(rows), SLICE):
+            self._fold_slice(rows[at : at + SLICE])
+        reach(CrashPoint.FOLD_CURSORS_WRITTEN)
+
+    def _fold_slice(self, rows: Sequence[Row]) -> None:
+        known = self._cursors({row["topic"] for row in rows})
         now = datetime.now(timezone.utc)
         fresh: list[dict[str, Any]] = []
         due: list[tuple[Topic, str, AckState]] = []
@@ -224,7 +232,6 @@ class NamespaceFold(QueryWork[OpenFold]):
         if fresh:
             self._tables.journal(CURSORS).append(fresh)
             self.done = replace(self.done, cursors=self.done.cursors + len(fresh))
-        reach(CrashPoint.FOLD_CURSORS_WRITTEN)
 
     def _refresh(self) -> None:
         """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed
@@ -254,9 +261,11 @@ class NamespaceFold(QueryWork[OpenFold]):
             self.done = replace(self.done, compacted=self.done.compacted + len(states))
             reach(CrashPoint.FOLD_COMPACTED)
 
-    def _cursors(self) -> dict[str, Row]:
+    def _cursors(self, topics: Collection[str] | None = None) -> dict[str, Row]:
+        """Those of the namespace, or of these topics of it, by the keys of their subscriptions."""
         mine = ("topic", f"persistent://{self.acks.tenant}/{self.acks.namespace}/")
-        return {key_of(Topic.parse(r["topic"]), r["subscription"]): r for r in self._tables.journal(CURSORS).newest(mine)}
+        rows = self._tables.journal(CURSORS).newest(mine, **({} if topics is None else {"topic": topics}))
+        return {key_of(Topic.parse(row["topic"]), row["subscription"]): row for row in rows}
 
 
 def _is_long_ago(compacted_at: datetime | None, now: datetime, most_s: float) -> bool:

@@ -46,6 +46,8 @@ class World:
         self.loads: dict[str, BundleLoad] = {}
         self.stuck: set[str] = set()
         """Bundles that are not released."""
+        self.usages: dict[str, float] = {}
+        """Of brokers, percent; 10 of others."""
 
     def step(self, requests: Iterable[Request] = (), policies: Policies | None = None, topics: frozenset[str] = TOPICS) -> Orders:
         self.now += 1
@@ -80,7 +82,7 @@ class World:
             bundles = {
                 bundle: self.loads.get(bundle, BundleLoad(1, 0, 1, 0, 2)) for bundle, of in self.owners().items() if of == broker
             }
-            found[broker] = BrokerLoad(Usage(10, 100), Usage(0, 0), Usage(0, 0), Usage(0, 0), bundles)
+            found[broker] = BrokerLoad(Usage(self.usages.get(broker, 10), 100), Usage(0, 0), Usage(0, 0), Usage(0, 0), bundles)
         return found
 
 
@@ -152,6 +154,28 @@ def test_what_a_person_asks_is_done_once(action: str) -> None:
     assert world.owners()[LOW] == broker
     world.leading = Leading(PLACEMENT, min)  # another leader does not do it again
     assert world.step([request]) == Orders()
+
+
+def test_bundles_that_people_have_given_up_at_once_count_where_they_go() -> None:
+    world = World("a")
+    world.step()
+    world.brokers = {"a", "b", "c"}
+    world.step([Request(LOW, UNLOAD, 1), Request(HIGH, UNLOAD, 2)])
+    assert set(world.owners().values()) == {"b", "c"}
+
+
+@pytest.mark.parametrize("action", [TRANSFER, UNLOAD])
+def test_what_people_have_moved_is_not_shed_within_the_grace_period(action: str) -> None:
+    settings = Settings(shedding_interval_s=1, bundle_unload_min_throughput_threshold=0)
+    world = World("a", placement=replace(PLACEMENT, settings=settings))
+    world.step()
+    world.brokers = {"a", "b"}
+    world.step([Request(LOW, action, 1, "b"), Request(HIGH, action, 2, "b")])
+    assert set(world.owners().values()) == {"b"}
+    world.usages = {"b": 90}
+    assert [world.step() for _ in range(100)] == [Orders()] * 100
+    world.now += settings.shedding_grace_period_s
+    assert any(world.step().said for _ in range(100)), "the shedder would have taken one"
 
 
 def test_a_request_that_cannot_be_followed_is_over_too() -> None:

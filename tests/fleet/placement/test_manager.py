@@ -116,7 +116,7 @@ def _overloaded() -> dict[str, BrokerLoad]:
 
 
 def test_an_overloaded_broker_unloads_to_another_one_and_the_bundle_is_left_alone_for_the_grace_period() -> None:
-    """Here though it says that it has them all still."""
+    """Though the broker goes on reporting all of them."""
     manager, reports = _manager(), _overloaded()
     heavy, middle, light = _bundles("t/n", 3)
     assert manager.decide(reports, NONE, 0.0).unloads == [Unload(heavy, "a", "b")]
@@ -246,6 +246,8 @@ def test_a_namespace_of_which_others_have_parts_is_not_gathered_at_one_broker() 
     partly = {"a": broker(0.1, {"t/m/x": bundle(), "t/n/x": bundle()}), "b": broker(), "c": broker()}
     moves = _manager().decide(partly, policies, 0.0, (), {"t/m/y": "b"}).unloads
     assert moves == [], "m has a bundle on its way to b, and its group waits for that"
+    decision = _manager().decide(partly, policies, 0.0, ["t/m/y"])
+    assert (decision.unloads, len(decision.assignments)) == ([], 1), "so it does where that has nobody yet"
 
 
 def test_a_namespace_is_not_parted_to_brokers_that_may_own_it_only_while_others_are_busy() -> None:

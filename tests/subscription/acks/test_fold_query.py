@@ -13,12 +13,15 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.ids import MessageId
 from geo.log.publisher import Publisher
 from geo.ops.maintain import maintain
+from geo.subscription.acks import fold_query
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold_query import Folded, Folding
-from geo.subscription.acks.record import decode, key_of
+from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
 from geo.tables.arrow_rows import rows_frame
+from geo.tables.cluster import connect_later
+from geo.tables.driver import Reads
 from schemas import CURSORS
 from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
 from tests.test_crash_points import FOLD_POINTS
@@ -27,6 +30,7 @@ from tests.world import TOPIC, World
 pytestmark = pytest.mark.spark
 
 KEY = key_of(TOPIC, NAME)
+OTHERS = ("ledger", "mail")
 
 
 def fold(world: World, cluster: str = "eu") -> Folded:
@@ -92,8 +96,14 @@ def test_a_reset_is_folded_and_old_acknowledgements_after_it_are_counted(consume
     assert row["refused"]["older epoch"] >= 1
 
 
-def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_leaves_nothing(consumed: World) -> None:
+def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_leaves_nothing(
+    consumed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In slices of one subscription."""
+    monkeypatch.setattr(fold_query, "SLICE", 1)
+    before = state(consumed, "eu")
     rows: list[Mapping[str, object]] = [
+        *({"key": key_of(TOPIC, name), "payload": encode(before)} for name in OTHERS),
         {"key": KEY, "payload": b"\x09"},
         {"key": KEY, "payload": None},
         {"key": "nonsense", "payload": b"\x01"},
@@ -103,12 +113,17 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
     publisher.open(rows_frame(consumed.spark, {"key": "STRING", "payload": "BINARY"}, []).schema)
     publisher.publish_rows(rows)
     publisher.close()
-    before = state(consumed, "eu")
-    fold(consumed)
-    row = cursor(consumed)
-    assert row["refused"] == {"newer encoding": 1, "malformed": 1}
-    assert decode(bytes(row["state"])) == before
-    assert read_known(consumed.tables("eu"), TOPIC).states == {KEY: before}
+    assert fold(consumed) == Folded(cursors=3, compacted=3)
+    cursors = consumed.tables("eu").journal(CURSORS)
+    assert cursors.version() == 3, "one commit a slice"
+    told = {row["subscription"]: row for row in cursors.newest(topic=[str(TOPIC), "another"])}
+    assert {name: row["refused"] for name, row in told.items() if row["refused"]} == {NAME: {"newer encoding": 1, "malformed": 1}}
+    assert {name: decode(bytes(row["state"])) for name, row in told.items()} == dict.fromkeys([NAME, *OTHERS], before)
+    found = read_known(consumed.tables("eu"), TOPIC)
+    assert found.states == {key_of(TOPIC, name): before for name in told}
+    by_spark = connect_later(lambda: consumed.spark, consumed.config.cluster("eu"), reads=Reads.NONE)
+    same = read_known(by_spark, TOPIC)
+    assert (same.states, same.fold.refused) == (found.states, found.fold.refused)
 
 
 def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: World) -> None:
