@@ -1122,6 +1122,21 @@ FAULTS = (
         ("subscription/test_version_sync.py -k written_once",),
         spark=True,
     ),
+    Fault(
+        "an answer counts though messages of one who is not asked come to both",
+        "geo/subscription/controller.py",
+        "return {*answer.holds} & {*tick.comes} - {*tick.asked, self.cluster}",
+        "return set()",
+        ("subscription/test_controller.py", "model/test_pip33.py"),
+    ),
+    Fault(
+        "whose messages a link brings is not told before the policies say so",
+        "geo/subscription/marker_tail.py",
+        "return tuple(sorted({*ways.back, *one.brought} - ",
+        "return tuple(sorted({*ways.back} - ",
+        ("subscription/test_marker_tail.py",),
+        spark=True,
+    ),
     # bundles of several brokers
     Fault(
         "what a person moved is shed at once",

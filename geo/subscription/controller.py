@@ -10,7 +10,7 @@ Invariants, which tests/model holds after every step of any schedule:
 - B. An update is written only for a snapshot that the versions finished here have passed whole; each at most once.
 - C. A subscription never moves backward, neither by what is finished here nor by an update.
 - D. A snapshot that was begun before the end of the last void, or while one was open, is never used; nor is one that was begun before a
-  tick that asks a cluster which the one before did not.
+  tick that asks a cluster which the one before did not, or before an answer out of which one must be asked that is not.
 - E. The state is bounded: `MAX_SUBSCRIPTIONS` of at most `max_snapshots` each, timeout / frequency + 1 (at most 101) pending,
   `MAX_CLUSTERS` of everything by cluster. As JSON, of three clusters, 10,000 snapshots later (`./run bench state`): 23 kB with 10
   subscriptions, 380 kB with 1,000 that all wait since before the first. 2.5 MB with 1,000 that came one with each snapshot: what a
@@ -66,7 +66,7 @@ from geo.subscription.snapshot_builder import Effect as BuilderEffect
 from geo.subscription.snapshot_builder import SnapshotBuilder, WriteRequest, in_us
 from geo.subscription.snapshot_cache import LEAST_SNAPSHOTS, MAX_SNAPSHOTS, Distance, Snapshot, SnapshotCache, version_distance
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 FREQUENCY_S = 10.0
 """Pulsar's second would be a commit a second and topic."""
@@ -98,6 +98,7 @@ class Counted(str, Enum):
     LATE = "answers nothing that is waited for"
     VOID = "of a snapshot that is void"
     OVERTAKEN = "a snapshot behind one that counts"
+    NOT_ASKED = "holds messages of a cluster that was not asked"
     BEYOND = "beyond the end of this log"
     FULL = "subscriptions beyond the limit"
     UNKNOWN_SUBSCRIPTION = "progress of an unknown subscription"
@@ -105,7 +106,7 @@ class Counted(str, Enum):
 
 _REFUSED = {why.value for why in (*Refusal, Counted.FORGED, Counted.LATE, Counted.VOID, Counted.BEYOND, Counted.FULL)}
 """UNREACHABLE is not among them: a link that leads one way brings such requests all the time, and nothing is wrong; nor is OVERTAKEN: a
-controller that begins in the midst of its markers hears such rows, and lacks nothing."""
+controller that begins in the midst of its markers hears such rows, and lacks nothing; nor NOT_ASKED, which passes by itself."""
 
 
 FOR_OTHERS = frozenset({SnapshotResponse.kind.value, SubscriptionUpdate.kind.value})
@@ -210,8 +211,10 @@ class TopicController:
         """Of each cluster, when the first snapshot was begun that it was answered here since the log was replaced; None: it never was."""
         self._waits_for: dict[str, str] = {}
         self._unanswered: dict[str, int] = {}
-        """Of each cluster that was asked, in how many snapshots in a row its answer lacked; of this one, of how many the request did not
-        come into the log, so that nobody could answer."""
+        """Of each cluster that was asked, in how many snapshots in a row its answer lacked or was of no use; of this one, of how many the request
+        did not come into the log, so that nobody could answer."""
+        self._at_odds: dict[str, str] = {}
+        """Of each cluster whose answer was of no use, whose messages it holds that was to be asked too."""
 
     # -- what it knows -----------------------------------------------------------------------------------------------
 
@@ -290,6 +293,8 @@ class TopicController:
         before, self._tick = self._tick, tick
         if before is None or set(before.asked) != set(tick.asked):
             self._voided = tick.seq  # before the first one there may be a void that is not known any more
+            self._unanswered = {name: count for name, count in self._unanswered.items() if name not in self._at_odds}
+            self._at_odds = {}
         if before is not None and not set(tick.asked) <= set(before.asked):
             self._forget_snapshots()  # whoever is asked from now on may bring here what it had brought to the others before
         effects = self._give_up(tick)
@@ -305,6 +310,10 @@ class TopicController:
         if not self._is_of_use:
             return {}
         found = {name: f"it has not answered the last {self._unanswered[name]} snapshots" for name in self._silent(tick)}
+        for name in found.keys() & self._at_odds.keys():
+            found[name] = (
+                f"it holds messages of {self._at_odds[name]}, which by the links and policies known here is not to be asked"
+            )
         if self.cluster in found:
             count = self._unanswered[self.cluster]
             found[self.cluster] = f"its last {count} requests did not come into the log; whoever runs version sync there logs why"
@@ -411,7 +420,10 @@ class TopicController:
             return self._nothing(Counted.UNREACHABLE)
         if self._answered_since is not None and request.round_number == 1 and len(self._answered_since) < MAX_CLUSTERS:
             self._answered_since.setdefault(asker, request.started_us)
-        answer = SnapshotResponse(request.snapshot_id, asker, self.cluster, Position.end(row.read_to), request.round_number)
+        assert self._tick is not None
+        holds = tuple(sorted({*self._tick.comes} - {asker}))
+        position = Position.end(row.read_to)
+        answer = SnapshotResponse(request.snapshot_id, asker, self.cluster, position, request.round_number, holds)
         return [WriteMarker(answer, (asker, *(hub for hub in hubs if hub != asker)))]
 
     def _on_response(self, row: MarkerRow, answer: SnapshotResponse) -> list[Effect]:
@@ -419,14 +431,34 @@ class TopicController:
             return self._nothing(Counted.FORGED)
         if answer.source_cluster != self.cluster:
             return []  # an answer of our own, or one that passes through
+        if unknown := self._not_asked(answer):
+            return self._at_odds_with(answer, unknown, row.seq)
         self._unanswered.pop(answer.cluster, None)  # also by one that is late
+        self._at_odds.pop(answer.cluster, None)
         for one in self._pending:
             builder = one.builder
-            if builder.snapshot_id == answer.snapshot_id and builder.round_number == answer.round_number <= one.requested:
+            if one.begun < self._voided or builder.snapshot_id != answer.snapshot_id:
+                continue
+            if builder.round_number == answer.round_number <= one.requested:
                 now = builder.started if self._tick is None else self._tick.now
                 effects = builder.on_response(answer.cluster, answer.position, Position.end(row.position.version), now)
                 return self._followed(one, effects)
         return self._nothing(Counted.LATE)
+
+    def _not_asked(self, answer: SnapshotResponse) -> set[str]:
+        """Whose messages come both here and to who answers, though they are not asked: one of both has not heard of a link or a policy yet."""
+        tick = self._tick
+        if tick is None or answer.cluster not in tick.asked:
+            return set()
+        return {*answer.holds} & {*tick.comes} - {*tick.asked, self.cluster}
+
+    def _at_odds_with(self, answer: SnapshotResponse, unknown: set[str], seq: int) -> list[Effect]:
+        """What is under way is given up at the next tick, and begun anew ever more rarely until both know the same."""
+        if any(one.builder.snapshot_id == answer.snapshot_id and one.begun >= self._voided for one in self._pending):
+            self._voided = seq
+            self._at_odds[answer.cluster] = min(unknown)
+            self._unanswered[answer.cluster] = self._unanswered.get(answer.cluster, 0) + 1
+        return self._nothing(Counted.NOT_ASKED)
 
     def _on_taken(self, row: MarkerRow, taken: SnapshotTaken) -> list[Effect]:
         """A snapshot of ours is in the log. One that is not known was taken before this state began; behind one that counts it is of no use."""
@@ -611,6 +643,7 @@ class TopicController:
                 "ways": {name: list(hubs) for name, hubs in tick.ways.items()},
                 "looked": tick.looked,
                 "table": tick.table,
+                "comes": list(tick.comes),
             },
             "quiet": self._quiet and list(self._quiet),
             "started": self._started,
@@ -638,6 +671,7 @@ class TopicController:
             "answered_since": None if self._answered_since is None else dict(self._answered_since),
             "waits_for": dict(self._waits_for),
             "unanswered": dict(self._unanswered),
+            "at_odds": dict(self._at_odds),
             "counts": dict(self.counts),
         }
 
@@ -653,7 +687,8 @@ class TopicController:
         tick = state["tick"]
         if tick is not None:
             ways = {name: tuple(hubs) for name, hubs in tick["ways"].items()}
-            found._tick = Tick(**{**tick, "asked": tuple(tick["asked"]), "unable": dict(tick["unable"]), "ways": ways})
+            asked, comes = tuple(tick["asked"]), tuple(tick["comes"])
+            found._tick = Tick(**{**tick, "asked": asked, "unable": dict(tick["unable"]), "ways": ways, "comes": comes})
         found._seq, found._table, found._read = state["seq"], state["table"], _place(state["read"])
         found._started, found._covered, found._ever_completed = state["started"], state["covered"], state["ever_completed"]
         found._completed, found._last_place = list(state["completed"]), _place(state["last_place"])
@@ -670,7 +705,7 @@ class TopicController:
         found._open_voids, found._voided = set(state["open_voids"]), state["voided"]
         found._answered_since = None if state["answered_since"] is None else dict(state["answered_since"])
         found._waits_for, found.counts = dict(state["waits_for"]), Counter(state["counts"])
-        found._unanswered = dict(state["unanswered"])
+        found._unanswered, found._at_odds = dict(state["unanswered"]), dict(state["at_odds"])
         return found
 
 

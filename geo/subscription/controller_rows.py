@@ -37,6 +37,7 @@ class Tick:
     `now` in seconds since 1970. `moved`: the newest version of the log here that brought a message, None without any. `asked`: whom a
     snapshot must ask (`geo.subscription.asked`). `unable`: who cannot answer now, and why. `ways`: of each cluster that an answer can
     reach, the hubs on the way to it. `looked`: the newest version when `moved` was looked for: nothing between the two is a message.
+    `comes`: the other clusters whose messages come here, by the policies and by what links have brought since those were read.
     """
 
     seq: int
@@ -47,6 +48,7 @@ class Tick:
     ways: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     looked: int | None = None
     table: str | None = None
+    comes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def decode(seq: int, fact: str) -> Row:
         if fields["payload"] is not None:
             fields["payload"] = base64.b64decode(fields["payload"])
     elif kind is Tick:
-        fields["asked"] = tuple(fields["asked"])
+        fields["asked"], fields["comes"] = tuple(fields["asked"]), tuple(fields.get("comes", ()))
         fields["ways"] = {name: tuple(hubs) for name, hubs in fields["ways"].items()}
     row: Row = kind(seq=seq, **fields)
     return row

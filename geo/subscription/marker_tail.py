@@ -96,6 +96,8 @@ class _Followed:
     """Who brings rows behind others, as it was told last: whether it has begun and not ended."""
     cursors: dict[str, CommitName] = field(default_factory=dict)
     """Up to which commit of its source each link has brought everything."""
+    brought: dict[str, float] = field(default_factory=dict)
+    """By origin, when the newest commit of a link that brings it was seen, by a clock that only goes on."""
     ways: tuple[Mapping[str, Sequence[str] | None], Ways] | None = None
     """Where its messages go, and the clusters' policies by which that was derived."""
 
@@ -209,8 +211,10 @@ class MarkerTail:
         begin = min(at.commit.version, newest)
         for commit in table.commits(max(0, begin - LINKS_LOOK), begin, only=(LINK_KEY,)):
             record = LinkRecord.decode(commit.user_metadata)
-            if record is not None and not record.reconciling:
-                one.cursors[record.link] = record.cursor
+            if record is not None:
+                one.brought |= dict.fromkeys(record.origins, time.monotonic())
+                if not record.reconciling:
+                    one.cursors[record.link] = record.cursor
         return one
 
     def _left(self, one: _Followed) -> Iterator[Heard]:
@@ -285,7 +289,10 @@ class MarkerTail:
     def _of_commit(self, one: _Followed, commit: Commit, read_to: int) -> Iterator[Row]:
         if commit.kind is not Kind.APPEND:
             return
-        if (what := out_of_order(commit) or self._brought(one, commit)) is not None:
+        record = LinkRecord.decode(commit.user_metadata)
+        if record is not None:
+            one.brought |= dict.fromkeys(record.origins, time.monotonic())
+        if (what := out_of_order(commit) or (None if record is None else self._brought(one, record))) is not None:
             yield from _void(what)
         markers, others = self._markers(one, commit)
         if others:
@@ -298,11 +305,8 @@ class MarkerTail:
             position = Position(commit.version, index)
             yield MarkerRow(0, row["marker"], payload, row["origin"], position, read_to, one.tail.at.table_id, one.moved)
 
-    def _brought(self, one: _Followed, commit: Commit) -> str | None:
-        """Whose commit a link has brought with this one that was out of order in its source: it is so here too."""
-        record = LinkRecord.decode(commit.user_metadata)
-        if record is None:
-            return None
+    def _brought(self, one: _Followed, record: LinkRecord) -> str | None:
+        """Whose commit a link has brought with one of this record that was out of order in its source: it is so here too."""
         before = one.cursors.get(record.link)
         one.cursors[record.link] = record.cursor
         source = self._peers.get(record.link.partition("->")[0])
@@ -368,7 +372,8 @@ class MarkerTail:
         do. Where nobody here uses versions, others are answered: that needs the ways alone."""
         told, now, frequency_s = one.told, now_us() / 1e6, self._config.snapshots.frequency_s
         ways = self._ways_of(one)
-        is_same_way = told is not None and (told.asked, told.ways) == (ways.asked.clusters, ways.there)
+        comes = self._comes(one, ways)
+        is_same_way = told is not None and (told.asked, told.ways, told.comes) == (ways.asked.clusters, ways.there, comes)
         if told is not None and used and is_same_way:  # whom it must ask from now on it hears before any answer
             # Of messages it tells at once, unless it has just done so: a snapshot that can begin does not wait for the next tick.
             since = told.now if one.moved == told.moved else one.told_moved_at
@@ -380,7 +385,13 @@ class MarkerTail:
             rests = self._rests.get(str(one.topic), -1) >= one.last_seq
             if not used or (same and (rests or (not one.is_changed and 0 <= now - told.now < max(frequency_s, STILL_S)))):
                 return None
-        return Tick(0, now, one.moved, ways.asked.clusters, unable, ways.there, one.read_to, one.tail.at.table_id)
+        return Tick(0, now, one.moved, ways.asked.clusters, unable, ways.there, one.read_to, one.tail.at.table_id, comes)
+
+    def _comes(self, one: _Followed, ways: Ways) -> tuple[str, ...]:
+        """The clusters whose messages come here: by the policies, and by what links have brought since those were read of all clusters."""
+        read_at = min([self._looked_at, *(peer.said_at for peer in self._peers.values())])
+        one.brought = {origin: at for origin, at in one.brought.items() if at >= read_at}
+        return tuple(sorted({*ways.back, *one.brought} - {self._tables.cluster.name}))
 
     def _all_said(self) -> dict[str, Said]:
         """What each cluster says, this one too."""

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 from geo.errors import GeoError
@@ -76,13 +77,15 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResponse:
-    """`cluster` answers `source_cluster`: what is at or before `position` in its log precedes this answer there."""
+    """`cluster` answers `source_cluster`: what is at or before `position` in its log precedes this answer there. `holds`: the other clusters
+    whose messages come into that log, in order. It is ours, and left out if it is empty: who asks may not know yet that they do."""
 
     snapshot_id: str
     source_cluster: str
     cluster: str
     position: Position
     round_number: int = 1
+    holds: tuple[str, ...] = ()
 
     kind = MarkerKind.SNAPSHOT_RESPONSE
 
@@ -149,6 +152,7 @@ def _fields(marker: Marker) -> dict[str, Any]:
             "cluster": marker.cluster,
             "position": marker.position,
             "round": marker.round_number,
+            **({"holds": list(marker.holds)} if marker.holds else {}),
         }
     if isinstance(marker, SnapshotTaken):
         return {**snapshot_fields(marker.snapshot), "begun": marker.begun, "moved": marker.moved}
@@ -240,6 +244,17 @@ class _Fields:
     def position(self, name: str) -> Position:
         return _position(self.take(name))
 
+    def holds(self) -> tuple[str, ...]:
+        if "holds" not in self._fields:
+            return ()
+        value = self.take("holds")
+        if not isinstance(value, list) or not 0 < len(value) <= MAX_CLUSTERS:
+            raise _malformed(f"holds {show(value)}")
+        names = tuple(_name(one, check_cluster) for one in value)
+        if any(one >= other for one, other in pairwise(names)):
+            raise _malformed(f"holds {show(value)}, which is not in order")
+        return names
+
     def clusters(self) -> dict[str, Position]:
         value = self.take("clusters")
         if not isinstance(value, dict) or not 0 < len(value) <= MAX_CLUSTERS:
@@ -276,7 +291,7 @@ def _request(fields: _Fields) -> Marker:
 
 def _response(fields: _Fields) -> Marker:
     snapshot_id, source, cluster = fields.snapshot_id(), fields.name("source_cluster"), fields.name("cluster")
-    marker = SnapshotResponse(snapshot_id, source, cluster, fields.position("position"), fields.round_number())
+    marker = SnapshotResponse(snapshot_id, source, cluster, fields.position("position"), fields.round_number(), fields.holds())
     fields.end()
     return marker
 

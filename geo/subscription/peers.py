@@ -3,6 +3,7 @@ since one that is away may never answer."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -60,6 +61,8 @@ class Peer:
         self._name, self._tables, self._registries = tables.cluster.name, tables, Registries(tables)
         self.said = Said()
         """The last that was heard."""
+        self.said_at = -math.inf
+        """When that was asked for."""
         self.unreadable: str | None = None
         self.has_answered = False
         self._commits: Future[list[Commit]] | None = None
@@ -78,6 +81,7 @@ class Peer:
             return
         try:
             self.said, self.unreadable, self.has_answered = self.asked.result(), None, True
+            self.said_at = self._asked_at
         except FAULTS as error:
             self.unreadable = first_line(error)
         if waited >= PEERS_LOOK_S:

@@ -74,6 +74,8 @@ class Link:
     cursor: int = 0
     up: bool = True
     delay: float = 0.0
+    is_new: bool = False
+    """It has brought nothing yet: what it brings first comes behind all that was here."""
     reconciles: bool = False
     """One has begun and not ended: the link brings nothing until it has."""
     withheld: set[Id] = field(default_factory=set)
@@ -114,6 +116,11 @@ class Cluster:
         self.synced: dict[str, SyncedTo] = {}
         self.moved: dict[str, MoveSubscription] = {}
         self.waits_for: Mapping[str, str] = {}
+        self.known: list[str] = []
+        """The links by whose policies it asks: those that were there when it read them last."""
+        self.brought: set[str] = set()
+        """Whose messages links have brought since."""
+        self.told_comes: tuple[str, ...] = ()
         self.readers: dict[str, int] = {}
         """By subscription, the first version that its consumer here has not read."""
 
@@ -162,6 +169,8 @@ class World:
         self.links = {name: _link(name, origins) for name, origins in links.items()}
         names = sorted({name for link in self.links.values() for name in (link.source, link.target)})
         self.clusters = {name: Cluster(name, settings or Settings()) for name in names}
+        for cluster in self.clusters.values():
+            cluster.known = list(self.links)
         self.events: list[str] = []
         self.processed: dict[str, set[Id]] = {}
         self.excused: dict[str, set[Id]] = {}
@@ -172,28 +181,32 @@ class World:
         """Of each snapshot and cluster: how often that one's log had been replaced when it answered."""
 
     def link(self, name: str, origins: Iterable[str] = ()) -> None:
-        """One more link, which brings all that there is. Tails tell whom to ask from now on before all else: that they know at once is an
-        assumption, since they read the policies of others each ten seconds (docs/guarantees.md)."""
-        self.links[name] = _link(name, origins)
-        for cluster in self.clusters:
-            self.tick(cluster)
+        """One more link, which brings all that there is. No cluster knows of it before it looks."""
+        self.links[name] = replace(_link(name, origins), is_new=True)
+
+    def look(self, name: str) -> None:
+        """A cluster reads the policies of all."""
+        cluster = self.clusters[name]
+        cluster.known, cluster.brought = list(self.links), set()
+        self.tick(name)
 
     # -- ways --------------------------------------------------------------------------------------------------------
 
-    def way(self, origin: str, target: str) -> list[Link] | None:
-        """The links by which messages of an origin come to a target."""
+    def way(self, origin: str, target: str, known: Iterable[str] | None = None) -> list[Link] | None:
+        """The links by which messages of an origin come to a target; of those that are `known`."""
+        links = self.links.values() if known is None else [self.links[name] for name in known]
         ways: dict[str, list[Link]] = {origin: []}
         line = [origin]
         while line:
             here = line.pop(0)
-            for link in self.links.values():
+            for link in links:
                 if link.source == here and origin in link.origins and link.target not in ways:
                     ways[link.target] = [*ways[here], link]
                     line.append(link.target)
         return ways.get(target) if target != origin else []
 
-    def hubs(self, origin: str, target: str) -> tuple[str, ...]:
-        return tuple(link.target for link in (self.way(origin, target) or ())[:-1])
+    def hubs(self, origin: str, target: str, known: Iterable[str] | None = None) -> tuple[str, ...]:
+        return tuple(link.target for link in (self.way(origin, target, known) or ())[:-1])
 
     # -- logs --------------------------------------------------------------------------------------------------------
 
@@ -232,11 +245,15 @@ class World:
             commits = source.log[link.cursor + 1 : last + 1]
             rows = [row for commit in commits for row in commit.rows if link.crosses(row) and row.id not in target.places]
             late = any(commit.out_of_order and any(not row.marker and row in rows for row in commit.rows) for commit in commits)
-            if late and self.inherits:
+            is_void = (late and self.inherits) or (link.is_new and bool(rows))
+            if is_void:
                 self.void(target, f"link {name}", begins=True)
             self.append(target, rows, out_of_order=late)
             link.cursor = last
-            if late and self.inherits:
+            if rows:
+                link.is_new = False
+                target.brought |= link.origins
+            if is_void:
                 self.void(target, f"link {name}", begins=False)
 
     def _missing(self, link: Link) -> list[LogRow]:
@@ -325,22 +342,41 @@ class World:
 
     def tick(self, name: str) -> None:
         cluster = self.clusters[name]
-        reaches = {one: [to for to in self.clusters if to != one and self.way(one, to)] for one in self.clusters}
+        known = cluster.known
+        reaches = {one: [to for to in self.clusters if to != one and self.way(one, to, known)] for one in self.clusters}
         whom = asked(name, reaches)
         unable = dict.fromkeys(whom.no_way, "no link brings it our requests")
         for one in whom.clusters:
-            for link in [*(self.way(name, one) or ()), *(self.way(one, name) or ())]:
+            for link in [*(self.way(name, one, known) or ()), *(self.way(one, name, known) or ())]:
                 if not link.up:
                     unable.setdefault(one, f"{link.name} is down")
-        ways = {one: self.hubs(name, one) for one in reaches[name]}
-        tick = Tick(
-            self._seq(cluster), self.now, cluster.newest_message, whom.clusters, unable, ways, cluster.newest, cluster.table
+        ways = {one: self.hubs(name, one, known) for one in reaches[name]}
+        cluster.told_comes = self._comes(cluster)
+        self.record(
+            cluster,
+            Tick(
+                self._seq(cluster),
+                self.now,
+                cluster.newest_message,
+                whom.clusters,
+                unable,
+                ways,
+                cluster.newest,
+                cluster.table,
+                cluster.told_comes,
+            ),
         )
-        self.record(cluster, tick)
+
+    def _comes(self, cluster: Cluster) -> tuple[str, ...]:
+        by_policies = {one for one in self.clusters if one != cluster.name and self.way(one, cluster.name, cluster.known)}
+        return tuple(sorted((by_policies | cluster.brought) - {cluster.name}))
 
     def tail(self, name: str) -> None:
+        """Whose messages come here it tells before what it copies."""
         cluster = self.clusters[name]
         newest = cluster.newest
+        if cluster.told_comes and self._comes(cluster) != cluster.told_comes:
+            self.tick(name)
         for version in range(cluster.copied + 1, newest + 1):
             for index, row in enumerate(cluster.log[version].rows):
                 if row.marker is not None and concerns(row.marker, row.id[0], name):
@@ -495,7 +531,7 @@ class World:
         if not way:
             return True
         for link in way:
-            if not link.crosses(row) or row.id in link.withheld:
+            if not link.crosses(row) or row.id in link.withheld or link.is_new:
                 return True
             on_the_way = self.clusters[link.source]
             place = on_the_way.places.get(row.id)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from geo.subscription.controller import Settings
+from geo.subscription.controller import Counted, Settings
 from tests.model.pip33 import Cluster, Steps, World
 
 SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -32,10 +32,14 @@ SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
     "a line": {"a->b": (), "b->a": (), "b->c": (), "c->b": ()},
     "one-way": {"a->b": ()},
     "a third that is heard in one of both at first": {"a->b": (), "b->a": (), "c->b": (), "a->c": (), "b->c": ()},
+    "a third that sends to one of both at first": {"a->b": (), "b->a": (), "c->a": ()},
 }
-LATER: dict[str, dict[str, tuple[str, ...]]] = {"a third that is heard in one of both at first": {"c->a": ()}}
+LATER: dict[str, dict[str, tuple[str, ...]]] = {
+    "a third that is heard in one of both at first": {"c->a": ()},
+    "a third that sends to one of both at first": {"c->b": ()},
+}
 """Links that are there from some time on, and bring all from the beginning."""
-SETTLED = SHAPES.keys() - {"a third that sends to both", "one-way"}
+SETTLED = SHAPES.keys() - {"a third that sends to both", "a third that sends to one of both at first", "one-way"}
 """Where a and b get in step once everything runs: they reach each other, and whoever's messages are in both can be asked."""
 
 _SETTINGS = Settings(frequency_s=10, timeout_s=30, max_snapshots=4)
@@ -75,7 +79,7 @@ class Machine(RuleBasedStateMachine):
         if seconds:
             self.world.now += seconds
             for name in self.world.clusters:
-                self.world.tick(name)
+                self.world.look(name)
         for _ in range(rounds):
             for link in sorted(self.world.links, reverse=backward):
                 self.world.deliver(link)
@@ -104,6 +108,10 @@ class Machine(RuleBasedStateMachine):
     def tick(self, data: Any, seconds: int) -> None:
         self.world.now += seconds
         self.world.tick(self._cluster(data).name)
+
+    @rule(data=st.data())
+    def look(self, data: Any) -> None:
+        self.world.look(self._cluster(data).name)
 
     @rule(data=st.data(), how=st.sampled_from(["run", "tail", "hear", "hear", "hear and write", "crash"]), most=_FEW)
     def drive(self, data: Any, how: str, most: int) -> None:
@@ -199,7 +207,7 @@ class Machine(RuleBasedStateMachine):
     def _settle(self) -> None:
         self.world.now += 31
         for name in self.world.clusters:
-            self.world.tick(name)
+            self.world.look(name)
         for _ in range(12):
             for name in self.world.clusters:
                 self.world.run(name)
@@ -289,6 +297,32 @@ def test_no_schedule_makes_a_cursor_pass_what_is_unprocessed(shape: str) -> None
         partial(Machine, shape),  # type: ignore[arg-type]  # it is called, no more
         settings=settings(max_examples=8, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
     )
+
+
+@pytest.mark.parametrize("shape", LATER)
+def test_no_snapshot_counts_while_who_asks_does_not_know_whose_messages_come_to_both(shape: str) -> None:
+    """A link is there before others have read so, and one of both ways is slow."""
+    world = World(SHAPES[shape])
+    (later,) = LATER[shape]
+    world.subscribe("a", "s")
+    for name in world.clusters:
+        world.look(name)
+    world.publish("a")
+    for _ in range(2):
+        world.publish("c")
+    world.link(later)
+    world.deliver("c->a", 1)  # and the rest later
+    world.deliver("c->b")
+    world.now += 10
+    world.tick("a")
+    for _ in range(6):
+        for name in "ab":
+            world.run(name)
+        for link in ("a->b", "b->a"):
+            world.deliver(link)
+        world.check()
+    assert world.clusters["a"].truth.snapshots("s") == ()
+    assert world.clusters["a"].truth.counts[Counted.NOT_ASKED.value] == 1
 
 
 def test_without_the_voids_of_links_a_hub_that_is_filled_in_late_breaks_the_cut_of_others() -> None:

@@ -62,9 +62,11 @@ class Topic:
         self.controller = TopicController.from_state("a", "t", kept, self.controller.settings)
         return self.controller.hear(kind(self.seq, *fields, **named))
 
-    def tick(self, now: float, moved: int | None = 1, unable: Mapping[str, str] | None = None) -> list[Effect]:
+    def tick(
+        self, now: float, moved: int | None = 1, unable: Mapping[str, str] | None = None, comes: tuple[str, ...] = ()
+    ) -> list[Effect]:
         ways: dict[str, tuple[str, ...]] = dict.fromkeys(self.remotes, ())
-        return self.hear(Tick, now, moved, self.remotes, unable or {}, ways)
+        return self.hear(Tick, now, moved, self.remotes, unable or {}, ways, comes=comes)
 
     def reads(self, marker: Marker, sender: str, version: int | None = None, read_to: int | None = None) -> list[Effect]:
         self.version = self.version + 1 if version is None else version
@@ -75,8 +77,10 @@ class Topic:
         """The markers are written and read back."""
         return [then for one in effects if isinstance(one, WriteMarker) for then in self.reads(one.marker, "a")]
 
-    def answers(self, second: int, cluster: str, version: int, round_number: int = 1) -> list[Effect]:
-        return self.reads(SnapshotResponse(sid(second), "a", cluster, Position.end(version), round_number), cluster)
+    def answers(
+        self, second: int, cluster: str, version: int, round_number: int = 1, holds: tuple[str, ...] = ()
+    ) -> list[Effect]:
+        return self.reads(SnapshotResponse(sid(second), "a", cluster, Position.end(version), round_number, holds), cluster)
 
     def completes(self, now: int, moved: int, version: int = 7) -> list[Effect]:
         """A whole snapshot with b alone. What follows from it, beside its own marker, which is read back."""
@@ -259,6 +263,49 @@ def test_what_was_completed_counts_when_fewer_are_to_be_asked() -> None:
     topic.remotes = ("b",)
     assert topic.tick(15, moved=1) == []
     assert [one.snapshot_id for one in topic.controller.snapshots("s")] == [sid(5)]
+
+
+def test_an_answer_out_of_a_log_that_holds_messages_of_one_who_is_not_asked_is_of_no_use() -> None:
+    """Who answers has heard of a link or a policy, and who asks has not yet."""
+    topic = Topic()
+    topic.reads_own(topic.tick(5, comes=("b", "c")))
+    assert topic.answers(5, "b", 7, holds=("c",)) == []
+    assert (topic.count(Counted.NOT_ASKED), topic.count(Counted.COMPLETED)) == (1, 0)
+    assert topic.answers(5, "b", 7) == [], "nor is another one of the same snapshot"
+    assert topic.tick(6, comes=("b", "c")) == [GivenUp(sid(5), ("b",))]
+    topic.remotes = ("b", "c")
+    topic.reads_own(topic.tick(15, comes=("b", "c")))
+    assert topic.answers(15, "b", 8, holds=("c",)) == []
+    assert topic.answers(15, "c", 9, holds=("b",)) == [request(15, 2)]
+    topic = Topic()
+    topic.reads_own(topic.tick(5, comes=("b",)))
+    assert len(topic.answers(5, "b", 7, holds=("c",))) == 1, "what does not come here"
+
+
+def test_one_with_whom_it_stays_at_odds_is_named_and_asked_ever_more_rarely() -> None:
+    """As where the configurations of both do not say the same."""
+    topic = Topic()
+    for at in (5, 15, 25):
+        topic.reads_own(topic.tick(at, comes=("b", "c")))
+        topic.answers(at, "b", 7, holds=("c",))
+    assert topic.controller.waits_for == {}
+    assert topic.tick(35, comes=("b", "c")) == [GivenUp(sid(25), ("b",))]
+    assert topic.controller.waits_for == {
+        "b": "it holds messages of c, which by the links and policies known here is not to be asked"
+    }
+    topic.reads_own(topic.tick(56, comes=("b", "c")))
+    assert len(topic.answers(56, "b", 7)) == 1
+    topic.tick(57, comes=("b", "c"))
+    assert topic.controller.waits_for == {}
+
+
+def test_an_answer_says_whose_messages_come_here() -> None:
+    topic = Topic("b", "c")
+    topic.tick(5, comes=("b", "c", "d"))
+    (answer,) = topic.reads(SnapshotRequest(sid(9, "b"), "b", 9_000_000), "b")
+    assert isinstance(answer, WriteMarker)
+    assert isinstance(answer.marker, SnapshotResponse)
+    assert answer.marker.holds == ("c", "d")
 
 
 def test_a_clock_that_was_put_back_stops_nothing() -> None:

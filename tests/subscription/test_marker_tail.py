@@ -49,6 +49,14 @@ class Tailing:
         self._seen += len(new)
         return new
 
+    def until_tick(self) -> Tick:
+        """The first tick that it tells."""
+        deadline = time.monotonic() + _LIMIT_S
+        while True:
+            if found := [row for row in self.round() if isinstance(row, Tick)]:
+                return found[0]
+            assert time.monotonic() < deadline, "no tick"
+
     def _rows(self) -> list[Row]:
         rows = self._journal.rows()
         return [] if rows is None else [decode(row["seq"], row["fact"]) for row in rows.orderBy("seq").collect()]
@@ -69,7 +77,7 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     (ended, first, subscribed) = tail.round()
     assert ended == Void(ended.seq, filling[0].name, begins=False), "the link has compared both logs before"
     assert isinstance(first, Tick)
-    assert (first.asked, first.unable, first.looked) == (("eu",), {}, log.latest_version())
+    assert (first.asked, first.unable, first.looked, first.comes) == (("eu",), {}, log.latest_version(), ("eu",))
     assert isinstance(subscribed, Subscribed)
     assert tail.round() == []
     tail.now += FREQUENCY_S
@@ -94,13 +102,17 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
 
     held = linked.link_state("us", "eu").cursor
     assert held is not None
-    compared = LinkRecord("eu->us", ("eu",), str(TOPIC), held, 1, "of a test", reconciling=True)
+    compared = LinkRecord("eu->us", ("ap", "eu"), str(TOPIC), held, 1, "of a test", reconciling=True)
     log.append(linked.entries("eu", 20, 21), compared.encode())
     linked.write("us", 21, 22)
     tail = Tailing(linked, monkeypatch)
     rows = tail.round()
     assert [type(row) for row in rows] == [Void, Tick, Void, Void, Subscribed, Progress], "it goes on where the last one was"
     assert voids(rows[1:]) == [("comparison of eu->us", True), ("comparison of eu->us", False)]
+    assert isinstance(rows[1], Tick)
+    assert rows[1].comes == ("ap", "eu"), "no policy says so, but the link has brought it"
+    again = tail.until_tick()
+    assert again.comes == ("eu",), "the policies were read since"
     log.delta().delete("entry_id = 21")
     (begun, is_begun), (done, is_done) = voids(tail.round())
     assert "is a DELETE" in begun
