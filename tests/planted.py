@@ -764,8 +764,8 @@ FAULTS = (
     Fault(
         "an answer tells versions that nobody has looked at",
         "geo/subscription/controller.py",
-        "Position.end(row.read_to), request.round_number",
-        "Position.end(row.read_to + 3), request.round_number",
+        "position = Position.end(row.read_to)",
+        "position = Position.end(row.read_to + 3)",
         ("subscription/test_controller.py", "model/test_pip33.py"),
     ),
     Fault(
@@ -1132,12 +1132,40 @@ FAULTS = (
     Fault(
         "whose messages a link brings is not told before the policies say so",
         "geo/subscription/marker_tail.py",
-        "return tuple(sorted({*ways.back, *one.brought} - ",
-        "return tuple(sorted({*ways.back} - ",
+        "return tuple(sorted({*ways.back, *one.brought, *unheard} - ",
+        "return tuple(sorted({*ways.back, *unheard} - ",
         ("subscription/test_marker_tail.py",),
         spark=True,
     ),
     # bundles of several brokers
+    Fault(
+        "what was lent to secondary brokers is given back though the primary one cannot bear it",
+        "geo/fleet/placement/leading.py",
+        "if 100 * (usages[target] + then) >= BACK_BELOW * isolation.usage_threshold:",
+        "if False:",
+        ("fleet/placement/test_leading.py",),
+    ),
+    Fault(
+        "the parts of a bundle come between the namespaces of its group",
+        "geo/fleet/placement/manager.py",
+        "and not company and view.may_leave(",
+        "and view.may_leave(",
+        ("fleet/placement/test_manager.py",),
+    ),
+    Fault(
+        "other settings forget what was moved",
+        "geo/fleet/placement/manager.py",
+        "self._unloaded |= before._unloaded",
+        "pass",
+        ("fleet/placement/test_leading.py",),
+    ),
+    Fault(
+        "a bundle that is never released is tried to be split again and again",
+        "geo/fleet/placement/leading.py",
+        "* float(2 ** min(times - 1, MOST_DOUBLINGS))",
+        "* 1.0",
+        ("fleet/placement/test_leading.py",),
+    ),
     Fault(
         "what a person moved is shed at once",
         "geo/fleet/placement/manager.py",
@@ -1156,8 +1184,8 @@ FAULTS = (
     Fault(
         "a bundle goes to a broker that isolation forbids",
         "geo/fleet/placement/manager.py",
-        "self._policies.brokers(self.reports, namespace, self.usages)",
-        "list(self.reports)",
+        "of_all = self._allowed.brokers(namespace)",
+        "of_all = list(self.reports)",
         ("fleet/placement/test_manager.py",),
     ),
     Fault(
@@ -1198,8 +1226,8 @@ FAULTS = (
     Fault(
         "a namespace is parted to a broker that gives it back",
         "geo/fleet/placement/manager.py",
-        "self._policies.brokers(self.reports, namespace, {})",
-        "self._policies.brokers(self.reports, namespace, self.usages)",
+        "of_all = self._allowed.always(namespace)",
+        "of_all = self._allowed.brokers(namespace)",
         ("fleet/placement/test_manager.py",),
     ),
     Fault(

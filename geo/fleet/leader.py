@@ -28,7 +28,7 @@ class Lead:
 
     def change(self, placement: Placement) -> None:
         """Decide by these settings from now on."""
-        self._placement, self._leading = placement, Leading(placement, random.choice)
+        self._placement, self._leading = placement, Leading(placement, random.choice, self._leading)
 
     def is_held(self, *, leaving: bool) -> bool:
         """Whether this broker leads. One that is `leaving` gives it up."""

@@ -35,6 +35,7 @@ from typing import Any
 from geo.errors import SchemaError, UsageError
 from geo.ids import Position
 from geo.subscription.controller_rows import (
+    Again,
     Effect,
     Forgotten,
     GivenUp,
@@ -276,10 +277,13 @@ class TopicController:
             return self._on_subscribed(row)
         if isinstance(row, Unsubscribed):
             return self._on_unsubscribed(row.subscription)
+        if isinstance(row, Again):
+            self._covered = None
+            return []
         return self._on_void(row)
 
     def _is_of_another_table(self, row: Row) -> bool:
-        if isinstance(row, (Unsubscribed, Void)) or row.table is None or self._table is None:
+        if isinstance(row, (Unsubscribed, Void, Again)) or row.table is None or self._table is None:
             return False
         return row.table != self._table
 

@@ -92,7 +92,14 @@ class Void:
     table: str | None = None
 
 
-Row = MarkerRow | Tick | Progress | Subscribed | Unsubscribed | Void
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An update could not be written: one more snapshot is to be taken though nothing came, and told."""
+
+    seq: int
+
+
+Row = MarkerRow | Tick | Progress | Subscribed | Unsubscribed | Void | Again
 
 
 @dataclass(frozen=True, slots=True)

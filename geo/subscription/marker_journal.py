@@ -20,7 +20,7 @@ from geo.ids import Position
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import now_us
 from geo.subscription.controller import STATE_VERSION
-from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.tables.cluster import ClusterTables
 from geo.tables.cut import Reader
 from geo.tables.history import CommitName
@@ -42,6 +42,7 @@ _KINDS: Mapping[str, type] = {
     "SUBSCRIBED": Subscribed,
     "UNSUBSCRIBED": Unsubscribed,
     "VOID": Void,
+    "AGAIN": Again,
 }
 
 

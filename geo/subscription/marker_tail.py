@@ -30,7 +30,7 @@ from geo.replication.link_state import LinkRecord
 from geo.streams.life import State
 from geo.subscription.asked import Ways, ways_of
 from geo.subscription.controller import concerns, is_only_noted
-from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.disorder import OUT_OF_ORDER, brought_out_of_order, out_of_order
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
@@ -114,8 +114,8 @@ class MarkerTail:
     """Called round by round; owned by whoever runs it. A new one tells each topic's controller again what it must know.
 
     `rests`: of each topic, the number of the last row that its controller had heard when it had nothing more to do. `lost_updates`: of each topic
-    of which an update could not be written, the number of the row that it followed from. Such a topic's controller is told a void, so that
-    another snapshot is taken though nothing comes; once that is in the journal the entry goes, unless a later one was lost meanwhile.
+    of which an update could not be written, the number of the row that it followed from. Such a topic's controller is told so, that
+    another snapshot is taken though nothing comes, and the entry goes.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class MarkerTail:
     def round(self) -> bool:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
         heard: list[Heard] = []
-        now, self._fillings_now, told_updates = time.monotonic(), None, dict[str, int]()
+        now, self._fillings_now, told_again = time.monotonic(), None, dict[str, int]()
         if is_due := now - self._looked_at >= min(LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
@@ -153,10 +153,9 @@ class MarkerTail:
                 continue
             try:
                 one = self._followed.get(topic) or self._begun(topic)
-                lost_update = self._lost_updates.get(str(topic))
-                rows = self._news(one, subscriptions, [] if lost_update is None else _void("an update was not written"))
-                if lost_update is not None:
-                    told_updates[str(topic)] = lost_update
+                if (lost_update := self._lost_updates.pop(str(topic), None)) is not None:
+                    told_again[str(topic)] = lost_update
+                rows = self._news(one, subscriptions, again=lost_update is not None)
                 heard += [Heard(str(topic), row, one.at) for row in rows]
                 one.last_seq = rows[-1].seq if rows else one.last_seq
             except FAULTS as error:
@@ -170,11 +169,12 @@ class MarkerTail:
             heard += self._left(self._followed.pop(topic))
         if heard:
             reach(CrashPoint.MARKERS_READ)
-            self._journal.append(heard)
+            try:
+                self._journal.append(heard)
+            except BaseException:
+                self._lost_updates |= told_again | self._lost_updates
+                raise
             reach(CrashPoint.MARKERS_COPIED)
-            for name, lost_update in told_updates.items():
-                if self._lost_updates[name] == lost_update:
-                    del self._lost_updates[name]
             self._journal.trim_if_due()
         return bool(heard)
 
@@ -223,8 +223,8 @@ class MarkerTail:
 
     # -- what its controller hears -----------------------------------------------------------------------------------
 
-    def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription], first: Sequence[Row]) -> list[Row]:
-        """`first`: what it must hear in any case, before all else."""
+    def _news(self, one: _Followed, subscriptions: Mapping[str, VersionSubscription], *, again: bool) -> list[Row]:
+        """`again`: one of its updates was lost."""
         lost, rows = list[Row](), list[Row]()
         try:
             rows += self._of_log(one)
@@ -233,7 +233,7 @@ class MarkerTail:
         # Where the log shows one, after the log: whoever has brought a row owned that before, so nothing is begun between two of its rows.
         if self._fillings_now is None or any(isinstance(row, Void) for row in rows):
             self._fillings_now = self._fillings.now()
-        told = [*first, *lost, *self._of_fillings(one, self._fillings_now.get(one.topic, {}))]
+        told = [*([Again(0)] if again else []), *lost, *self._of_fillings(one, self._fillings_now.get(one.topic, {}))]
         # By the ways that a tick tells an answer goes: it comes before what was copied.
         if (tick := self._tick(one, used=bool(subscriptions))) is not None:
             if one.told is None or tick.moved != one.told.moved:
@@ -242,7 +242,7 @@ class MarkerTail:
             told.append(tick)
         told += rows
         told += self._of_subscriptions(one, subscriptions, with_others=not all(map(self._is_only_noted, told)))
-        one.is_changed |= any(isinstance(row, (Void, Subscribed, Unsubscribed)) for row in told)
+        one.is_changed |= any(isinstance(row, (Void, Again, Subscribed, Unsubscribed)) for row in told)
         one.held += told
         if all(map(self._is_only_noted, told)):
             return []  # they come with the next rows; a tail that comes after this one reads them again
@@ -291,7 +291,7 @@ class MarkerTail:
             return
         record = LinkRecord.decode(commit.user_metadata)
         if record is not None:
-            one.brought |= dict.fromkeys(record.origins, time.monotonic())
+            self._note_brought(one, commit, record)
         if (what := out_of_order(commit) or (None if record is None else self._brought(one, record))) is not None:
             yield from _void(what)
         markers, others = self._markers(one, commit)
@@ -304,6 +304,15 @@ class MarkerTail:
             payload = None if row["payload"] is None else bytes(row["payload"])[: MAX_BYTES + 1]
             position = Position(commit.version, index)
             yield MarkerRow(0, row["marker"], payload, row["origin"], position, read_to, one.tail.at.table_id, one.moved)
+
+    def _note_brought(self, one: _Followed, commit: Commit, record: LinkRecord) -> None:
+        """Whose messages came, of whom neither the policies say so nor was it seen."""
+        unknown = {*record.origins} - {*self._ways_of(one).back, *one.brought, self._tables.cluster.name}
+        if not unknown:
+            return
+        found = one.log.added_where("origin", commit.version, ("origin",))
+        rows = one.tail.rows(Turn([commit])).select("origin").distinct().toArrow() if found is None else found[0]
+        one.brought |= dict.fromkeys(unknown.intersection(rows["origin"].to_pylist()), time.monotonic())
 
     def _brought(self, one: _Followed, record: LinkRecord) -> str | None:
         """Whose commit a link has brought with one of this record that was out of order in its source: it is so here too."""
@@ -388,10 +397,12 @@ class MarkerTail:
         return Tick(0, now, one.moved, ways.asked.clusters, unable, ways.there, one.read_to, one.tail.at.table_id, comes)
 
     def _comes(self, one: _Followed, ways: Ways) -> tuple[str, ...]:
-        """The clusters whose messages come here: by the policies, and by what links have brought since those were read of all clusters."""
+        """The clusters whose messages come here: by the policies, and by what links have brought since those were read of all clusters. One that has
+        never answered may be one."""
         read_at = min([self._looked_at, *(peer.said_at for peer in self._peers.values())])
         one.brought = {origin: at for origin, at in one.brought.items() if at >= read_at}
-        return tuple(sorted({*ways.back, *one.brought} - {self._tables.cluster.name}))
+        unheard = {name for name, peer in self._peers.items() if not peer.has_answered}
+        return tuple(sorted({*ways.back, *one.brought, *unheard} - {self._tables.cluster.name}))
 
     def _all_said(self) -> dict[str, Said]:
         """What each cluster says, this one too."""

@@ -15,6 +15,7 @@ from geo.ids import Position
 from geo.subscription import controller as controller_module
 from geo.subscription.controller import FOR_OTHERS, STATE_VERSION, Counted, Settings, TopicController
 from geo.subscription.controller_rows import (
+    Again,
     Effect,
     Forgotten,
     GivenUp,
@@ -297,6 +298,25 @@ def test_one_with_whom_it_stays_at_odds_is_named_and_asked_ever_more_rarely() ->
     assert len(topic.answers(56, "b", 7)) == 1
     topic.tick(57, comes=("b", "c"))
     assert topic.controller.waits_for == {}
+
+
+def test_of_an_update_that_was_lost_one_more_snapshot_is_taken_and_the_others_stay() -> None:
+    topic = Topic()
+    topic.completes(5, moved=1)
+    topic.hear(Subscribed, "behind")
+    topic.completes(15, moved=1)
+    topic.hear(Progress, "s", topic.version)
+    before = topic.controller.snapshots("behind")
+    assert topic.tick(25) == []
+    assert topic.hear(Again) == []
+    (begun,) = topic.tick(35)
+    topic.reads_own([begun])
+    topic.hear(Progress, "s", topic.version)
+    _, updated, told = topic.answers(35, "b", 9) + topic.hear(Progress, "s", topic.version)
+    assert isinstance(updated, WriteMarker)
+    assert isinstance(updated.marker, SubscriptionUpdate)
+    assert isinstance(told, SyncedTo)
+    assert topic.controller.snapshots("behind")[: len(before)] == before
 
 
 def test_an_answer_says_whose_messages_come_here() -> None:
@@ -719,6 +739,7 @@ _ROWS = st.one_of(
     st.tuples(st.just(Progress), st.sampled_from("st"), st.integers(0, 9)),
     st.tuples(st.just(Subscribed), st.sampled_from("st"), st.none() | st.integers(0, 9)),
     st.tuples(st.just(Unsubscribed), st.sampled_from("st")),
+    st.tuples(st.just(Again)),
     st.tuples(st.just(Void), st.sampled_from(["x", "y"]), st.booleans(), st.none() | st.just("t")),
 )  # fmt: skip
 

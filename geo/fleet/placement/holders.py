@@ -54,8 +54,9 @@ class Holders:
         return self._bundles[namespace]
 
     def fewest(self, namespace: str, brokers: Iterable[str]) -> list[str]:
-        """Of the brokers those that hold the fewest bundles of the namespace."""
-        return _least(brokers, self._bundles[namespace])
+        """Of the brokers those that hold the fewest bundles of the namespace. A new list."""
+        held = self._bundles[namespace]
+        return _least(brokers, held) if held else list(brokers)
 
     def farthest(self, namespace: str, brokers: list[str]) -> list[str]:
         """Of the brokers those in the domains that hold the fewest namespaces of the group; of these, the ones that hold the fewest."""
@@ -77,6 +78,11 @@ class Holders:
             return True
         held = {self._at_broker[group].get(candidate, 0) for candidate in candidates}
         return 0 in held or len(held) != 1
+
+    def has_company(self, namespace: str, broker: str) -> bool:
+        """Whether the broker, which holds some of the namespace, holds others of its group too."""
+        group = self.group_of.get(namespace)
+        return group is not None and self._at_broker[group][broker] > 1
 
     def is_farther(self, namespace: str, source: str, target: str) -> bool:
         """Whether the namespace is farther from the others of its group at the target than at the source."""

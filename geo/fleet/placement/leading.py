@@ -16,7 +16,7 @@ from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, even, n
 from geo.fleet.placement.handover import Assigned, Claim, leader_step, to_assign
 from geo.fleet.placement.load_data import BrokerLoad
 from geo.fleet.placement.manager import manager_of
-from geo.fleet.placement.policies import Policies
+from geo.fleet.placement.policies import BACK_BELOW, Allowed, Policies
 from geo.fleet.placement.splitting import range_equally
 from geo.fleet.placement.strategies import Choose
 
@@ -25,6 +25,9 @@ NOBODY = ""
 
 DECIDE_S = 10.0
 """Between two decisions by load, of which each is a sample of every bundle's. A bundle that nobody owns does not wait for one."""
+
+MOST_DOUBLINGS = 6
+"""Of the pause after tries to split a bundle."""
 
 UNLOAD, TRANSFER, SPLIT = "unload", "transfer", "split"
 
@@ -85,15 +88,18 @@ class _Choice:
 
 
 class Leading:
-    """One leader's decisions, over its whole term. A leader that comes after it begins without what it has in mind: averages, what moved
-    within the grace period, splits that wait; such a bundle is assigned again as it is."""
+    """One leader's decisions, over its whole term or while its settings stay. Who comes after it begins without what it has in mind: averages, what
+    moved within the grace period, splits that wait; such a bundle is assigned again as it is. Of other settings the same leader is `before`,
+    and what it moved is left alone by them too."""
 
-    def __init__(self, placement: Placement, choose: Choose) -> None:
+    def __init__(self, placement: Placement, choose: Choose, before: Leading | None = None) -> None:
         self._placement = placement
         self._manager = manager_of(placement.strategy, placement.shedder, placement.settings, choose)
+        if before is not None:
+            self._manager.leave_alone(before._manager)
         self._splits: dict[str, _Splitting] = {}
-        self._failed: dict[str, float] = {}
-        """Bundles that were not released in time to be split, and when that was."""
+        self._failed: dict[str, tuple[float, int]] = {}
+        """Bundles that were not released in time to be split, when that was last, and how often."""
         self._decided_at = -inf
         self._stuck: set[str] = set()
         """The bundles for which the last decision found no broker."""
@@ -141,14 +147,31 @@ class Leading:
     def _waiting(self, bundles: Sequence[str], facts: Facts, assigned: Mapping[str, Assigned]) -> list[str]:
         """Those for which a broker is to be found: assigned to nobody that lives and takes bundles, or to one that isolation forbids."""
         nobodys = set(to_assign(bundles, assigned, facts.reports.keys()))
+        if not facts.policies.isolations:
+            return [bundle for bundle in bundles if bundle in nobodys]
         usages = {broker: load.max_usage(self._placement.settings) for broker, load in facts.reports.items()}
-        may_keep = {of: facts.policies.may_keep(facts.reports, of, usages) for of in {namespace_of(bundle) for bundle in bundles}}
+        allowed = Allowed(facts.policies, usages)
+        # To a broker that has not reported yet what it got nothing is given back: nobody knows what it can bear.
+        gets = dict.fromkeys((one.broker for bundle, one in assigned.items() if _is_on_its_way(bundle, one, facts)), inf)
 
-        def is_forbidden(bundle: str) -> bool:
-            found = may_keep[namespace_of(bundle)]
-            return bool(found) and assigned[bundle].broker not in found
+        def is_to_leave(bundle: str) -> bool:
+            namespace, broker = namespace_of(bundle), assigned[bundle].broker
+            keep, isolation = allowed.may_keep(namespace), allowed.isolation_of(namespace)
+            if not keep or broker in keep:
+                return False
+            if isolation is None or not isolation.is_secondary(broker):
+                return True
+            # It is given back if the primary broker of the least usage stays so far below the threshold that it is not shed again.
+            load = facts.reports[broker]
+            share = usages[broker] * load.share_of(bundle)
+            target = min(allowed.always(namespace), key=lambda one: usages[one] + gets.get(one, 0.0))
+            then = gets.get(target, 0.0) + share
+            if 100 * (usages[target] + then) >= BACK_BELOW * isolation.usage_threshold:
+                return False
+            gets[target] = then
+            return True
 
-        return [bundle for bundle in bundles if bundle in nobodys or is_forbidden(bundle)]
+        return [bundle for bundle in bundles if bundle in nobodys or is_to_leave(bundle)]
 
     def _decide(
         self,
@@ -171,8 +194,7 @@ class Leading:
         for move in decision.unloads:
             chosen[move.bundle] = _Choice(move.target, move.reason or f"{self._placement.shedder} took it from {move.broker}")
         for split in decision.splits:
-            tried = self._failed.get(split.bundle, -inf)
-            if now - tried > self._placement.settings.shedding_grace_period_s:
+            if now - self._failed.get(split.bundle, (-inf, 0))[0] > self._pause_s(split.bundle):
                 stays = "" if split.unload else split.broker
                 reason = "it had more topics, messages or bytes than a bundle may have"
                 self._begin_split(split.bundle, (), stays, reason, chosen, wall_s)
@@ -224,9 +246,8 @@ class Leading:
         self, facts: Facts, bundles: dict[str, Bundles], orders: Orders, chosen: dict[str, _Choice], wall_s: float, now: float
     ) -> None:
         """Split what nobody owns any more. What its owner does not release in time is assigned again, and so taken over; it is not
-        split by itself again within the grace period."""
-        grace_s = self._placement.settings.shedding_grace_period_s
-        self._failed = {bundle: at for bundle, at in self._failed.items() if now - at <= grace_s}
+        split by itself again within the grace period, and after each further try within twice the time."""
+        self._failed = {bundle: one for bundle, one in self._failed.items() if now - one[0] <= 2 * self._pause_s(bundle)}
         for bundle, split in list(self._splits.items()):
             namespace, part = parse_bundle(bundle)
             claim, said = facts.claims.get(bundle), facts.assigned.get(bundle)
@@ -245,7 +266,12 @@ class Leading:
                         chosen[name] = _Choice(split.stays, f"a part of {bundle}, which stays")
             elif wall_s - split.since > self._placement.broker_timeout_s:
                 del self._splits[bundle]
-                self._failed[bundle] = now
+                self._failed[bundle] = now, self._failed.get(bundle, (now, 0))[1] + 1
+
+    def _pause_s(self, bundle: str) -> float:
+        """Until a bundle that was not released in time is tried to be split again: each try lets its topics rest."""
+        times = self._failed.get(bundle, (0.0, 1))[1]
+        return self._placement.settings.shedding_grace_period_s * float(2 ** min(times - 1, MOST_DOUBLINGS))
 
 
 def _counted(
@@ -271,6 +297,11 @@ def _counted(
         if broker in reports and bundle not in reports[broker].bundles and bundle not in without
     }
     return reports, on_the_way
+
+
+def _is_on_its_way(bundle: str, one: Assigned, facts: Facts) -> bool:
+    """Whether the broker to which it is assigned has not reported it yet."""
+    return one.broker in facts.reports and bundle not in facts.reports[one.broker].bundles
 
 
 def _why(bundle: str, assigned: Mapping[str, Assigned], facts: Facts) -> str:

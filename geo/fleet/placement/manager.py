@@ -16,7 +16,7 @@ from geo.fleet.placement.avg_shedder import AvgShedder
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.holders import Holders
 from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, Loads, Samples, Settings
-from geo.fleet.placement.policies import FilterError, Policies
+from geo.fleet.placement.policies import Allowed, FilterError, Policies
 from geo.fleet.placement.shedding import SHEDDERS, Shedder
 from geo.fleet.placement.splitting import bundles_to_split
 from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
@@ -122,6 +122,10 @@ class Manager:
         """A bundle moves though nothing here decided it: it is not unloaded within the grace period."""
         self._unloaded[bundle] = now
 
+    def leave_alone(self, before: Manager) -> None:
+        """What another one has moved is not unloaded within the grace period."""
+        self._unloaded |= before._unloaded
+
     def _hear(self, reports: Mapping[str, BrokerLoad], now: float, others: Iterable[str]) -> None:
         """Take the reports as samples, and forget what is over (updateAllBrokerData, updateBundleData). Of the others, which nobody reports,
         the averages stay."""
@@ -138,7 +142,9 @@ class Manager:
         owners = {bundle: broker for broker, load in view.reports.items() for bundle in load.bundles}
         counts = Counter(namespace_of(bundle) for bundle in owners.keys() | set(unassigned))
         for bundle in bundles_to_split(view.long_term(), counts, self._settings):
-            unload = self._settings.auto_unload_split_bundles_enabled and view.may_leave(bundle, owners[bundle])
+            # With others of its group beside it, it is moved as a whole: its parts could come between them.
+            company = view.holders.has_company(namespace_of(bundle), owners[bundle])
+            unload = self._settings.auto_unload_split_bundles_enabled and not company and view.may_leave(bundle, owners[bundle])
             decision.splits.append(Split(bundle, owners[bundle], unload))
 
     def _spread_groups(self, decision: Decision, view: _View, unreported: Set[str], now: float) -> None:
@@ -208,7 +214,7 @@ class _View:
         """The loads over the long window, as strategies see them. The load of what leaves a broker still counts there, since it goes on until it is
         released; as a bundle of its namespace it does not (`holders`)."""
         self.holders = Holders(policies.anti_affinity, policies.domains if settings.failure_domains_enabled else {})
-        self._allowed: dict[str, list[str]] = {}
+        self._allowed = Allowed(policies, self.usages)
         self._full: set[str] = set()
         """The brokers with too many topics."""
         self._candidates: dict[str, list[str]] = {}
@@ -269,9 +275,7 @@ class _View:
 
     def allowed(self, namespace: str, source: str | None = None) -> list[str]:
         """The brokers that the isolation policies leave, without the source of a bundle that moves."""
-        if namespace not in self._allowed:
-            self._allowed[namespace] = self._policies.brokers(self.reports, namespace, self.usages)
-        of_all = self._allowed[namespace]
+        of_all = self._allowed.brokers(namespace)
         return of_all if source is None else [broker for broker in of_all if broker != source]
 
     def candidates(self, bundle: str, source: str | None = None) -> list[str]:
@@ -286,7 +290,7 @@ class _View:
     def _narrowed(self, namespace: str, allowed: list[str]) -> list[str]:
         """Of the brokers allowed: without those of too many topics unless all have; then the best for the anti-affinity group; then those
         with the fewest bundles of the namespace; then what the filters leave. All allowed if that leaves none."""
-        few = [broker for broker in allowed if broker not in self._full] or allowed
+        few = ([broker for broker in allowed if broker not in self._full] or allowed) if self._full else allowed
         few = self.holders.farthest(namespace, few)
         if self._settings.distribute_bundles_evenly_enabled:
             few = self.holders.fewest(namespace, few)
@@ -305,10 +309,10 @@ class _View:
     def better(self, namespace: str, source: str) -> list[str]:
         """The brokers among which the strategy selects one where a namespace is farther from its group than at the source. Those that may own it
         only while others are busy are not among them: they give it back."""
-        if not self.holders.may_be_farther(namespace, source, self.reports):
+        of_all = self._allowed.always(namespace)
+        if not self.holders.may_be_farther(namespace, source, of_all):
             return []
-        of_all = [broker for broker in self._policies.brokers(self.reports, namespace, {}) if broker != source]
-        found = [broker for broker in of_all if self.holders.is_farther(namespace, source, broker)]
+        found = [broker for broker in of_all if broker != source and self.holders.is_farther(namespace, source, broker)]
         free = [broker for broker in found if self.usages[broker] <= self._settings.broker_overloaded_threshold]
         return self._narrowed(namespace, free) if free else []
 

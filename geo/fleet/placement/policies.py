@@ -47,6 +47,9 @@ class Isolation:
     def is_primary(self, broker: str) -> bool:
         return _matches(self.primary, broker)
 
+    def is_secondary(self, broker: str) -> bool:
+        return _matches(self.secondary, broker)
+
     def brokers(self, available: Iterable[str], namespace: str, usages: Mapping[str, float] | None = None) -> list[str]:
         """Those of the available brokers that may own the namespace: of one that the policy is of its primary brokers, then any
         secondary ones that join; of another one those that are not primary. `usages` are fractions; of a broker without, 0 counts."""
@@ -57,7 +60,7 @@ class Isolation:
         at_hand = [broker for broker in primary if 100 * (usages or {}).get(broker, 0.0) < self.usage_threshold]
         if len(at_hand) >= self.min_limit:
             return primary
-        return primary + [broker for broker in brokers if _matches(self.secondary, broker) and broker not in primary]
+        return primary + [broker for broker in brokers if self.is_secondary(broker) and broker not in primary]
 
 
 def _several(expressions: Sequence[str] | str) -> Sequence[str]:
@@ -100,12 +103,15 @@ class Policies:
     domains: Mapping[str, Set[str]] = field(default_factory=dict)
     filters: Sequence[Filter] = ()
 
+    def isolation_of(self, namespace: str) -> Isolation | None:
+        """The isolation policy that counts for the namespace."""
+        return next((isolation for isolation in self.isolations if isolation.matches(namespace)), None)
+
     def brokers(self, available: Iterable[str], namespace: str, usages: Mapping[str, float]) -> list[str]:
         """Those of the available brokers that may own bundles of the namespace: by its policy; without one, those that are primary of
         no policy (LoadManagerShared.applyNamespacePolicies)."""
-        for isolation in self.isolations:
-            if isolation.matches(namespace):
-                return isolation.brokers(available, namespace, usages)
+        if (isolation := self.isolation_of(namespace)) is not None:
+            return isolation.brokers(available, namespace, usages)
         return [broker for broker in available if not any(isolation.is_primary(broker) for isolation in self.isolations)]
 
     def may_keep(self, available: Iterable[str], namespace: str, usages: Mapping[str, float]) -> set[str]:
@@ -113,6 +119,44 @@ class Policies:
         good deal below the threshold at which they joined, so that nothing goes back and forth."""
         brokers, busier = list(available), {broker: usage / BACK_BELOW for broker, usage in usages.items()}
         return {*self.brokers(brokers, namespace, usages), *self.brokers(brokers, namespace, busier)}
+
+
+class Allowed:
+    """Who of the brokers that are available may own what. `usages` has the usage of each, as a fraction. Found once for all namespaces of one
+    policy: a decision asks for thousands of namespaces, among a thousand brokers."""
+
+    def __init__(self, policies: Policies, usages: Mapping[str, float]) -> None:
+        self._policies, self._usages = policies, usages
+        self._isolations: dict[str, Isolation | None] = {}
+        self._by_usage: dict[int, list[str]] = {}
+        self._always: dict[int, list[str]] = {}
+        self._may_keep: dict[int, set[str]] = {}
+
+    def isolation_of(self, namespace: str) -> Isolation | None:
+        if namespace not in self._isolations:
+            self._isolations[namespace] = self._policies.isolation_of(namespace)
+        return self._isolations[namespace]
+
+    def brokers(self, namespace: str) -> list[str]:
+        """As `Policies.brokers`."""
+        key = id(self.isolation_of(namespace))
+        if key not in self._by_usage:
+            self._by_usage[key] = self._policies.brokers(self._usages, namespace, self._usages)
+        return self._by_usage[key]
+
+    def always(self, namespace: str) -> list[str]:
+        """Those that may own it whatever is busy."""
+        key = id(self.isolation_of(namespace))
+        if key not in self._always:
+            self._always[key] = self._policies.brokers(self._usages, namespace, {})
+        return self._always[key]
+
+    def may_keep(self, namespace: str) -> set[str]:
+        """As `Policies.may_keep`."""
+        key = id(self.isolation_of(namespace))
+        if key not in self._may_keep:
+            self._may_keep[key] = self._policies.may_keep(self._usages, namespace, self._usages)
+        return self._may_keep[key]
 
 
 def anti_affinity(candidates: Iterable[str], placed: Mapping[str, str], domains: Mapping[str, Set[str]] | None) -> list[str]:

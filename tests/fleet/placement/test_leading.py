@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -46,7 +47,7 @@ class World:
         self.loads: dict[str, BundleLoad] = {}
         self.stuck: set[str] = set()
         """Bundles that are not released."""
-        self.usages: dict[str, float] = {}
+        self.usages: Mapping[str, float] = {}
         """Of brokers, percent; 10 of others."""
 
     def step(self, requests: Iterable[Request] = (), policies: Policies | None = None, topics: frozenset[str] = TOPICS) -> Orders:
@@ -173,7 +174,9 @@ def test_what_people_have_moved_is_not_shed_within_the_grace_period(action: str)
     world.step([Request(LOW, action, 1, "b"), Request(HIGH, action, 2, "b")])
     assert set(world.owners().values()) == {"b"}
     world.usages = {"b": 90}
-    assert [world.step() for _ in range(100)] == [Orders()] * 100
+    assert [world.step() for _ in range(50)] == [Orders()] * 50
+    world.leading = Leading(replace(PLACEMENT, settings=settings), min, world.leading)
+    assert [world.step() for _ in range(50)] == [Orders()] * 50, "nor by other settings"
     world.now += settings.shedding_grace_period_s
     assert any(world.step().said for _ in range(100)), "the shedder would have taken one"
 
@@ -265,6 +268,18 @@ def test_a_broker_that_isolation_forbids_gives_the_bundle_up() -> None:
     assert all(world.step(policies=policies) == Orders() for _ in range(50))
 
 
+def test_secondary_brokers_give_back_what_the_primary_one_can_bear() -> None:
+    policies = Policies([Isolation(NAMESPACE, "b", "a", usage_threshold=80)])
+    world = World("a")
+    world.step()
+    world.brokers = {"a", "b"}
+    for usages, stay in (({"b": 70, "a": 40}, 2), ({"b": 60, "a": 40}, 2), ({"b": 10, "a": 80}, 1), ({"b": 50, "a": 10}, 0)):
+        world.usages = usages
+        for _ in range(3 if stay != 1 else 1):
+            world.step(policies=policies)
+        assert list(world.owners().values()).count("a") == stay, usages
+
+
 def test_a_leader_that_began_anew_finishes_no_split_but_loses_nothing() -> None:
     world = World("a", "b")
     world.step()
@@ -323,6 +338,13 @@ def test_a_bundle_that_cannot_be_split_is_not_tried_again_at_once() -> None:
     said = [line for _ in range(300) for line in world.step().said]
     assert sum("is to release it" in line for line in said) == 1
     assert world.owners()[LOW] == world.assigned[LOW].broker
+    tries = list[float]()
+    for _ in range(600):
+        world.now += 59
+        tries += [world.now for line in world.step().said if "is to release it" in line]
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    assert len(pauses) >= 3
+    assert all(1.8 < later / earlier < 2.2 for earlier, later in pairwise(pauses))
 
 
 def test_what_a_dead_broker_had_moves_though_its_topics_are_not_found_now() -> None:

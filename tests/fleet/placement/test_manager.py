@@ -274,6 +274,10 @@ def test_a_hot_bundle_is_split_by_its_owner_and_its_parts_are_unloaded_if_that_m
     only = Policies([Isolation(["t/n"], ["a"], [])])
     assert _manager().decide(reports, only, 0.0).splits == [Split(hot, "a", unload=False)]
     assert _manager(replace(SETTINGS, auto_bundle_split_enabled=False)).decide(reports, NONE, 0.0).splits == []
+    group = Policies(anti_affinity={"t/n": "g", "t/m": "g"})
+    assert _manager().decide(reports, group, 0.0).splits == [Split(hot, "a", unload=True)]
+    reports["a"] = broker(2.0, {**reports["a"].bundles, "t/m/x": bundle()})
+    assert _manager().decide(reports, group, 0.0).splits == [Split(hot, "a", unload=False)], "it is to go away from m as a whole"
 
 
 def test_a_load_decides_by_its_long_average_on_placing_and_by_its_short_one_on_shedding() -> None:
