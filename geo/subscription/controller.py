@@ -297,10 +297,13 @@ class TopicController:
         before, self._tick = self._tick, tick
         if before is None or set(before.asked) != set(tick.asked):
             self._voided = tick.seq  # before the first one there may be a void that is not known any more
+        if before is not None and (set(before.asked), set(before.comes)) != (set(tick.asked), set(tick.comes)):
             self._unanswered = {name: count for name, count in self._unanswered.items() if name not in self._at_odds}
             self._at_odds = {}
-        if before is not None and not set(tick.asked) <= set(before.asked):
-            self._forget_snapshots()  # whoever is asked from now on may bring here what it had brought to the others before
+            # Whoever is asked from now on, or comes and may have to be asked, may bring here what it had brought to the others before.
+            if {*tick.asked, *tick.comes} - {*before.asked, *before.comes} or {*tick.asked} - {*before.asked}:
+                self._voided = tick.seq
+                self._forget_snapshots()
         effects = self._give_up(tick)
         if tick.looked is not None:
             effects += self._note_quiet(tick.moved, tick.looked)

@@ -96,6 +96,8 @@ class _Followed:
     """Who brings rows behind others, as it was told last: whether it has begun and not ended."""
     cursors: dict[str, CommitName] = field(default_factory=dict)
     """Up to which commit of its source each link has brought everything."""
+    may_come: frozenset[str] = frozenset()
+    """Whose messages links could bring here, whatever policies say."""
     brought: dict[str, float] = field(default_factory=dict)
     """By origin, when the newest commit of a link that brings it was seen, by a clock that only goes on."""
     ways: tuple[Mapping[str, Sequence[str] | None], Ways] | None = None
@@ -143,8 +145,17 @@ class MarkerTail:
 
     def round(self) -> bool:
         """Look at topics whose logs have news, and at all where that is due. Whether there was anything to tell."""
+        again: dict[str, int] = {}
+        try:
+            return self._round(again)
+        except BaseException:
+            self._lost_updates |= again | self._lost_updates
+            raise
+
+    def _round(self, again: dict[str, int]) -> bool:
+        """`again`: where it notes of which lost updates it tells."""
         heard: list[Heard] = []
-        now, self._fillings_now, told_again = time.monotonic(), None, dict[str, int]()
+        now, self._fillings_now = time.monotonic(), None
         if is_due := now - self._looked_at >= min(LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
@@ -154,12 +165,14 @@ class MarkerTail:
             try:
                 one = self._followed.get(topic) or self._begun(topic)
                 if (lost_update := self._lost_updates.pop(str(topic), None)) is not None:
-                    told_again[str(topic)] = lost_update
+                    again[str(topic)] = lost_update
                 rows = self._news(one, subscriptions, again=lost_update is not None)
                 heard += [Heard(str(topic), row, one.at) for row in rows]
                 one.last_seq = rows[-1].seq if rows else one.last_seq
             except FAULTS as error:
                 self._followed.pop(topic, None)  # the next round begins it anew
+                if (lost_update := again.pop(str(topic), None)) is not None:
+                    self._lost_updates.setdefault(str(topic), lost_update)
                 if (why := first_line(error)) != self._not_followed.get(topic):
                     self._not_followed[topic] = why
                     log.warning("%s in %s: its markers are not followed now: %s", topic, self._tables.cluster.name, why)
@@ -169,11 +182,8 @@ class MarkerTail:
             heard += self._left(self._followed.pop(topic))
         if heard:
             reach(CrashPoint.MARKERS_READ)
-            try:
-                self._journal.append(heard)
-            except BaseException:
-                self._lost_updates |= told_again | self._lost_updates
-                raise
+            self._journal.append(heard)
+            again.clear()
             reach(CrashPoint.MARKERS_COPIED)
             self._journal.trim_if_due()
         return bool(heard)
@@ -208,11 +218,14 @@ class MarkerTail:
         at = self._journal.looked_at.get(str(topic)) or LookedAt(tail.at, newest)
         one = self._followed[topic] = _Followed(topic, table, Tail(table, at.commit), at.moved)
         one.deleted = set(deleted_subscriptions(self._tables, topic))
+        here, everywhere = self._tables.cluster.name, dict.fromkeys(self._config.clusters, tuple(self._config.clusters))
+        ways = {name: self._config.hubs(name, here, topic, everywhere) for name in self._peers}
+        one.may_come = frozenset(name for name, way in ways.items() if way is not None)
         begin = min(at.commit.version, newest)
         for commit in table.commits(max(0, begin - LINKS_LOOK), begin, only=(LINK_KEY,)):
             record = LinkRecord.decode(commit.user_metadata)
             if record is not None:
-                one.brought |= dict.fromkeys(record.origins, time.monotonic())
+                one.brought |= dict.fromkeys(one.may_come.intersection(record.origins), time.monotonic())
                 if not record.reconciling:
                     one.cursors[record.link] = record.cursor
         return one
@@ -307,7 +320,7 @@ class MarkerTail:
 
     def _note_brought(self, one: _Followed, commit: Commit, record: LinkRecord) -> None:
         """Whose messages came, of whom neither the policies say so nor was it seen."""
-        unknown = {*record.origins} - {*self._ways_of(one).back, *one.brought, self._tables.cluster.name}
+        unknown = one.may_come.intersection(record.origins) - {*self._ways_of(one).back, *one.brought}
         if not unknown:
             return
         found = one.log.added_where("origin", commit.version, ("origin",))
@@ -397,12 +410,13 @@ class MarkerTail:
         return Tick(0, now, one.moved, ways.asked.clusters, unable, ways.there, one.read_to, one.tail.at.table_id, comes)
 
     def _comes(self, one: _Followed, ways: Ways) -> tuple[str, ...]:
-        """The clusters whose messages come here: by the policies, and by what links have brought since those were read of all clusters. One that has
-        never answered may be one."""
-        read_at = min([self._looked_at, *(peer.said_at for peer in self._peers.values())])
+        """The clusters whose messages come here: by the policies, and by what links have brought since those were read of all clusters that could have
+        them come. One of these that has never answered may be one."""
+        could = [self._peers[name] for name in one.may_come]
+        read_at = min([self._looked_at, *(peer.said_at for peer in could)])
         one.brought = {origin: at for origin, at in one.brought.items() if at >= read_at}
-        unheard = {name for name, peer in self._peers.items() if not peer.has_answered}
-        return tuple(sorted({*ways.back, *one.brought, *unheard} - {self._tables.cluster.name}))
+        unheard = {name for name in one.may_come if not self._peers[name].has_answered}
+        return tuple(sorted({*ways.back, *one.brought, *unheard}))
 
     def _all_said(self) -> dict[str, Said]:
         """What each cluster says, this one too."""

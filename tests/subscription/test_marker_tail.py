@@ -27,7 +27,7 @@ _LIMIT_S = 60.0
 
 
 class Tailing:
-    """The tail of us, beside eu. It looks at all in each round."""
+    """The tail of us, beside all others. It looks at all in each round."""
 
     now = 1_800_000_000.0
 
@@ -39,7 +39,8 @@ class Tailing:
         self.rests: dict[str, int] = {}
         self.lost_updates: dict[str, int] = {}
         (ownership,) = claim(us, [[version_sync_runner(us)]], take_over=True)
-        self._tail = MarkerTail(us, {"eu": Peer(world.tables("eu"))}, world.config, ownership, self.rests, self.lost_updates)
+        others = {name: Peer(world.tables(name)) for name in world.config.clusters if name != "us"}
+        self._tail = MarkerTail(us, others, world.config, ownership, self.rests, self.lost_updates)
         self._journal = us.journal(MARKERS)
         self._seen = len(self._rows())
 
@@ -71,6 +72,10 @@ def voids(rows: list[Row]) -> list[tuple[str, bool]]:
 def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_what_makes_snapshots_void(
     linked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    linked.rewrite(("ap", "eu", "us"), [("ap", "us"), ("eu", "us"), ("us", "eu")])
+    linked.path.write_text(f"{linked.path.read_text()}topics:\n- {{match: '{TOPIC}', replication_clusters: [eu, us]}}\n")
+    linked.reload()
+    (linked.folder / "ap").mkdir()
     us, log = linked.tables("us"), linked.log("us")
     one = create(us, TOPIC, NAME)
     tail = Tailing(linked, monkeypatch)
@@ -103,13 +108,13 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
 
     held = linked.link_state("us", "eu").cursor
     assert held is not None
-    compared = LinkRecord("eu->us", ("ap", "eu"), str(TOPIC), held, 1, "of a test", reconciling=True)
+    compared = LinkRecord("ap->us", ("ap",), str(TOPIC), held, 1, "of a test", reconciling=True)
     log.append(linked.entries("eu", 20, 21).withColumn("origin", F.lit("ap")), compared.encode())
     linked.write("us", 21, 22)
     tail = Tailing(linked, monkeypatch)
     rows = tail.round()
     assert [type(row) for row in rows] == [Void, Tick, Void, Void, Subscribed, Progress], "it goes on where the last one was"
-    assert voids(rows[1:]) == [("comparison of eu->us", True), ("comparison of eu->us", False)]
+    assert voids(rows[1:]) == [("comparison of ap->us", True), ("comparison of ap->us", False)]
     assert isinstance(rows[1], Tick)
     assert rows[1].comes == ("ap", "eu"), "no policy says so, but the link has brought it"
     later = tail.until_tick()

@@ -163,9 +163,10 @@ class Leading:
                 return True
             # It is given back if the primary broker of the least usage stays so far below the threshold that it is not shed again.
             load = facts.reports[broker]
-            share = usages[broker] * load.share_of(bundle)
+            if bundle not in load.bundles:
+                return False
             target = min(allowed.always(namespace), key=lambda one: usages[one] + gets.get(one, 0.0))
-            then = gets.get(target, 0.0) + share
+            then = gets.get(target, 0.0) + _takes(bundle, broker, target, facts.reports, usages)
             if 100 * (usages[target] + then) >= BACK_BELOW * isolation.usage_threshold:
                 return False
             gets[target] = then
@@ -297,6 +298,16 @@ def _counted(
         if broker in reports and bundle not in reports[broker].bundles and bundle not in without
     }
     return reports, on_the_way
+
+
+def _takes(bundle: str, source: str, target: str, reports: Mapping[str, BrokerLoad], usages: Mapping[str, float]) -> float:
+    """What a bundle will take of the target, as a fraction: by its bytes, as much as bytes take at the source, without what a broker takes
+    that has none, or as they take at the target, whichever is less."""
+    idle = min((usages[broker] for broker, load in reports.items() if not load.throughput), default=0.0)
+    at_source = max(0.0, usages[source] - idle) * reports[source].share_of(bundle)
+    if not reports[target].throughput:
+        return at_source
+    return min(at_source, usages[target] * reports[source].bundles[bundle].throughput / reports[target].throughput)
 
 
 def _is_on_its_way(bundle: str, one: Assigned, facts: Facts) -> bool:

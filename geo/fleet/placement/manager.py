@@ -177,6 +177,8 @@ class Manager:
             for bundle in bundles:
                 if bundle in split or not view.may_leave(bundle, broker):
                     continue
+                if broker not in view.allowed(namespace_of(bundle)):  # it was lent, and is given back as can be borne
+                    continue
                 target = self._select(bundle, view, source=broker)
                 if target is not None and not view.holders.is_nearer(namespace_of(bundle), broker, target):
                     self._unload(decision, view, Unload(bundle, broker, target), now)
