@@ -1141,8 +1141,8 @@ FAULTS = (
     Fault(
         "what was lent to secondary brokers is given back though the primary one cannot bear it",
         "geo/fleet/placement/leading.py",
-        "if 100 * (usages[target] + then) >= BACK_BELOW * isolation.usage_threshold:",
-        "if False:",
+        "bears = 100 * (usages[target] + then) < BACK_BELOW * isolation.usage_threshold",
+        "bears = True",
         ("fleet/placement/test_leading.py",),
     ),
     Fault(

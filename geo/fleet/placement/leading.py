@@ -98,6 +98,8 @@ class Leading:
         if before is not None:
             self._manager.leave_alone(before._manager)
         self._splits: dict[str, _Splitting] = {}
+        self._shed: dict[str, str] = {}
+        """The broker of each bundle that was shed to it and is there still."""
         self._failed: dict[str, tuple[float, int]] = {}
         """Bundles that were not released in time to be split, when that was last, and how often."""
         self._decided_at = -inf
@@ -147,6 +149,7 @@ class Leading:
     def _waiting(self, bundles: Sequence[str], facts: Facts, assigned: Mapping[str, Assigned]) -> list[str]:
         """Those for which a broker is to be found: assigned to nobody that lives and takes bundles, or to one that isolation forbids."""
         nobodys = set(to_assign(bundles, assigned, facts.reports.keys()))
+        self._shed = {bundle: to for bundle, to in self._shed.items() if bundle in assigned and assigned[bundle].broker == to}
         if not facts.policies.isolations:
             return [bundle for bundle in bundles if bundle in nobodys]
         usages = {broker: load.max_usage(self._placement.settings) for broker, load in facts.reports.items()}
@@ -161,13 +164,14 @@ class Leading:
                 return False
             if isolation is None or not isolation.is_secondary(broker):
                 return True
-            # It is given back if the primary broker of the least usage stays so far below the threshold that it is not shed again.
-            load = facts.reports[broker]
-            if bundle not in load.bundles:
+            # It is given back if the primary broker of the least usage stays so far below the threshold that it is not shed again; if it was not
+            # lent by shedding, one is given back in any case, and then it is seen what that takes.
+            if bundle not in facts.reports[broker].bundles:
                 return False
             target = min(allowed.always(namespace), key=lambda one: usages[one] + gets.get(one, 0.0))
             then = gets.get(target, 0.0) + _takes(bundle, broker, target, facts.reports, usages)
-            if 100 * (usages[target] + then) >= BACK_BELOW * isolation.usage_threshold:
+            bears = 100 * (usages[target] + then) < BACK_BELOW * isolation.usage_threshold
+            if not bears and (target in gets or self._shed.get(bundle) == broker):
                 return False
             gets[target] = then
             return True
@@ -194,6 +198,8 @@ class Leading:
             chosen[one.bundle] = _Choice(one.broker, f"chosen by {self._placement.strategy}: {_why(one.bundle, assigned, facts)}")
         for move in decision.unloads:
             chosen[move.bundle] = _Choice(move.target, move.reason or f"{self._placement.shedder} took it from {move.broker}")
+            if not move.reason:
+                self._shed[move.bundle] = move.target
         for split in decision.splits:
             if now - self._failed.get(split.bundle, (-inf, 0))[0] > self._pause_s(split.bundle):
                 stays = "" if split.unload else split.broker

@@ -274,11 +274,13 @@ def test_a_broker_that_isolation_forbids_gives_the_bundle_up() -> None:
 def test_secondary_brokers_give_back_what_the_primary_one_can_bear() -> None:
     policies = Policies([Isolation(NAMESPACE, "b", "a", usage_threshold=80)])
 
-    def is_given_back(of_a: float, of_b: float, rate: float = 1) -> bool:
+    def is_given_back(of_a: float, of_b: float, rate: float = 1, *, was_shed: bool = True) -> bool:
         world = World("a", "b")
         world.step()
         (lent,) = (bundle for bundle, broker in world.owners().items() if broker == "a")
         world.usages, world.loads = {"a": of_a, "b": of_b}, {lent: BundleLoad(rate, 0, rate, 0, 2)}
+        if was_shed:
+            world.leading._shed = {lent: "a"}
         for _ in range(3):
             world.step(policies=policies)
         return world.owners()[lent] == "b"
@@ -287,6 +289,20 @@ def test_secondary_brokers_give_back_what_the_primary_one_can_bear() -> None:
     assert not is_given_back(of_a=40, of_b=60)
     assert is_given_back(of_a=30, of_b=30)
     assert is_given_back(of_a=60, of_b=60, rate=0.01), "what it takes of a is not of its bytes"
+    assert is_given_back(of_a=40, of_b=60, was_shed=False), "one, of which it is not known that b could not bear it"
+
+
+def test_of_what_the_primary_one_may_not_bear_one_after_the_other_is_given_back() -> None:
+    """As what secondary brokers took over while there was none."""
+    policies = Policies([Isolation(NAMESPACE, "b", "a", usage_threshold=80)])
+    world = World("a")
+    world.step()
+    world.brokers, world.usages = {"a", "b"}, {"a": 100, "b": 10}
+    world.unreported = {LOW, HIGH}
+    for given_back in (1, 1, 2):
+        world.unreported = {bundle for bundle, broker in world.owners().items() if broker == "b"} if given_back == 1 else set()
+        world.step(policies=policies)
+        assert list(world.owners().values()).count("b") == given_back
 
 
 def test_what_was_lent_just_now_is_not_given_back_before_it_is_known_what_it_takes() -> None:
