@@ -23,7 +23,7 @@ from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import claim, owned_now, owners_of
 from geo.tables.process import Process
-from schemas import OWNERS
+from schemas import LOAD_REPORTS, OWNERS
 from tests.members import Alone, bundle_owners, leader
 from tests.processes import GeoProcess, geo
 from tests.world import World
@@ -100,9 +100,10 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
         write()
         a.until(brought)
 
-        # b stands still: a, which is secondary, takes over, and leads if b did.
+        # b stands still, not in the middle of a commit, which would hold up all on this disk: a, which is secondary, takes over, and leads if b did.
         b = brokers["b"]
-        b.signal(signal.SIGSTOP)
+        with us.journal(LOAD_REPORTS).alone(), us.journal(OWNERS).alone():
+            b.signal(signal.SIGSTOP)
         a.until(lambda: _placed(us, without="b"))
         write()
         a.until(brought)
