@@ -3,7 +3,7 @@ only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -103,11 +103,21 @@ def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str
         }
 
 
+END = "_end"
+"""The column of an end in `after_listed`."""
+
+
 def after_ends(rows: DataFrame, ends: Mapping[LedgerId, int]) -> DataFrame:
     """`rows` whose entry is after its ledger's end. Columns as `rows`."""
+    listed = [{"origin": ledger.origin, "ledger_id": ledger.ledger_id, END: end} for ledger, end in ends.items()]
+    return after_listed(rows, {"origin": "STRING", "ledger_id": "BIGINT"}, listed)
+
+
+def after_listed(rows: DataFrame, on: Mapping[str, str], ends: Sequence[Mapping[str, object]]) -> DataFrame:
+    """`rows` whose entry is after the END listed for their values of the columns `on`, given with their types; all of them where there is none.
+    Columns as `rows`."""
     if not ends:
         return rows
-    listed = [{"origin": ledger.origin, "ledger_id": ledger.ledger_id, "_end": end} for ledger, end in ends.items()]
-    table = rows_frame(rows.sparkSession, {"origin": "STRING", "ledger_id": "BIGINT", "_end": "BIGINT"}, listed)
-    joined = rows.join(F.broadcast(table), ["origin", "ledger_id"], "left")
-    return joined.where(F.col("entry_id") > F.coalesce(F.col("_end"), F.lit(-1))).select(*rows.columns)
+    table = rows_frame(rows.sparkSession, {**on, END: "BIGINT"}, ends)
+    joined = rows.join(F.broadcast(table), list(on), "left")
+    return joined.where(F.col("entry_id") > F.coalesce(F.col(END), F.lit(-1))).select(*rows.columns)

@@ -422,13 +422,12 @@ class TopicController:
                 if one.builder.snapshot_id == request.snapshot_id:
                     one.requested = request.round_number
             return []
-        hubs = None if self._tick is None else self._tick.ways.get(asker)
-        if hubs is None:
+        tick = self._tick
+        if tick is None or (hubs := tick.ways.get(asker)) is None:
             return self._nothing(Counted.UNREACHABLE)
         if self._answered_since is not None and request.round_number == 1 and len(self._answered_since) < MAX_CLUSTERS:
             self._answered_since.setdefault(asker, request.started_us)
-        assert self._tick is not None
-        holds = tuple(sorted({*self._tick.comes} - {asker}))
+        holds = tuple(sorted({*tick.comes} - {asker}))
         position = Position.end(row.read_to)
         answer = SnapshotResponse(request.snapshot_id, asker, self.cluster, position, request.round_number, holds)
         return [WriteMarker(answer, (asker, *(hub for hub in hubs if hub != asker)))]

@@ -64,13 +64,16 @@ class Peer:
         self.said_at = -math.inf
         """When that was asked for."""
         self.unreadable: str | None = None
-        self.has_answered = False
         self._commits: Future[list[Commit]] | None = None
         self._ask()
 
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
         self.asked = ask(self._name, self._registries.now)
+
+    @property
+    def has_answered(self) -> bool:
+        return self.said_at > -math.inf
 
     def look(self) -> None:
         """Take the answer, if there is one, and ask again when that is due."""
@@ -80,8 +83,7 @@ class Peer:
                 self.unreadable = f"it has not answered for {waited:.0f} s"
             return
         try:
-            self.said, self.unreadable, self.has_answered = self.asked.result(), None, True
-            self.said_at = self._asked_at
+            self.said, self.said_at, self.unreadable = self.asked.result(), self._asked_at, None
         except FAULTS as error:
             self.unreadable = first_line(error)
         if waited >= PEERS_LOOK_S:

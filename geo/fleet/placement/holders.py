@@ -53,10 +53,10 @@ class Holders:
         """How many bundles of the namespace each broker holds that holds any."""
         return self._bundles[namespace]
 
-    def fewest(self, namespace: str, brokers: Iterable[str]) -> list[str]:
+    def fewest(self, namespace: str, brokers: Collection[str]) -> list[str]:
         """Of the brokers those that hold the fewest bundles of the namespace. A new list."""
         held = self._bundles[namespace]
-        return _least(brokers, held) if held else list(brokers)
+        return _least(brokers, [held.get(broker, 0) for broker in brokers]) if held else list(brokers)
 
     def farthest(self, namespace: str, brokers: list[str]) -> list[str]:
         """Of the brokers those in the domains that hold the fewest namespaces of the group; of these, the ones that hold the fewest."""
@@ -65,10 +65,9 @@ class Holders:
             return brokers
         if self.domain_of:
             in_domain = self._in_domain[group]
-            held = [in_domain[self._domain(broker)] for broker in brokers]
-            least = min(held, default=0)
-            brokers = [broker for broker, count in zip(brokers, held, strict=True) if count == least]
-        return _least(brokers, self._at_broker[group])
+            brokers = _least(brokers, [in_domain[self._domain(broker)] for broker in brokers])
+        at_broker = self._at_broker[group]
+        return _least(brokers, [at_broker.get(broker, 0) for broker in brokers])
 
     def may_leave(self, namespace: str, candidates: Iterable[str]) -> bool:
         """Whether a bundle of the namespace may be unloaded from where it is: not if all that may own it hold as many namespaces of its group, because
@@ -130,8 +129,7 @@ class Holders:
         return self.domain_of.get(broker, _DEFAULT_DOMAIN)
 
 
-def _least(brokers: Iterable[str], counts: Mapping[str, int]) -> list[str]:
-    of_all = list(brokers)
-    held = [counts.get(broker, 0) for broker in of_all]
+def _least(brokers: Collection[str], held: list[int]) -> list[str]:
+    """Those of the brokers that hold the least. `held`: by place."""
     least = min(held, default=0)
-    return [broker for broker, count in zip(of_all, held, strict=True) if count == least]
+    return [broker for broker, count in zip(brokers, held, strict=True) if count == least]

@@ -155,7 +155,9 @@ class Leading:
         usages = {broker: load.max_usage(self._placement.settings) for broker, load in facts.reports.items()}
         allowed = Allowed(facts.policies, usages)
         # To a broker that has not reported yet what it got nothing is given back: nobody knows what it can bear.
-        gets = dict.fromkeys((one.broker for bundle, one in assigned.items() if _is_on_its_way(bundle, one, facts)), inf)
+        here = {bundle: one.broker for bundle, one in assigned.items() if one.broker in facts.reports}
+        gets = {broker: inf for bundle, broker in here.items() if bundle not in facts.reports[broker].bundles}
+        idle = min((usages[broker] for broker, load in facts.reports.items() if not load.throughput), default=0.0)
 
         def is_to_leave(bundle: str) -> bool:
             namespace, broker = namespace_of(bundle), assigned[bundle].broker
@@ -166,10 +168,12 @@ class Leading:
                 return True
             # It is given back if the primary broker of the least usage stays so far below the threshold that it is not shed again; if it was not
             # lent by shedding, one is given back in any case, and then it is seen what that takes.
-            if bundle not in facts.reports[broker].bundles:
+            load = facts.reports[broker]
+            if bundle not in load.bundles:
                 return False
             target = min(allowed.always(namespace), key=lambda one: usages[one] + gets.get(one, 0.0))
-            then = gets.get(target, 0.0) + _takes(bundle, broker, target, facts.reports, usages)
+            at_source, at_target = (max(0.0, usages[broker] - idle), load), (usages[target], facts.reports[target])
+            then = gets.get(target, 0.0) + _takes(load.bundles[bundle].throughput, at_source, at_target)
             bears = 100 * (usages[target] + then) < BACK_BELOW * isolation.usage_threshold
             if not bears and (target in gets or self._shed.get(bundle) == broker):
                 return False
@@ -306,19 +310,10 @@ def _counted(
     return reports, on_the_way
 
 
-def _takes(bundle: str, source: str, target: str, reports: Mapping[str, BrokerLoad], usages: Mapping[str, float]) -> float:
-    """What a bundle will take of the target, as a fraction: by its bytes, as much as bytes take at the source, without what a broker takes
-    that has none, or as they take at the target, whichever is less."""
-    idle = min((usages[broker] for broker, load in reports.items() if not load.throughput), default=0.0)
-    at_source = max(0.0, usages[source] - idle) * reports[source].share_of(bundle)
-    if not reports[target].throughput:
-        return at_source
-    return min(at_source, usages[target] * reports[source].bundles[bundle].throughput / reports[target].throughput)
-
-
-def _is_on_its_way(bundle: str, one: Assigned, facts: Facts) -> bool:
-    """Whether the broker to which it is assigned has not reported it yet."""
-    return one.broker in facts.reports and bundle not in facts.reports[one.broker].bundles
+def _takes(throughput: float, *brokers: tuple[float, BrokerLoad]) -> float:
+    """What a bundle of this throughput will take, as a fraction: as much as bytes take at that of these brokers where they take the least, of which
+    the usage is given. One without bytes tells nothing."""
+    return min((usage * throughput / load.throughput for usage, load in brokers if load.throughput), default=0.0)
 
 
 def _why(bundle: str, assigned: Mapping[str, Assigned], facts: Facts) -> str:

@@ -72,11 +72,6 @@ class BrokerLoad:
     def topics(self) -> int:
         return sum(load.topics for load in self.bundles.values())
 
-    def share_of(self, bundle: str) -> float:
-        """What part of its throughput a bundle has, as a fraction; 0 of one that it does not report."""
-        load = self.bundles.get(bundle)
-        return load.throughput / self.throughput if load is not None and self.throughput > 0 else 0.0
-
     def max_usage(self, settings: Settings) -> float:
         """The greatest of the weighted usages, as a fraction (getMaxResourceUsageWithWeight)."""
         return max(

@@ -190,8 +190,9 @@ class Manager:
         decision.unloads.append(move)
 
     def _select(self, bundle: str, view: _View, source: str | None = None) -> str | None:
-        """selectBrokerForAssignment, without its first step: of what is preallocated nobody asks again. A bundle that moves goes to another broker than its source; in Pulsar the source may be selected too,
-        and nothing moves then: for ever, if it has the fewest bundles of the namespace."""
+        """selectBrokerForAssignment, without its first step: of what is preallocated nobody asks again. A bundle that moves goes to another broker
+        than its source; in Pulsar the source may be selected too, and nothing moves then: for ever, if it has the fewest bundles of the
+        namespace."""
         broker = self._strategy.select(view.candidates(bundle, source), view.brokers, bundle)
         if broker is not None and view.usages[broker] > self._settings.broker_overloaded_threshold:
             broker = self._strategy.select(view.allowed(namespace_of(bundle), source), view.brokers, bundle)
@@ -251,12 +252,9 @@ class _View:
         changed = self.holders.add(namespace, broker)
         left = self._candidates.get(namespace, [])
         is_one_more = self._settings.distribute_bundles_evenly_enabled and not self._policies.filters
+        self._forget_candidates(namespace, *changed)
         if is_one_more and len(left) > 1 and broker in left and not (changed and self.holders.domain_of):
             left.remove(broker)  # it has one more than the others now, of which none has changed
-        else:
-            left = []
-        self._forget_candidates(namespace, *changed)
-        if left:
             self._candidates[namespace] = left
         self._note_topics(broker)
 

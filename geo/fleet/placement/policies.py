@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from geo.errors import GeoError, UsageError
 from geo.fleet.placement.holders import Holders
 from geo.text import show
+
+T = TypeVar("T")
 
 BACK_BELOW = 0.8
 """Of an isolation policy's `usage_threshold`."""
@@ -139,24 +142,21 @@ class Allowed:
 
     def brokers(self, namespace: str) -> list[str]:
         """As `Policies.brokers`."""
-        key = id(self.isolation_of(namespace))
-        if key not in self._by_usage:
-            self._by_usage[key] = self._policies.brokers(self._usages, namespace, self._usages)
-        return self._by_usage[key]
+        return self._once(self._by_usage, namespace, lambda: self._policies.brokers(self._usages, namespace, self._usages))
 
     def always(self, namespace: str) -> list[str]:
         """Those that may own it whatever is busy."""
-        key = id(self.isolation_of(namespace))
-        if key not in self._always:
-            self._always[key] = self._policies.brokers(self._usages, namespace, {})
-        return self._always[key]
+        return self._once(self._always, namespace, lambda: self._policies.brokers(self._usages, namespace, {}))
 
     def may_keep(self, namespace: str) -> set[str]:
         """As `Policies.may_keep`."""
+        return self._once(self._may_keep, namespace, lambda: self._policies.may_keep(self._usages, namespace, self._usages))
+
+    def _once(self, found: dict[int, T], namespace: str, find: Callable[[], T]) -> T:
         key = id(self.isolation_of(namespace))
-        if key not in self._may_keep:
-            self._may_keep[key] = self._policies.may_keep(self._usages, namespace, self._usages)
-        return self._may_keep[key]
+        if key not in found:
+            found[key] = find()
+        return found[key]
 
 
 def anti_affinity(candidates: Iterable[str], placed: Mapping[str, str], domains: Mapping[str, Set[str]] | None) -> list[str]:

@@ -23,7 +23,7 @@ from geo.fleet.placement.bundles import (
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, Request
 from geo.fleet.placement.load_data import BrokerLoad
-from geo.fleet.placement.policies import Isolation, Policies
+from geo.fleet.placement.policies import Allowed, Isolation, Policies
 from geo.fleet.placement.splitting import range_equally, specified_positions, topic_count_equally
 from geo.text import counted, show
 
@@ -161,11 +161,11 @@ def parts_of(bundle: str, at: Sequence[int], topics: Iterable[str]) -> dict[str,
 def forbidden(policies: Policies, assigned: Mapping[str, Assigned], usages: Mapping[str, float]) -> dict[str, list[str]]:
     """The bundles that these policies take from brokers that are up, and who may own each then. `usages` are those of the brokers that are
     up. (What another one has moves anyway.)"""
-    found = {}
+    found, allowed = {}, Allowed(policies, usages)
     for bundle, one in sorted(assigned.items()):
         namespace = namespace_of(bundle)
-        if one.broker in usages and one.broker not in policies.may_keep(usages, namespace, usages):
-            found[bundle] = policies.brokers(usages, namespace, usages)
+        if one.broker in usages and one.broker not in allowed.may_keep(namespace):
+            found[bundle] = allowed.brokers(namespace)
     return found
 
 

@@ -19,13 +19,12 @@ from pyspark.sql import functions as F
 from geo.errors import UnsafeError
 from geo.ids import LedgerId
 from geo.log.ledger_parts import only_ledger
-from geo.log.topic_log import is_message
+from geo.log.topic_log import END, after_listed, is_message
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
 from geo.subscription.acks.record import Refusal, decode, key_of, told_unreadable
-from geo.tables.arrow_rows import rows_frame
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import DataFile, scan
 from geo.tables.table import Table
@@ -153,15 +152,11 @@ def ends_as_text(ends: Mapping[LedgerId, int]) -> dict[str, int]:
 def _newer(rows: DataFrame, folded: Mapping[str, Mapping[LedgerId, int]]) -> DataFrame:
     """Records that are not in the cursors. Columns as `rows`."""
     listed = [
-        {"key": key, "origin": ledger.origin, "ledger_id": ledger.ledger_id, "_end": end}
+        {"key": key, "origin": ledger.origin, "ledger_id": ledger.ledger_id, END: end}
         for key, ends in folded.items()
         for ledger, end in ends.items()
     ]
-    if not listed:
-        return rows
-    types = {"key": "STRING", "origin": "STRING", "ledger_id": "BIGINT", "_end": "BIGINT"}
-    joined = rows.join(F.broadcast(rows_frame(rows.sparkSession, types, listed)), ["key", "origin", "ledger_id"], "left")
-    return joined.where(F.col("entry_id") > F.coalesce(F.col("_end"), F.lit(-1))).select(*rows.columns)
+    return after_listed(rows, {"key": "STRING", "origin": "STRING", "ledger_id": "BIGINT"}, listed)
 
 
 def _text(value: object) -> str | None:
