@@ -10,7 +10,7 @@ Invariants, which tests/model holds after every step of any schedule:
 - B. An update is written only for a snapshot that the versions finished here have passed whole; each at most once.
 - C. A subscription never moves backward, neither by what is finished here nor by an update.
 - D. A snapshot that was begun before the end of the last void, or while one was open, is never used; nor is one that was begun before a
-  tick that asks a cluster which the one before did not, or before an answer out of which one must be asked that is not.
+  tick by which a cluster is asked or comes that was not before, or before an answer out of which one must be asked that is not.
 - E. The state is bounded: `MAX_SUBSCRIPTIONS` of at most `max_snapshots` each, timeout / frequency + 1 (at most 101) pending,
   `MAX_CLUSTERS` of everything by cluster. As JSON, of three clusters, 10,000 snapshots later (`./run bench state`): 23 kB with 10
   subscriptions, 380 kB with 1,000 that all wait since before the first. 2.5 MB with 1,000 that came one with each snapshot: what a
