@@ -57,8 +57,8 @@ class Pair:
     def __init__(self) -> None:
         self.regions, self.active, self.place, self.born = (Region(), Region()), 0, 0, 0
         self.on_their_way: tuple[set[int], set[int]] = (set(), set())
-        """By region the records that the other one was known to hold when it took over, or when this one was put back: the link or a rebuild
-        brings them."""
+        """By region the records that the other one was known to hold when it took over, when this one was put back, or when somebody
+        took them out of its log: the link, a rebuild or a comparison brings them."""
         self.known_repeats: set[int] = set()
         """Records of which it was said that they may be published again."""
         self.lost: set[int] = set()
@@ -130,7 +130,9 @@ class Pair:
             gone = inner[at % len(inner)]
             here.arrived.discard(gone)
             here.compares, here.in_order = True, None
-            if gone[2] not in self.everywhere():  # it was nowhere else
+            if gone[2] in self.everywhere():  # the comparison brings it again
+                self.on_their_way[target].add(gone[2])
+            else:
                 self.lost.add(gone[2])
 
     def switch(self, readable: bool) -> None:
@@ -194,6 +196,12 @@ STEPS = st.lists(
 @example([("publish", 4, False), ("back_up",), ("publish", 3, True, True), ("deliver", 1, 5), ("put_back",)])
 @example([("back_up",), ("publish", 2, False, False), ("fill", 1, 1), ("put_back",), ("deliver", 1, 1), ("switch", False)])
 @example([("back_up",), ("publish", 1, False, False), ("publish", 2, False, False), ("fill", 1, 1), ("put_back",)])
+@example(
+    [
+        *(("switch", False), ("back_up",), ("publish", 3, False), ("deliver", 0, 1), ("switch", False), ("lose", 0, 0)),
+        *(("publish", 1, False), ("back_up",), ("put_back",), ("put_back",)),
+    ]
+)
 @settings(max_examples=500)
 def test_no_record_is_left_out_and_only_what_was_said_comes_again(steps: list[tuple[object, ...]]) -> None:
     pair = Pair()
