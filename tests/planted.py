@@ -947,6 +947,14 @@ FAULTS = (
         ("subscription/test_asked.py",),
     ),
     Fault(
+        "an answer waits for another one for ever",
+        "geo/subscription/marker_tail.py",
+        "if len(told) == sum(noted) and not has_waited:",
+        "if len(told) == sum(noted):",
+        ("subscription/test_marker_tail.py",),
+        spark=True,
+    ),
+    Fault(
         "a tail begins at the newest version, not where the last one was",
         "geo/subscription/marker_tail.py",
         "self._journal.looked_at.get(str(topic)) or LookedAt(tail.at, newest)",

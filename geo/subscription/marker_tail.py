@@ -28,7 +28,7 @@ from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_state import LinkRecord
 from geo.streams.life import State
-from geo.subscription.asked import Ways, ways_of
+from geo.subscription.asked import Answers, Ways, ways_of
 from geo.subscription.controller import concerns, is_only_noted
 from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.disorder import OUT_OF_ORDER, brought_out_of_order, out_of_order
@@ -54,7 +54,8 @@ LOOK_S = 1.0
 frequent, four times between two. A log on a local disk that has news is looked at in the next round."""
 
 STILL_S = 5.0
-"""How often it tells the time alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a batch."""
+"""How often it tells the time alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a batch.
+And how long an answer waits for that of another cluster."""
 
 TURNS = 4
 """Of a topic in a round, of `tail.TURN_COMMITS` commits each: a busy one does not hold up the others."""
@@ -73,6 +74,7 @@ class _Followed:
     topic: Topic
     log: Table
     tail: Tail
+    answers: Answers
     moved: int
     """The newest version that brought a message, as far as is known."""
     told: Tick | None = None
@@ -81,6 +83,8 @@ class _Followed:
     """Something else than messages and markers was told since."""
     held: list[Row] = field(default_factory=list)
     """Rows from which nothing follows by themselves, not yet told."""
+    lacks_since: float | None = None
+    """When the first answer came that is among them, by a clock that only goes on."""
     told_moved_at: float = 0.0
     """When one told of messages that the one before did not know of."""
     asked_how_far_at: float = -LOOK_S
@@ -216,7 +220,9 @@ class MarkerTail:
         newest = tail.at.version
         # Where nothing is known of it the newest version counts: one snapshot is taken that may not be needed.
         at = self._journal.looked_at.get(str(topic)) or LookedAt(tail.at, newest)
-        one = self._followed[topic] = _Followed(topic, table, Tail(table, at.commit), at.moved)
+        one = self._followed[topic] = _Followed(
+            topic, table, Tail(table, at.commit), Answers(self._tables.cluster.name), at.moved
+        )
         one.deleted = set(deleted_subscriptions(self._tables, topic))
         here, everywhere = self._tables.cluster.name, dict.fromkeys(self._config.clusters, tuple(self._config.clusters))
         ways = {name: self._config.hubs(name, here, topic, everywhere) for name in self._peers}
@@ -254,16 +260,26 @@ class MarkerTail:
             one.told, one.is_changed = tick, False
             told.append(tick)
         told += rows
-        told += self._of_subscriptions(one, subscriptions, with_others=not all(map(self._is_only_noted, told)))
+        noted = [self._is_only_noted(one, row) for row in told]
+        told += self._of_subscriptions(one, subscriptions, with_others=not all(noted))
         one.is_changed |= any(isinstance(row, (Void, Again, Subscribed, Unsubscribed)) for row in told)
         one.held += told
-        if all(map(self._is_only_noted, told)):
+        has_waited = one.lacks_since is not None and time.monotonic() - one.lacks_since >= STILL_S
+        if len(told) == sum(noted) and not has_waited:
             return []  # they come with the next rows; a tail that comes after this one reads them again
-        told, one.held = one.held, []
+        told, one.held, one.lacks_since = one.held, [], None
         return [replace(row, seq=self._journal.next_seq()) for row in told]
 
-    def _is_only_noted(self, row: Row) -> bool:
-        return isinstance(row, MarkerRow) and is_only_noted(row.kind, row.sender, self._tables.cluster.name)
+    def _is_only_noted(self, one: _Followed, row: Row) -> bool:
+        """Whether it waits for others, as each row is a batch by itself. An answer does while another one lacks, but not for long."""
+        if not isinstance(row, MarkerRow):
+            return False
+        if is_only_noted(row.kind, row.sender, self._tables.cluster.name):
+            return True
+        lacks = one.answers.lacks(row.kind, row.payload, row.sender, self._ways_of(one).asked.clusters)
+        if lacks and one.lacks_since is None:
+            one.lacks_since = time.monotonic()
+        return lacks
 
     def _of_fillings(self, one: _Followed, now: Mapping[str, bool]) -> Iterator[Row]:
         """Who brings rows behind others has begun, or ended. A new tail does not know what of it was told, and tells all."""

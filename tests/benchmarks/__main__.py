@@ -27,7 +27,7 @@ from tests.benchmarks.lag import lags
 from tests.benchmarks.outage import outage
 from tests.benchmarks.placement import placed
 from tests.benchmarks.publishing import PublishBench
-from tests.benchmarks.regions import effects
+from tests.benchmarks.regions import effects, longest_log
 from tests.benchmarks.starts import many_starts, one_start, start_after
 from tests.benchmarks.state import states
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench, never_acknowledged
@@ -179,6 +179,8 @@ def acks(spark: SparkSession, folder: Path, batches: int, commits: int) -> None:
                 f"  a commit each {pace_s} s: {_percentiles('acknowledgement in us to effect in eu', found, 'batches')} (wanted: {wanted})",
                 flush=True,
             )
+        if aged:
+            print(f"  at the end the longest log has {longest_log(folder / str(number)):,} commits", flush=True)
 
 
 def subscription(bench: SubscriptionBench, holes: int, records: int) -> None:

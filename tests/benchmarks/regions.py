@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -45,6 +46,7 @@ _IN_FLIGHT = 5
 _SETTLED_S = DISCOVERY_INTERVAL_S + 50
 """By then the links have found all topics, and what runs all the time is compiled."""
 _LIMIT_S = 900.0
+_DAY_S = 86_400.0
 _LOOK_S = 0.005
 
 
@@ -89,10 +91,15 @@ def effects(spark: SparkSession, folder: Path, batches: int, *, processes: bool,
     return {pace: [known[bisect.bisect_left(entries, last)][0] - when for when, last in found] for pace, found in told.items()}
 
 
+def longest_log(folder: Path) -> int:
+    """How many commits the table with most of them has."""
+    return max(sum(1 for _ in log.glob("*.json")) for log in folder.rglob("_delta_log"))
+
+
 def _age(world: World, commits: int) -> None:
     """So many small commits more in the logs of messages and of acknowledgements in both regions, and the links at their ends, as
-    if all had run a day. They are hard links of one that Spark made; before Spark makes the last one a checkpoint is written, as
-    there would have been."""
+    if all had run a day, which their times say too. They are hard links of one that Spark made; before Spark makes the last one a
+    checkpoint is written, as there would have been."""
     with closing(Publisher(world.tables("us"), world.config, TOPIC, "bench").open(_columns(world.spark))) as publisher:
         publisher.publish_rows([{"key": f"k{number}", "payload": bytes(1024)} for number in range(_ROWS)])
     for target in ("eu", "us", "eu"):
@@ -106,6 +113,8 @@ def _age(world: World, commits: int) -> None:
             until = log.latest_version() + commits
             rows.write.format("delta").mode("append").save(log.name)
             grown(Path(log.name), until - 1, 0)
+            for file in (Path(log.name) / "_delta_log").glob("*.json"):
+                os.utime(file, times=(time.time() - _DAY_S,) * 2)
             DeltaTable(log.name).create_checkpoint()
             rows.write.format("delta").mode("append").save(log.name)
             commit = log.commit_at(log.latest_version())

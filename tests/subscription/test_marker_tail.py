@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
+from geo.ids import Position
 from geo.replication.link_state import LinkRecord
 from geo.subscription import marker_tail, peers
-from geo.subscription.controller_rows import Again, Progress, Row, Subscribed, Tick, Unsubscribed, Void
+from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import decode
 from geo.subscription.marker_tail import MarkerTail
+from geo.subscription.markers import SnapshotResponse, encode
 from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import create, delete, finish
 from geo.tables.ownership import claim, filling_runners, release, version_sync_runner
@@ -150,3 +152,32 @@ def test_it_tells_of_time_while_a_controller_does_not_rest_of_consumers_and_of_w
     delete(us, TOPIC, NAME)
     (gone,) = tail.round()
     assert gone == Unsubscribed(gone.seq, NAME)
+
+
+def test_of_two_clusters_that_answer_the_first_waits_for_the_second_but_not_for_long(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked.rewrite(("ap", "eu", "us"))
+    (linked.folder / "ap").mkdir()
+    create(linked.tables("us"), TOPIC, NAME)
+    tail = Tailing(linked, monkeypatch)
+    (tick,) = [row for row in tail.round() if isinstance(row, Tick)]
+    assert tick.asked == ("ap", "eu")
+
+    def answer(cluster: str, snapshot: int) -> None:
+        one = SnapshotResponse(f"us:{TOPIC}:{snapshot}", "us", cluster, Position(1, 0))
+        entry = 100 + linked.log("us").latest_version()
+        rows = linked.entries(cluster, entry, entry + 1)
+        linked.log("us").append(rows.withColumns({"marker": F.lit(one.kind.value), "payload": F.lit(bytearray(encode(one)))}))
+
+    answer("eu", 1)
+    assert tail.round() == []
+    answer("ap", 1)
+    told = tail.round()
+    assert [row.sender for row in told if isinstance(row, MarkerRow)] == ["eu", "ap"]
+    answer("ap", 2)
+    assert tail.round() == []
+    monkeypatch.setattr(marker_tail, "STILL_S", 0.0)
+    (late,) = tail.round()
+    assert isinstance(late, MarkerRow)
+    assert late.sender == "ap"
