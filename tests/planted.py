@@ -949,8 +949,8 @@ FAULTS = (
     Fault(
         "an answer waits for another one for ever",
         "geo/subscription/marker_tail.py",
-        "if len(told) == sum(noted) and not has_waited:",
-        "if len(told) == sum(noted):",
+        "is_due = has_waited or not all(waits)",
+        "is_due = not all(waits)",
         ("subscription/test_marker_tail.py",),
         spark=True,
     ),

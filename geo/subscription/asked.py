@@ -7,13 +7,8 @@ messages before it are here; that is known by an answer of their origin, which c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-
-from geo.subscription.markers import RefusedMarkerError, SnapshotResponse, decode
-
-MOST_ROUNDS = 200
-"""Of whose answers it is noted who has given one: two of each snapshot that can be under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +62,3 @@ def ways_of(local: str, hubs: Mapping[tuple[str, str], tuple[str, ...]]) -> Ways
     there = {other: way for (source, other), way in hubs.items() if source == local}
     back = {other: way for (other, target), way in hubs.items() if target == local}
     return Ways(local, asked(local, reaches), there, back)
-
-
-@dataclass(slots=True)
-class Answers:
-    """Who has answered each round of the snapshots of the cluster `local`, as the rows of answers come."""
-
-    local: str
-    _given: dict[tuple[str, int], set[str]] = field(default_factory=dict)
-
-    def lacks(self, kind: object, payload: object, sender: str | None, clusters: Collection[str]) -> bool:
-        """Whether this row is an answer, and nothing follows from it yet: another of these clusters, which were all asked, has not answered.
-        Of what is refused, or is for another cluster, that is not known."""
-        if kind != SnapshotResponse.kind.value:
-            return False
-        try:
-            answer = decode(kind, payload)
-        except RefusedMarkerError:
-            return False
-        if not isinstance(answer, SnapshotResponse) or (answer.source_cluster, answer.cluster) != (self.local, sender):
-            return False
-        given = self._given.setdefault((answer.snapshot_id, answer.round_number), set())
-        given.add(answer.cluster)
-        while len(self._given) > MOST_ROUNDS:
-            del self._given[next(iter(self._given))]
-        return not given.issuperset(clusters)

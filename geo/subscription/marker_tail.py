@@ -28,7 +28,8 @@ from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_state import LinkRecord
 from geo.streams.life import State
-from geo.subscription.asked import Answers, Ways, ways_of
+from geo.subscription.answers import Answers
+from geo.subscription.asked import Ways, ways_of
 from geo.subscription.controller import concerns, is_only_noted
 from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.disorder import OUT_OF_ORDER, brought_out_of_order, out_of_order
@@ -54,8 +55,10 @@ LOOK_S = 1.0
 frequent, four times between two. A log on a local disk that has news is looked at in the next round."""
 
 STILL_S = 5.0
-"""How often it tells the time alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a batch.
-And how long an answer waits for that of another cluster."""
+"""How often it tells the time alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a batch."""
+
+ANSWER_S = 5.0
+"""How long an answer waits for those of other clusters at most: each would be a batch by itself, and of three clusters two answer."""
 
 TURNS = 4
 """Of a topic in a round, of `tail.TURN_COMMITS` commits each: a busy one does not hold up the others."""
@@ -83,7 +86,7 @@ class _Followed:
     """Something else than messages and markers was told since."""
     held: list[Row] = field(default_factory=list)
     """Rows from which nothing follows by themselves, not yet told."""
-    lacks_since: float | None = None
+    waits_since: float | None = None
     """When the first answer came that is among them, by a clock that only goes on."""
     told_moved_at: float = 0.0
     """When one told of messages that the one before did not know of."""
@@ -237,8 +240,8 @@ class MarkerTail:
         return one
 
     def _left(self, one: _Followed) -> Iterator[Heard]:
-        for name in one.subscriptions:
-            yield Heard(str(one.topic), Unsubscribed(self._journal.next_seq(), name), one.at)
+        for row in [*one.held, *(Unsubscribed(0, name) for name in one.subscriptions)]:
+            yield Heard(str(one.topic), replace(row, seq=self._journal.next_seq()), one.at)
 
     # -- what its controller hears -----------------------------------------------------------------------------------
 
@@ -260,26 +263,31 @@ class MarkerTail:
             one.told, one.is_changed = tick, False
             told.append(tick)
         told += rows
-        noted = [self._is_only_noted(one, row) for row in told]
-        told += self._of_subscriptions(one, subscriptions, with_others=not all(noted))
+        has_waited = one.waits_since is not None and time.monotonic() - one.waits_since >= ANSWER_S
+        waits = [self._waits(one, row) for row in told]  # of each, which notes who has answered
+        is_due = has_waited or not all(waits)
+        others = list(self._of_subscriptions(one, subscriptions, with_others=is_due))
+        told += others
         one.is_changed |= any(isinstance(row, (Void, Again, Subscribed, Unsubscribed)) for row in told)
         one.held += told
-        has_waited = one.lacks_since is not None and time.monotonic() - one.lacks_since >= STILL_S
-        if len(told) == sum(noted) and not has_waited:
+        if not is_due and not others:
             return []  # they come with the next rows; a tail that comes after this one reads them again
-        told, one.held, one.lacks_since = one.held, [], None
+        told, one.held, one.waits_since = one.held, [], None
         return [replace(row, seq=self._journal.next_seq()) for row in told]
 
-    def _is_only_noted(self, one: _Followed, row: Row) -> bool:
-        """Whether it waits for others, as each row is a batch by itself. An answer does while another one lacks, but not for long."""
+    def _waits(self, one: _Followed, row: Row) -> bool:
+        """Whether a row may come with later ones, as each time is a batch: neither a request nor a snapshot follows from it yet. An answer does so
+        while that of another cluster lacks, but not for long."""
         if not isinstance(row, MarkerRow):
             return False
         if is_only_noted(row.kind, row.sender, self._tables.cluster.name):
             return True
-        lacks = one.answers.lacks(row.kind, row.payload, row.sender, self._ways_of(one).asked.clusters)
-        if lacks and one.lacks_since is None:
-            one.lacks_since = time.monotonic()
-        return lacks
+        asked = self._ways_of(one).asked.clusters
+        given = one.answers.note(row, asked)
+        if not given or given >= set(asked):
+            return False
+        one.waits_since = one.waits_since or time.monotonic()
+        return True
 
     def _of_fillings(self, one: _Followed, now: Mapping[str, bool]) -> Iterator[Row]:
         """Who brings rows behind others has begun, or ended. A new tail does not know what of it was told, and tells all."""

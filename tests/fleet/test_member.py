@@ -75,9 +75,8 @@ def test_brokers_share_topics_and_take_over_from_those_that_stand_still_or_end(w
     with ExitStack() as ends:
         brokers = {name: ends.enter_context(geo(world.folder, *_broker(world, name))) for name in ("a", "b")}
         a = brokers["a"]
-        a.until(
-            lambda: read_reports(us).keys() == {"a", "b"}
-        )  # what one places while it is alone stays with it, where there is no load
+        # Before there are topics: what one of them places while it is alone stays with it, where there is no load.
+        a.until(lambda: read_reports(us).keys() == {"a", "b"})
         for topic in TOPICS:
             create_topic(world.tables("eu"), topic)
         write()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geo.ids import Position
-from geo.subscription.asked import MOST_ROUNDS, Answers, Asked, asked, ways_of
-from geo.subscription.markers import SnapshotRequest, SnapshotResponse, encode
+from geo.subscription.asked import Asked, asked, ways_of
 
 
 @pytest.mark.parametrize(
@@ -45,22 +43,3 @@ def test_who_cannot_answer_is_told_by_the_first_link_on_the_way_there_and_back_t
     faults = {("c", "b"): "first", ("b", "a"): "second"}
     found = ways.unable(lambda source, target: faults.get((source, target)))
     assert (found["b"], found["c"]) == ("second", "first")
-
-
-def test_an_answer_waits_for_those_of_the_others_to_the_same_round() -> None:
-    answers = Answers("a")
-
-    def lacks(sender: str, snapshot: str = "a:t:1", round_number: int = 1, *, asker: str = "a", cluster: str = "") -> bool:
-        answer = SnapshotResponse(snapshot, asker, cluster or sender, Position(1, 0), round_number)
-        return answers.lacks(answer.kind.value, encode(answer), sender, ("b", "c"))
-
-    assert [lacks("b"), lacks("b"), lacks("c"), lacks("b")] == [True, True, False, False], "also of one that comes again"
-    assert [lacks("c", round_number=2), lacks("b", "a:t:2"), lacks("b", round_number=2)] == [True, True, False]
-    assert not lacks("b", asker="c", snapshot="c:t:1"), "it is for another cluster"
-    assert not lacks("b", "a:t:3", cluster="c"), "forged"
-    request = SnapshotRequest("a:t:1", "a", 0)
-    assert not answers.lacks(request.kind.value, encode(request), "a", ("b", "c"))
-    assert not answers.lacks(SnapshotResponse.kind.value, b"{", "b", ("b", "c")), "refused"
-    for nth in range(MOST_ROUNDS):
-        lacks("b", f"a:t:{nth + 10}")
-    assert lacks("c"), "the first are forgotten"

@@ -177,7 +177,7 @@ def test_of_two_clusters_that_answer_the_first_waits_for_the_second_but_not_for_
     assert [row.sender for row in told if isinstance(row, MarkerRow)] == ["eu", "ap"]
     answer("ap", 2)
     assert tail.round() == []
-    monkeypatch.setattr(marker_tail, "STILL_S", 0.0)
+    monkeypatch.setattr(marker_tail, "ANSWER_S", 0.0)
     (late,) = tail.round()
     assert isinstance(late, MarkerRow)
     assert late.sender == "ap"

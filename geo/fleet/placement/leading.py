@@ -98,7 +98,7 @@ class Leading:
         if before is not None:
             self._manager.leave_alone(before._manager)
         self._splits: dict[str, _Splitting] = {}
-        self._shed: dict[str, str] = {}
+        self._shed: dict[str, str] = {} if before is None else dict(before._shed)
         """The broker of each bundle that was shed to it and is there still."""
         self._failed: dict[str, tuple[float, int]] = {}
         """Bundles that were not released in time to be split, when that was last, and how often."""

@@ -281,6 +281,7 @@ def test_secondary_brokers_give_back_what_the_primary_one_can_bear() -> None:
         world.usages, world.loads = {"a": of_a, "b": of_b}, {lent: BundleLoad(rate, 0, rate, 0, 2)}
         if was_shed:
             world.leading._shed = {lent: "a"}
+            world.leading = Leading(PLACEMENT, min, world.leading)  # of other settings, which know it too
         for _ in range(3):
             world.step(policies=policies)
         return world.owners()[lent] == "b"
