@@ -955,6 +955,14 @@ FAULTS = (
         spark=True,
     ),
     Fault(
+        "of a topic that is left it is not told what waited",
+        "geo/subscription/marker_tail.py",
+        "[*one.held, *(Unsubscribed",
+        "[*(Unsubscribed",
+        ("subscription/test_marker_tail.py",),
+        spark=True,
+    ),
+    Fault(
         "a tail begins at the newest version, not where the last one was",
         "geo/subscription/marker_tail.py",
         "self._journal.looked_at.get(str(topic)) or LookedAt(tail.at, newest)",

@@ -30,7 +30,7 @@ class Answers:
             return frozenset()
         if not isinstance(answer, SnapshotResponse) or (answer.source_cluster, answer.cluster) != (self.local, row.sender):
             return frozenset()
-        if answer.cluster not in asked:
+        if row.sender not in asked:
             return frozenset()
         given = self._given.setdefault((answer.snapshot_id, answer.round_number), set())
         given.add(answer.cluster)

@@ -85,9 +85,9 @@ class _Followed:
     is_changed: bool = False
     """Something else than messages and markers was told since."""
     held: list[Row] = field(default_factory=list)
-    """Rows from which nothing follows by themselves, not yet told."""
+    """Rows that wait for others, not yet told."""
     waits_since: float | None = None
-    """When the first answer came that is among them, by a clock that only goes on."""
+    """When the first answer among them came, by a clock that only goes on."""
     told_moved_at: float = 0.0
     """When one told of messages that the one before did not know of."""
     asked_how_far_at: float = -LOOK_S

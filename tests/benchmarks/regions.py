@@ -46,7 +46,6 @@ _IN_FLIGHT = 5
 _SETTLED_S = DISCOVERY_INTERVAL_S + 50
 """By then the links have found all topics, and what runs all the time is compiled."""
 _LIMIT_S = 900.0
-_DAY_S = 86_400.0
 _LOOK_S = 0.005
 
 
@@ -113,8 +112,9 @@ def _age(world: World, commits: int) -> None:
             until = log.latest_version() + commits
             rows.write.format("delta").mode("append").save(log.name)
             grown(Path(log.name), until - 1, 0)
+            a_day_ago = time.time() - 86_400
             for file in (Path(log.name) / "_delta_log").glob("*.json"):
-                os.utime(file, times=(time.time() - _DAY_S,) * 2)
+                os.utime(file, (a_day_ago, a_day_ago))
             DeltaTable(log.name).create_checkpoint()
             rows.write.format("delta").mode("append").save(log.name)
             commit = log.commit_at(log.latest_version())

@@ -181,3 +181,9 @@ def test_of_two_clusters_that_answer_the_first_waits_for_the_second_but_not_for_
     (late,) = tail.round()
     assert isinstance(late, MarkerRow)
     assert late.sender == "ap"
+
+    monkeypatch.setattr(marker_tail, "ANSWER_S", _LIMIT_S)
+    answer("eu", 3)
+    assert tail.round() == []
+    delete(linked.tables("us"), TOPIC, NAME)
+    assert [type(row) for row in tail.round()] == [MarkerRow, Unsubscribed], "what waited is told before the topic is left"
