@@ -46,8 +46,9 @@ TOPIC_LOG = TableSchema(
     properties={
         # Free for inserts, and it is how a marker's commit version is read later.
         "delta.enableChangeDataFeed": "true",
-        # Ids and times only: what reconcile, resume and verify look rows up by. Payload statistics would cost and say nothing.
-        "delta.dataSkippingStatsColumns": "origin,ledger_id,entry_id,publish_time,event_time",
+        # Ids and times: what reconcile, resume and verify look rows up by; and the marker, so that the log says how many rows are messages.
+        # Payload statistics would cost and say nothing.
+        "delta.dataSkippingStatsColumns": "origin,ledger_id,entry_id,publish_time,event_time,marker",
         # Longer than the longest outage a link shall survive without a reconcile; both must be raised together.
         "delta.logRetentionDuration": "interval 30 days",
         "delta.deletedFileRetentionDuration": "interval 30 days",

@@ -7,6 +7,7 @@ protocol than plain files, its files lack statistics, or there is more than a li
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -68,7 +69,9 @@ class DataFile:
         return str(self.statistics[f"partition.{column}"])
 
     def nulls(self, column: str) -> int | None:
-        """How many rows have NULL in a column, as the file itself says at its end."""
+        """How many rows have NULL in a column, as Delta's log says, or else the file itself at its end."""
+        if (told := self.statistics.get(f"null_count.{column}")) is not None:
+            return int(told)
         end = pq.read_metadata(self.path)
         names = [end.schema.column(at).path for at in range(len(end.schema))]
         if column not in names:
@@ -179,10 +182,18 @@ def _are_little(files: Sequence[DataFile]) -> bool:
 
 
 def _listed(folder: Path) -> list[DataFile] | None:
-    """The files of the newest version without their statistics, if its checksum lists them: then the log need not be read."""
+    """The files of the newest version, of their statistics the NULLs alone, if its checksum lists them: then the log need not be read."""
     state = newest_state(folder)
     listed = None if state is None else state.checksum.get("allFiles")
-    return None if listed is None else [DataFile(folder.parent / unquote(file["path"]), {}) for file in listed]
+    return None if listed is None else [DataFile(folder.parent / unquote(file["path"]), _nulls(file)) for file in listed]
+
+
+def _nulls(file: Mapping[str, Any]) -> dict[str, int]:
+    """What a listed file says of NULLs, of columns without inner ones; nothing if that cannot be read."""
+    with suppress(ValueError, TypeError, AttributeError):
+        counts = json.loads(file["stats"])["nullCount"].items() if file.get("stats") else ()
+        return {f"null_count.{name}": count for name, count in counts if isinstance(count, int)}
+    return {}
 
 
 def data_files(folder: Path, version: int | None = None) -> list[DataFile] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -96,6 +97,18 @@ def test_messages_are_counted_the_same_with_and_without_spark(looked_at: World) 
     for topic in (TOPIC, TYPED, NESTED):
         log = looked_at.log("us", topic)
         assert count_messages(tables.log(topic)) == log.read().where(is_message()).count()
+
+
+def test_messages_are_counted_by_the_log_of_a_table_alone(looked_at: World, tmp_path: Path) -> None:
+    folder = looked_at.log("us").log_folder
+    assert folder is not None
+    alone = tmp_path / "_delta_log"
+    shutil.copytree(folder, alone)
+    expected = looked_at.log("us").read().where(is_message()).count()
+    assert native.count_where_null(alone, "marker") == expected
+    for checksum in alone.glob("*.crc"):
+        checksum.unlink()
+    assert native.count_where_null(alone, "marker") == expected, "as of a table of many files"
 
 
 def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_path: Path) -> None:
