@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.processes import LEAST
+from tests.processes import JAVA_OF_TESTS, LEAST
 from tests.shared_classes import java_options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ os.environ["TZ"] = "UTC"
 time.tzset()
 
 # Of all JVMs that start from here: this process's own, and those of the processes that tests start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OF_TESTS} {java_options()}")
 
 # The first example pays for imports and warm-up; a machine that is busy with Spark is no fault of the property.
 settings.register_profile("new-examples", deadline=None, derandomize=False)
