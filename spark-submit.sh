@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Starts a job with spark-submit, on this machine or on a cluster, with our code, settings and Delta jars.
+# Starts a job with spark-submit, on this machine or on a cluster, with our code, settings and jars: Delta's, and those that reach the
+# storages of the job's --config, if it is a file here.
 #
 #   ./spark-submit.sh [SPARK-SUBMIT OPTION ...] JOB.py [--] [ARGUMENT ...]
 #   ./spark-submit.sh --conf spark.driver.memory=8g jobs/replicate.py --config geo.yaml
@@ -17,7 +18,7 @@ options=() jars='' py_files=''
 master=${MASTER:-local[*]} deploy_mode=${DEPLOY_MODE:-client}
 while [[ ${1:-} == -* ]]; do
     case $1 in
-        -h | --help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+        -h | --help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
         --) shift; break ;;
         --verbose | -v | --supervise | --load-spark-defaults) options+=("$1"); shift; continue ;;
         --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
@@ -92,11 +93,17 @@ if not target.exists():
 print(target)
 PYTHON
 ) || die "could not pack geo, jobs and schemas of $root into $dist."
-delta=$(PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" -m geo.jars) || exit $?
+config=() before=''
+for word in "$@"; do
+    case $word in --config=*) word=${word#--config=} before=--config ;; esac
+    [[ $before != --config || ! -f $word ]] || config=(--config "$word")
+    before=$word
+done
+needed=$(PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" -m geo.jars ${config[@]+"${config[@]}"}) || exit $?
 
 # --load-spark-defaults: a properties file alone would make Spark ignore the cluster's own conf/spark-defaults.conf.
 set -- "$SPARK_HOME/bin/spark-submit" --master "$master" --deploy-mode "$deploy_mode" \
     --properties-file "$root/conf/spark-defaults.conf" --load-spark-defaults \
-    --jars "$delta$jars" --py-files "$code$py_files" ${options[@]+"${options[@]}"} "$job" "$@"
+    --jars "$needed$jars" --py-files "$code$py_files" ${options[@]+"${options[@]}"} "$job" "$@"
 [[ -z ${GEO_VERBOSE:-} ]] || { printf 'spark-submit.sh: SPARK_HOME=%s\nspark-submit.sh: exec' "$SPARK_HOME" >&2; printf ' %q' "$@" >&2; echo >&2; }
 exec "$@"

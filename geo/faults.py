@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from geo import errors
 from geo.errors import AlreadyOwnedError, GeoError, RetryableError, WrongClockError
+from geo.text import first_line
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 """Every error of Spark and Delta, also one that Spark Connect or Py4J passes on as it came."""
@@ -74,4 +75,6 @@ def as_raised(error: BaseException) -> BaseException:
 
 def message(error: BaseException) -> str:
     """What an error of Spark says, without the trace of the JVM."""
+    if isinstance(error, Py4JError):
+        return first_line(error)
     return str(error).split("JVM stacktrace")[0].strip()

@@ -1,18 +1,20 @@
-"""The Delta jars: which ones, where they lie, and that they are the ones we tested.
+"""The jars beside Spark's own: Delta's, and those by which a storage is reached; where they lie, and that they are the ones we tested.
 
-`geo/jars.lock` names each jar with its SHA-256. Jars that lie in the folder are used without network; missing ones are
+`geo/jars.lock` names each jar with its SHA-256, and the schemes that need it. Jars that lie in the folder are used without network; missing ones are
 resolved once by the Ivy that Spark itself ships. Nothing about sessions here.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
@@ -22,7 +24,9 @@ from geo.errors import GeoError, SetupError
 
 LOCK_FILE = files("geo").joinpath("jars.lock")
 
-RESOLVE_TIMEOUT_S = 600  # 10 MB: ten minutes is a link of 17 kB/s, beyond that something hangs
+RESOLVE_TIMEOUT_S = 600  # 10 MB, with Google's 45: ten minutes is a link of 75 kB/s, beyond that something hangs
+
+_SECTION = re.compile(r"\[([a-z0-9+.-]+(?: [a-z0-9+.-]+)*)\]")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Jar:
     artifact: str
     version: str
     sha256: str
+    schemes: tuple[str, ...] = ()
+    """Needed where something lies behind one of these; without any: always."""
 
     @property
     def file_name(self) -> str:
@@ -44,23 +50,34 @@ class Jar:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """The jars of a lock file: `group:artifact:version sha256` a line, `#` comments. Raises SetupError."""
-    jars = []
+    """The jars of a lock file: `group:artifact:version sha256` a line, `#` comments. Those below a line `[SCHEME ...]` are of these
+    schemes. Raises SetupError."""
+    jars: list[Jar] = []
+    schemes: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#", 1)[0].split()
         if not words:
+            continue
+        if section := _SECTION.fullmatch(line.strip()):
+            schemes = tuple(section[1].split())
             continue
         coordinates = words[0].split(":")
         if len(words) != 2 or len(coordinates) != 3 or len(words[1]) != 64:
             raise SetupError(f"jars.lock line {number}: expected 'group:artifact:version sha256', found {line!r}.")
         group, artifact, version = coordinates
-        jars.append(Jar(group, artifact, version, words[1].lower()))
+        jars.append(Jar(group, artifact, version, words[1].lower(), schemes))
     return tuple(jars)
 
 
-def locked_jars() -> tuple[Jar, ...]:
-    """The jars this version of the program runs with."""
-    return parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
+def locked_jars(schemes: Collection[str] = ()) -> tuple[Jar, ...]:
+    """The jars this version of the program runs with, where it works with locations behind these schemes."""
+    jars = parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
+    return tuple(jar for jar in jars if not jar.schemes or not set(schemes).isdisjoint(jar.schemes))
+
+
+def known_schemes() -> frozenset[str]:
+    """The schemes that some jars are locked for."""
+    return frozenset(scheme for jar in parse_lock(LOCK_FILE.read_text(encoding="utf-8")) for scheme in jar.schemes)
 
 
 def default_folder() -> Path:
@@ -177,9 +194,24 @@ def _verify(jar: Jar, path: Path, *, remedy: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m geo.jars [FOLDER]`: print the paths joined by commas, as spark-submit's --jars wants them."""
+    """`python -m geo.jars [--config FILE] [--scheme SCHEME ...] [FOLDER]`: print the paths joined by commas, as spark-submit's --jars
+    wants them."""
+    parser = argparse.ArgumentParser(prog="python -m geo.jars", description=main.__doc__)
+    parser.add_argument(
+        "folder", nargs="?", type=Path, metavar="FOLDER", help="where they lie (default: $GEO_JARS, else the user's cache)"
+    )
+    parser.add_argument("--config", metavar="FILE", help="also what the storages of this configuration need")
+    parser.add_argument(
+        "--scheme", action="append", default=[], choices=sorted(known_schemes()), help="also what this storage needs"
+    )
+    args = parser.parse_args(arguments)
     try:
-        print(",".join(map(str, ensure_jars(Path(arguments[0]) if arguments else None))))
+        schemes = {*args.scheme}
+        if args.config is not None:
+            from geo.config import load
+
+            schemes |= load(args.config).schemes
+        print(",".join(map(str, ensure_jars(args.folder, locked_jars(schemes)))))
     except GeoError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

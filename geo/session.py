@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from geo.errors import SetupError
-from geo.jars import ensure_jars
+from geo.jars import ensure_jars, locked_jars
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -50,9 +50,6 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     # Default false: a commit whose answer was lost on the way from an object store meets its own file, takes it for another
     # writer's, and lands a second time.
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
-    # Default false: on plain S3 with one driver Delta lists all of a log at each look, 1,000 files a request; with it only what
-    # is new.
-    "spark.hadoop.delta.enableFastS3AListFrom": "true",
     # Default 0: rows are sorted by a table's partition columns before they are written, here by publish_date, which most appends
     # have one of. So many dates are written side by side instead; more are sorted as before.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
@@ -103,12 +100,15 @@ _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
 _CATALOGS = frozenset({DELTA_CATALOG, "io.unitycatalog.spark.UCSingleCatalog"})
 
 
-def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+def session(
+    app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None, schemes: Collection[str] = ()
+) -> SparkSession:
     """The session to work with: the one that is given, untouched, else one that we start with our settings.
 
     Under spark-submit, in a notebook or with any session alive, none of the arguments changes its settings. Otherwise a
     session starts on `master` (else `$MASTER`, else `local[*]`) with SPARK_DEFAULTS, on a local master LOCAL_DEFAULTS
-    too, and over them `conf`. Starts in 7 to 10 s; downloads the Delta jars when they are missing. Raises SetupError.
+    too, and over them `conf`. `schemes` are of the storages that it shall reach, as `Config.schemes` has them. Starts in 7 to 10 s;
+    downloads the jars that are missing. Raises SetupError.
     """
     if (active := SparkSession.getActiveSession()) is not None:
         return active
@@ -122,7 +122,7 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = master or os.environ.get("MASTER") or "local[*]"
-    settings = {**SPARK_DEFAULTS, "spark.jars": ",".join(map(str, ensure_jars()))}
+    settings = {**SPARK_DEFAULTS, "spark.jars": ",".join(map(str, ensure_jars(jars=locked_jars(schemes))))}
     if master.startswith("local"):
         settings |= {**LOCAL_DEFAULTS, **_local_paths()}
     settings |= conf or {}

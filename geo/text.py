@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from geo.remedies import remedy_of
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -34,9 +36,10 @@ _CALLING, _CAUSE = "An error occurred while calling ", "Caused by: "
 
 def first_line(error: BaseException) -> str:
     """What an error says without the traces that Spark's carry after it; its type if it says nothing. Of one that Py4J passes on, what
-    it was caused by."""
+    it was caused by. Of a storage's, also what to do about it."""
     first, *rest = str(error).splitlines() or [type(error).__name__]
-    if not first.startswith(_CALLING):
-        return first
-    causes = [line.removeprefix(_CAUSE) for line in rest if line.startswith(_CAUSE)]
-    return (causes or [line.removeprefix(": ") for line in rest[:1]] or [first])[-1]
+    if first.startswith(_CALLING):
+        causes = [line.removeprefix(_CAUSE) for line in rest if line.startswith(_CAUSE)]
+        first = (causes or [line.removeprefix(": ") for line in rest[:1]] or [first])[-1]
+    remedy = remedy_of(first)
+    return first if remedy is None else f"{first}; {remedy}"

@@ -62,7 +62,7 @@ class Broker:
         self._classpath = os.pathsep.join(map(str, jars))
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._plain, self._sasl, controller = _free_ports(3)
+        self._plain, self._sasl, controller = free_ports(3)
         self._properties = folder / "server.properties"
         self._properties.write_text(
             _PROPERTIES.format(
@@ -152,7 +152,7 @@ class Broker:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("localhost", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:

@@ -1153,6 +1153,30 @@ FAULTS = (
         ("subscription/test_marker_tail.py",),
         spark=True,
     ),
+    # where tables lie
+    Fault(
+        "what a commit adds is not written out",
+        "geo/tables/durable.py",
+        "sync(_with_checksum(added))",
+        "sync(())",
+        ("tables/test_power_cut.py",),
+        spark=True,
+    ),
+    Fault(
+        "a driver that died on this host is taken for one that lives",
+        "geo/tables/sole_driver.py",
+        "if self.process.is_here:\n            return self.process.lives",
+        "if self.process.is_here:\n            return True",
+        ("tables/test_sole_driver.py",),
+        spark=True,
+    ),
+    Fault(
+        "a setting of one bucket reaches all",
+        "geo/config/spark_conf.py",
+        'key.startswith(f"{_BUCKET}{bucket}.")',
+        'key.startswith(f"{_BUCKET}")',
+        ("config/test_spark_conf.py",),
+    ),
     # bundles of several brokers
     Fault(
         "what was lent to secondary brokers is given back though the primary one cannot bear it",

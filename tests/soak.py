@@ -111,7 +111,7 @@ class Soak:
 
     def check(self) -> bool:
         """Whether verify is clean and every line is there once in its own region."""
-        spark, config = start_spark("delta-geo soak"), self.config
+        spark, config = start_spark("delta-geo soak", self.config), self.config
         clean = self.consumers is None or self.consumers.check()
         report = verify(spark, config)
         print("\n".join(report.lines()))
@@ -130,7 +130,7 @@ class Consumers:
 
     def __init__(self, soak: Soak) -> None:
         self.soak, self.topic = soak, Topic.parse(TOPIC)
-        spark = start_spark("delta-geo soak")
+        spark = start_spark("delta-geo soak", soak.config)
         self.clusters = {name: connect(spark, cluster) for name, cluster in soak.config.clusters.items()}
 
     def go_on(self) -> None:

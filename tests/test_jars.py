@@ -61,6 +61,23 @@ def test_a_lock_file_has_comments_and_one_jar_a_line() -> None:
     assert parse_lock(f"# why\n\norg.example:one:1.0 {sha.upper()}  # note\n") == (Jar("org.example", "one", "1.0", sha),)
 
 
+def test_jars_of_a_storage_are_those_below_its_schemes() -> None:
+    sha = "a" * 64
+    one, two, three = parse_lock(
+        f"org.example:one:1 {sha}\n[s3a] \norg.example:two:1 {sha}\n\n[abfs abfss]  \norg.example:three:1 {sha}\n"
+    )
+    assert (one.schemes, two.schemes, three.schemes) == ((), ("s3a",), ("abfs", "abfss"))
+    always = {jar.artifact for jar in locked_jars()}
+    assert always == {"delta-spark_4.2_2.13", "delta-storage"}
+    assert {"hadoop-aws", "s3"} <= {jar.artifact for jar in locked_jars({"s3a", "hdfs"})} - always
+    assert {jar.artifact for jar in locked_jars({"abfss", "gs"})} - always == {
+        "hadoop-azure",
+        "HdrHistogram",
+        "wildfly-openssl",
+        "hadoop-gcp",
+    }
+
+
 @pytest.mark.parametrize("line", ["org.example:one:1.0", "org.example:one " + "a" * 64, "org.example:one:1.0 abc"])
 def test_a_line_without_coordinates_or_sum_is_refused_with_its_number(line: str) -> None:
     with pytest.raises(SetupError, match="line 2"):

@@ -54,7 +54,7 @@ def run_backfill(args: argparse.Namespace, output: Output) -> int:
     stopped = threading.Event()
     stop_on_signals(stopped.set)
     done, not_done = backfill(
-        start_spark("geo backfill"), config, args.source, args.target, topics=check_topic_glob(args.topic), what=what,
+        start_spark("geo backfill", config), config, args.source, args.target, topics=check_topic_glob(args.topic), what=what,
         checkpoint=checkpoint, dry_run=args.dry_run, stopped=stopped, on_step=lambda filled: _tell(filled) if tells else None,
     )  # fmt: skip
     for filled in done:

@@ -36,7 +36,8 @@ def add_broker(verbs: Verbs, does: str) -> None:
 
 def broker(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
-    load(args.config).cluster(args.cluster)
+    config = load(args.config)
+    config.cluster(args.cluster)
 
     def event(report: BrokerReport) -> None:
         output.text(_line(report))
@@ -44,7 +45,7 @@ def broker(args: argparse.Namespace, output: Output) -> int:
             output.line({"time": datetime.now(timezone.utc), **_fields(report)})
 
     runner = Broker(
-        start_spark("geo broker"),
+        start_spark("geo broker", config),
         args.config,
         args.cluster,
         trigger=args.trigger,

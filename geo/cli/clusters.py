@@ -26,7 +26,7 @@ def add_clusters(verbs: Verbs, does: str) -> None:
 
 def remove(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    done = remove_cluster(start_spark("geo clusters remove"), config, args.name, lose=args.lose, dry_run=args.dry_run)
+    done = remove_cluster(start_spark("geo clusters remove", config), config, args.name, lose=args.lose, dry_run=args.dry_run)
     output.data(_removed(done, dry_run=args.dry_run))
     for why in done.refused:
         output.text(f"would be refused: {why}")

@@ -100,7 +100,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
     parse_trigger(args.trigger)
     config = load(args.config)
     runner = Replicator(
-        start_spark("geo replicate"),
+        start_spark("geo replicate", config),
         config,
         args.cluster,
         source=args.source,
@@ -129,7 +129,7 @@ def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
     config = load(args.config)
     config.link(args.source, args.target)
     done = reconcile_links(
-        start_spark("geo reconcile" if start is None else "geo links reset"),
+        start_spark("geo reconcile" if start is None else "geo links reset", config),
         config,
         args.source,
         args.target,
@@ -213,7 +213,7 @@ def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) 
 def ask_links(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics, action = config.link(args.source, args.target), check_topic_glob(args.topic), args.action
-    spark = start_spark("geo links")
+    spark = start_spark("geo links", config)
     ask(open_for_writing(connect(spark, config.cluster(args.target)), config), args.source, topics, action)
     try:
         registered = registered_topics(connect(spark, config.cluster(args.source)))
@@ -233,7 +233,13 @@ def resolve(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics = config.link(args.source, args.target), check_topic_glob(args.topic)
     done, not_done = resolve_links(
-        start_spark("geo links resolve"), config, args.source, args.target, topics, dry_run=args.dry_run, take_over=args.take_over
+        start_spark("geo links resolve", config),
+        config,
+        args.source,
+        args.target,
+        topics,
+        dry_run=args.dry_run,
+        take_over=args.take_over,
     )
     output.data(
         [
@@ -278,7 +284,7 @@ def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     config.cluster(args.cluster), config.cluster(args.peer)
     done = rebuild(
-        start_spark("geo rebuild"), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run
+        start_spark("geo rebuild", config), config, args.cluster, args.peer, check_topic_glob(args.topic), dry_run=args.dry_run
     )
     output.data([{**asdict(one), "cluster": args.cluster, "from": args.peer, "dry_run": args.dry_run} for one in done])
     verb = "would come back" if args.dry_run else "came back"

@@ -53,7 +53,7 @@ def verify(args: argparse.Namespace, output: Output) -> int:
     elif args.engine == "native":
         raise UsageError("content is compared by Spark alone: leave --engine native out, or add --quick.")
     else:
-        report = verifying.verify(start_spark("geo verify"), config, args.topic)
+        report = verifying.verify(start_spark("geo verify", config), config, args.topic)
     output.data(report.to_json())
     output.text(*report.lines())
     return 0 if report.clean else 1
@@ -63,7 +63,12 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     config.cluster(args.cluster)
     done = maintaining.maintain(
-        start_spark("geo maintain"), config, args.cluster, check_topic_glob(args.topic), dry_run=args.dry_run, yes=args.yes
+        start_spark("geo maintain", config),
+        config,
+        args.cluster,
+        check_topic_glob(args.topic),
+        dry_run=args.dry_run,
+        yes=args.yes,
     )
     output.data({"dry_run": args.dry_run, "tables": [asdict(one) for one in done]})
     removed, compacted = ("would be removed", "would be compacted") if args.dry_run else ("removed", "compacted")
@@ -90,7 +95,7 @@ def maintain(args: argparse.Namespace, output: Output) -> int:
 def erase(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     config.cluster(args.cluster)
-    done = erasing.erase(start_spark("geo erase"), config, args.cluster, topic, args.where, dry_run=args.dry_run)
+    done = erasing.erase(start_spark("geo erase", config), config, args.cluster, topic, args.where, dry_run=args.dry_run)
     output.data({**asdict(done), "dry_run": args.dry_run})
     output.text(
         f"{topic} in {args.cluster}: {counted(done.messages, 'message')} " + ("would be emptied" if args.dry_run else "emptied")
@@ -105,7 +110,7 @@ def erase(args: argparse.Namespace, output: Output) -> int:
 
 def doctor(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
-    spark = None if args.engine == "native" else start_spark("geo doctor")
+    spark = None if args.engine == "native" else start_spark("geo doctor", config)
     findings = examine(spark, config, LookedAt("geo doctor", config, args.engine).clusters)
     output.data([{"level": f.level, "where": f.where, "what": f.what, "fix": f.fix} for f in findings])
     for f in findings:

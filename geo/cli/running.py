@@ -18,6 +18,7 @@ from geo.config import load
 from geo.config.model import Config
 from geo.errors import GeoError, NoSparkError
 from geo.faults import FAULTS, session_is_gone
+from geo.locations import scheme_of
 from geo.session import session
 from geo.streams.trigger import parse_trigger
 from geo.tables.cluster import ClusterTables, connect_later
@@ -33,8 +34,10 @@ _LAST_WORDS_S = 2.0
 """How long what a Spark that does not start still has to say is waited for."""
 
 
-def start_spark(name: str) -> SparkSession:
-    """Only now: parsing and configuration errors need no JVM. What that prints by itself (VACUUM does) goes to stderr."""
+def start_spark(name: str, config: Config, *locations: str | None) -> SparkSession:
+    """A session that reaches the storages of the configuration, and these locations. Only now: parsing and configuration errors need
+    no JVM. What that prints by itself (VACUUM does) goes to stderr."""
+    schemes = config.schemes | {scheme_of(location) for location in locations if location is not None}
     if sys.stderr.isatty() and SparkSession.getActiveSession() is None:
         print("geo: starting Spark, some seconds", file=sys.stderr, flush=True)
     sys.stdout.flush()
@@ -46,7 +49,7 @@ def start_spark(name: str) -> SparkSession:
     os.dup2(write, 2)  # what Spark's process gets
     os.close(write)
     try:
-        return session(name)
+        return session(name, schemes=schemes)
     finally:
         os.dup2(errors, 2)
         os.dup2(ours, 1)
@@ -71,7 +74,7 @@ class LookedAt:
     and Spark never starts; "spark"; or "auto", this process where it can, and Spark starts when something first needs it."""
 
     def __init__(self, name: str, config: Config, engine: str) -> None:
-        self._name, self._engine, self._starting = name, engine, threading.Lock()
+        self._name, self._config, self._engine, self._starting = name, config, engine, threading.Lock()
         self._session: SparkSession | None = None
         reads = Reads.NONE if engine == "spark" else Reads.ALL
         self.clusters = {each: connect_later(self._start, cluster, reads=reads) for each, cluster in config.clusters.items()}
@@ -101,7 +104,7 @@ class LookedAt:
         with self._starting:  # several threads may look
             if self._session is None:
                 try:
-                    self._session = start_spark(self._name)
+                    self._session = start_spark(self._name, self._config)
                 except FAULTS as error:
                     why = str(error) if isinstance(error, GeoError) else f"Spark does not start: {first_line(error)}"
                     raise NoSparkError(why) from error
@@ -128,7 +131,7 @@ def run_in_cluster(args: argparse.Namespace, name: str, make: Callable[..., Runs
     parse_trigger(args.trigger)
     config = load(args.config)
     config.cluster(args.cluster)
-    running = make(start_spark(name), config, args.cluster, trigger=args.trigger, take_over=args.take_over, **more)
+    running = make(start_spark(name, config), config, args.cluster, trigger=args.trigger, take_over=args.take_over, **more)
     stop_on_signals(running.stop)
     return running.run()
 

@@ -185,7 +185,7 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     many = is_glob(args.topic)
     check_topic_glob(args.topic) if many else Topic.parse(args.topic)
     _refuse_of_one_topic(args, many=many)
-    spark = start_spark("geo consume")
+    spark = start_spark("geo consume", config)
     tables = open_for_writing(connect(spark, config.cluster(args.cluster)), config)
     many = many or bool(partitions(tables, Topic.parse(args.topic)))
     _refuse_of_one_topic(args, many=many)
@@ -297,7 +297,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
         return versions.create(args, output, config, topic)
     if args.checkpoint is not None:
         raise UsageError("--checkpoint says how far a consumer of versions is: it goes with --mode version.")
-    state = changes.create(start_spark("geo subscriptions"), config, args.cluster, topic, args.subscription, args.start)
+    state = changes.create(start_spark("geo subscriptions", config), config, args.cluster, topic, args.subscription, args.start)
     output.data({"topic": str(topic), "subscription": args.subscription, "cluster": args.cluster, "epoch": state.epoch.counter})
     output.text(f"subscription {args.subscription} of {topic} begins at {args.start}; links bring it to the other clusters")
     return 0
@@ -309,7 +309,7 @@ def ack(args: argparse.Namespace, output: Output) -> int:
 
 def reset(args: argparse.Namespace, output: Output) -> int:
     config, wanted = _wanted(args)
-    spark, dry_run = start_spark("geo subscriptions"), args.dry_run or not args.yes
+    spark, dry_run = start_spark("geo subscriptions", config), args.dry_run or not args.yes
 
     def moved(topic: Topic, name: str) -> dict[str, Any]:
         done = changes.reset(spark, config, args.cluster, topic, name, args.to, dry_run=dry_run)
@@ -332,7 +332,7 @@ def delete(args: argparse.Namespace, output: Output) -> int:
             f"this deletes subscription {named} in every cluster, with all it acknowledged; one of versions in {args.cluster} alone. "
             "Run it again with --yes."
         )
-    spark = start_spark("geo subscriptions")
+    spark = start_spark("geo subscriptions", config)
 
     def deleted(topic: Topic, name: str) -> dict[str, Any]:
         tables = open_for_writing(connect(spark, config.cluster(args.cluster)), config)
@@ -377,7 +377,7 @@ def _wanted(args: argparse.Namespace, *, of_versions: bool = False) -> tuple[Con
         config, topic = _named(args)
         return config, [(topic, args.subscription)]
     config = load(args.config)
-    tables = connect(start_spark("geo subscriptions"), config.cluster(args.cluster))
+    tables = connect(start_spark("geo subscriptions", config), config.cluster(args.cluster))
     topics = check_topic_glob(args.topic)
     wanted = matching(subscriptions_in(tables, topics), args.subscription)
     if of_versions:
@@ -424,7 +424,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         topic = Topic.parse(args.topic)
         named = (topic, args.subscription, args.source, args.target)
         if not goes_by_versions(clusters, *named, source_gone=args.source_gone):
-            done = moving.failover(start_spark("geo failover"), config, *named, **options)
+            done = moving.failover(start_spark("geo failover", config), config, *named, **options)
             output.data(asdict(done))
             _say_moved(done, output)
             return 0
@@ -438,7 +438,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         for one in matching_versions(clusters, *matching, source_gone=args.source_gone)
     ]
     all_done, refused = moving.failover_all(
-        start_spark("geo failover"), config, *matching, none_is_fine=bool(of_versions), **options
+        start_spark("geo failover", config), config, *matching, none_is_fine=bool(of_versions), **options
     )
     told = [{"topic": str(topic), "subscription": name, "refused": str(why)} for (topic, name), why in refused.items()]
     output.data([*map(asdict, all_done), *told, *map(versions.as_json, of_versions)])

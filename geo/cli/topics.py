@@ -95,7 +95,7 @@ def _listed(tables: ClusterTables, registered: Registered) -> dict[str, Any]:
 def create(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     cluster = config.cluster(args.cluster)
-    tables = open_for_writing(connect(start_spark("geo topics create"), cluster), config)
+    tables = open_for_writing(connect(start_spark("geo topics create", config), cluster), config)
     columns = own_columns(args.columns) if args.columns else []
     if args.partitions is None:
         create_single(tables, topic, columns)
@@ -111,7 +111,7 @@ def create(args: argparse.Namespace, output: Output) -> int:
 def set_policy(args: argparse.Namespace, output: Output) -> int:
     config, topic = load(args.config), Topic.parse(args.topic)
     cluster = config.cluster(args.cluster)
-    tables = open_for_writing(connect(start_spark("geo topics set"), cluster), config)
+    tables = open_for_writing(connect(start_spark("geo topics set", config), cluster), config)
     clusters = None if args.inherit else args.replication_clusters.split(",")
     changed = set_replication_clusters(tables, config, topic, clusters)
     output.data({"topics": list(map(str, changed)), "cluster": args.cluster, "replication_clusters": clusters})
@@ -123,7 +123,9 @@ def set_policy(args: argparse.Namespace, output: Output) -> int:
 def delete(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     config.cluster(args.cluster)
-    done = delete_topics(start_spark("geo topics delete"), config, args.cluster, args.topic, lose=args.lose, dry_run=args.dry_run)
+    done = delete_topics(
+        start_spark("geo topics delete", config), config, args.cluster, args.topic, lose=args.lose, dry_run=args.dry_run
+    )
     output.data([_deleted(one, dry_run=args.dry_run) for one in done])
     for one in done:
         output.text(*_deleted_lines(one, dry_run=args.dry_run))

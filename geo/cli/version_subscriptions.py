@@ -82,7 +82,7 @@ def sync(args: argparse.Namespace, output: Output) -> int:
 
 
 def _writable(args: argparse.Namespace, config: Config) -> ClusterTables:
-    return open_for_writing(connect(start_spark("geo subscriptions"), config.cluster(args.cluster)), config)
+    return open_for_writing(connect(start_spark("geo subscriptions", config), config.cluster(args.cluster)), config)
 
 
 def listed(tables: ClusterTables, one: VersionSubscription) -> dict[str, Any]:

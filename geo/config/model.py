@@ -14,9 +14,11 @@ from types import MappingProxyType
 from typing import Literal, cast, get_args
 
 from geo.config.placement import Placement
-from geo.config.secret import SECRET_FORMS, Secret
+from geo.config.secret import Secret
+from geo.config.spark_conf import check_conf, contradictions
 from geo.config.yaml_nodes import MAX_DURATION_S, check_location, contains, suggestion
 from geo.errors import ConfigError, UsageError
+from geo.locations import scheme_of
 from geo.names import (
     ACKS,
     ALL_TOPICS,
@@ -63,11 +65,6 @@ MOST_PENDING = 100
 
 # Unity Catalog and Hive take more when quoted; these never need more than quoting.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}")
-_CONF_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
-
-_LOOKS_SECRET = re.compile(r"key|secret|passw|token|credential|(?<![a-z])sas(?![a-z])", re.IGNORECASE)
-# fs.s3a.aws.credentials.provider and its like name a class: how instance roles are used, with no secret at all.
-_NAMES_A_CLASS = re.compile(r"\.provider(\.type)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +284,13 @@ class Config:
         if problems:
             raise ConfigError([f"{self.path}: {message}" for _, message in problems])
 
+    @property
+    def schemes(self) -> frozenset[str]:
+        """The schemes of all storages that it names: of tables, checkpoints and lines to publish. None of a local disk."""
+        locations = [location for cluster in self.clusters.values() for location in cluster.locations]
+        locations += [one.jsonl for one in self.publications if one.jsonl is not None]
+        return frozenset(map(scheme_of, locations)) - {""}
+
     def cluster(self, name: str) -> Cluster:
         """The cluster of that name, or UsageError."""
         return self.clusters[check_known(name, self.clusters)]
@@ -355,7 +359,7 @@ class Config:
 
 
 def cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str]]:
-    """Clusters that would write into each other's storage."""
+    """Clusters that would write into each other's storage, or take each other's settings away."""
     for at, cluster in enumerate(clusters):
         for other in clusters[:at]:
             if cluster.database is not None and cluster.database == other.database:
@@ -365,6 +369,9 @@ def cluster_problems(clusters: Sequence[Cluster]) -> Iterator[tuple[Cluster, str
                 if contains(mine, theirs) or contains(theirs, mine):
                     yield cluster, f"cluster {cluster.name} shares storage with {other.name}: {mine} and {theirs}"
                     break  # the roots; their checkpoints follow from them
+    named = {cluster.name: cluster for cluster in clusters}
+    for name, why in contradictions({name: (cluster.spark_conf, cluster.locations) for name, cluster in named.items()}):
+        yield named[name], f"cluster {name}: {why}"
 
 
 def link_problems(links: Sequence[Link], clusters: Collection[str]) -> Iterator[tuple[Link, str]]:
@@ -451,10 +458,3 @@ def check_identifier(text: str) -> str:
     if not _IDENTIFIER.fullmatch(text):
         raise UsageError(f"{show(text)} is no identifier; allowed: ASCII letters, digits, _ and -, at most 255")
     return text
-
-
-def check_conf(key: str, value: str | Secret) -> None:
-    if not _CONF_KEY.fullmatch(key):
-        raise UsageError(f"{show(key)} is no Spark setting; allowed: ASCII letters, digits and . _ : / @ -")
-    if isinstance(value, str) and _LOOKS_SECRET.search(key) and not _NAMES_A_CLASS.search(key):
-        raise UsageError(f"{key} looks like a secret, its value (not shown) stands open; expected: {SECRET_FORMS}")

@@ -78,7 +78,6 @@ from geo.config.model import (
     Snapshots,
     TopicPolicy,
     check_carry,
-    check_conf,
     check_identifier,
     check_known,
     check_start,
@@ -89,6 +88,7 @@ from geo.config.model import (
 )
 from geo.config.placement import Placement, Settings, parse_setting
 from geo.config.secret import SECRET_FORMS, Secret
+from geo.config.spark_conf import check_conf
 from geo.config.yaml_nodes import MAX_CHARACTERS, Reader, duration_s, line_of, resolve_location
 from geo.errors import ConfigError, UsageError
 from geo.names import ALL_TOPICS, DEFAULT_PRODUCER, Topic, check_cluster, check_topic_glob, check_user_producer

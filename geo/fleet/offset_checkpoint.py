@@ -11,7 +11,6 @@ may be old; what a link has brought is said by its target's commits alone.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import threading
@@ -22,6 +21,7 @@ from glob import escape
 from pathlib import Path
 from typing import TextIO
 
+from geo.disk import sync
 from geo.errors import OffsetFileError
 
 VERSION = 0
@@ -57,13 +57,12 @@ class OffsetCheckpoint:
             try:
                 with open(new, "x", encoding="utf-8", newline="\n") as file:
                     file.writelines(f"{line}\n" for line in (VERSION, len(lines), *lines))
-                    file.flush()
-                    os.fsync(file.fileno())
+                sync([new])
                 new.replace(self.path)
             except BaseException:
                 new.unlink(missing_ok=True)
                 raise
-            _sync_folder(self.path.parent)
+            sync([self.path.parent])
 
     def read(self) -> dict[tuple[str, int], int]:
         """What was written last; nothing if there is no file, or one with no count yet. Raises OffsetFileError naming the line
@@ -142,12 +141,3 @@ class OffsetCheckpoint:
 
 def _fits(number: int, bits: int) -> bool:
     return -(1 << bits) <= number < 1 << bits
-
-
-def _sync_folder(folder: Path) -> None:
-    """So that the new name, too, is there after a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -17,14 +17,15 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 
 from geo.config.model import Config
+from geo.disk import local_path
 from geo.log.log_cutter import LogCutter
 from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.cut import KEEP
-from geo.tables.files import local_path
 from geo.tables.journal import Journal
 from geo.tables.process import Process
+from geo.tables.sole_driver import be_sole_driver
 from geo.text import first_line
 from geo.times import in_us, utc
 from schemas import (
@@ -86,9 +87,11 @@ def open_for_writing(tables: ClusterTables, config: Config) -> ClusterTables:
     them.
 
     To be called before anything of the cluster is read: nothing is touched. Raises UnsafeError if several writers could lose
-    commits there (geo.tables.storage).
+    commits there (geo.tables.storage), AlreadyOwnedError where one driver at a time may write and another one does
+    (geo.tables.sole_driver).
     """
     tables.refuse_unsafe_storage()
+    be_sole_driver(tables)
     tables.keep_house = partial(Housekeeper, config=config)
     return tables
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.sql import Row
 
 from geo.config.model import Config
+from geo.disk import local_path
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.log.ledgers import Batch
@@ -23,7 +24,6 @@ from geo.names import Topic
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
 from geo.tables.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
-from geo.tables.files import local_path
 from geo.tables.ownership import RunnerKind, RunnerName, named_owners
 from geo.tables.spark_checkpoint import goes_on_from
 from geo.tables.table import Table

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UsageError
 from geo.faults import FAULTS, SPARK_ERRORS
 from geo.log.continuing import fold
@@ -27,7 +28,6 @@ from geo.log.topic_log import is_message, ledger_ranges
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.commits import Commit
-from geo.tables.files import local_path
 from geo.tables.history import CommitName
 from geo.tables.ownership import owners_of, producer_runner, refuse_living
 from geo.tables.table import Table

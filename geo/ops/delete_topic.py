@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
+from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import close_ledgers
@@ -29,7 +30,7 @@ from geo.subscription.acks.record import parse_key
 from geo.subscription.marker_journal import markers_producer
 from geo.subscription.version_subscriptions import delete, version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
-from geo.tables.files import is_partly_removed, local_path, remove_folder
+from geo.tables.files import is_partly_removed, remove_folder
 from geo.tables.ownership import Ownership, claim, filling_runners, named_owners, origin_runners, refuse_living, release
 from schemas import LEDGERS, LINKS, REQUESTS, VERSION_STARTS
 

@@ -18,6 +18,7 @@ from random import uniform
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.crash import CrashPoint, reach
+from geo.disk import local_path
 from geo.errors import RetryableError
 from geo.log.topic_log import ID
 from geo.now import now_us
@@ -28,7 +29,6 @@ from geo.subscription.consumer.in_hand import in_hand
 from geo.subscription.sink_record import SINK_KEY, SinkRecord, newest_of
 from geo.tables.commits import Commit
 from geo.tables.driver import Driver
-from geo.tables.files import local_path
 from geo.tables.table import Table
 from geo.text import counted
 

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 
 from pyspark.sql import Row
 
+from geo.disk import local_path
 from geo.errors import UnsafeError, UsageError
 from geo.log.topic_log import open_log
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
@@ -23,7 +24,6 @@ from geo.subscription.controller import MAX_SUBSCRIPTIONS
 from geo.subscription.stream_progress import read_progress
 from geo.subscription.version_starts import forget
 from geo.tables.cluster import ClusterTables
-from geo.tables.files import local_path
 from geo.tables.journal import Journal
 from geo.times import utc
 from schemas import VERSION_SUBSCRIPTIONS

@@ -13,14 +13,16 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster
 from geo.config.secret import Secret
+from geo.disk import local_path
 from geo.errors import UnsafeError
+from geo.locations import scheme_of
 from geo.names import Topic
 from geo.session import set_what_is_needed
 from geo.tables.driver import Driver, Reads
-from geo.tables.files import SmallFiles, check_folder, local_path
+from geo.tables.files import SmallFiles, check_folder
 from geo.tables.journal import Journal
 from geo.tables.process import Process
-from geo.tables.storage import scheme_of, why_unsafe
+from geo.tables.storage import why_unsafe
 from geo.tables.table import Table
 from schemas import TableSchema
 
@@ -136,6 +138,16 @@ class ClusterTables:
 
     def why_unsafe(self) -> str | None:
         """Why this storage may not be written, with the ways out; None if it may."""
+        return None if self.cluster.single_driver else self._why_not_by_two
+
+    @property
+    def is_for_one_driver(self) -> bool:
+        """Whether it may be written, as its configuration says, and only by one driver at a time."""
+        return self.cluster.single_driver and self._why_not_by_two is not None
+
+    @property
+    def _why_not_by_two(self) -> str | None:
+        """Why two drivers would lose commits on this storage; None if they do not."""
         location = self.location or self._location_of_tables
         if location is None:
             return None  # there is no table yet, or a catalog manages their commits
@@ -144,7 +156,6 @@ class ClusterTables:
             location,
             log_store=self._driver.log_store(scheme) if local is None else None,
             mount="" if local is None else mount_type(local),
-            single_driver=self.cluster.single_driver,
             databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,
         )
 

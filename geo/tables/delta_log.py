@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from geo.disk import sync
 from geo.errors import RetryableError
 from geo.tables.commits import Commit, of_file
 
@@ -136,6 +137,8 @@ def remove_below(folder: Path, found: LogFolder, version: int) -> int:
     """Remove all files of versions below `version`, which must have a checkpoint, oldest first, as Delta's own clean-up does:
     wherever it ends, what stays is without a gap. Returns how many commits went. 0: nothing goes."""
     assert version == 0 or version in found.checkpoints
+    sync(folder / name for name in found.files.get(version, ()))  # what stays has to be there when they are not
+    sync([folder])
     for old in sorted(found.files):
         if old >= version:
             break

@@ -3,8 +3,6 @@ by the operating system, elsewhere by Spark, which has the credentials and needs
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,15 +10,8 @@ from pathlib import Path
 from pyspark.errors import AnalysisException
 
 from geo.crash import CrashPoint, reach
+from geo.disk import local_path, sync
 from geo.tables.driver import Driver
-
-_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
-
-
-def local_path(location: str) -> Path | None:
-    """The path of a location on a local disk; None for a URI of anything else."""
-    plain = re.sub(r"^file:(//)?(?=/)", "", location)
-    return None if _SCHEME.match(plain) else Path(plain)
 
 
 def check_folder(location: str) -> None:
@@ -71,6 +62,7 @@ class SmallFiles:
             return
         local.parent.mkdir(parents=True, exist_ok=True)
         _write(local, "x", [line])
+        sync(local.parents)
 
     def replace(self, path: str, lines: Sequence[str]) -> None:
         """Make the file, or make it anew: afterwards it has these lines."""
@@ -82,6 +74,7 @@ class SmallFiles:
         new = local.with_name(f".{local.name}.new")
         _write(new, "w", lines)
         new.replace(local)
+        sync([local.parent])
 
     def lines(self, path: str) -> list[str]:
         """The lines of the file; none if there is no such file."""
@@ -137,8 +130,7 @@ class SmallFiles:
 
 
 def _write(path: Path, mode: str, lines: Sequence[str]) -> None:
-    """Write a file that is durable when this returns."""
+    """Write a file whose content is durable when this returns."""
     with open(path, mode, encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
-        file.flush()
-        os.fsync(file.fileno())
+    sync([path])

@@ -52,6 +52,7 @@ from geo.tables.journal import Journal
 from geo.tables.locks import JVM_END_S
 from geo.tables.native_append import Written
 from geo.tables.process import Process
+from geo.tables.sole_driver import be_sole_driver
 from geo.tables.table import Table
 from geo.times import EPOCH, in_us, utc
 from schemas import OWNERS
@@ -328,6 +329,7 @@ def claim(
     whose clock is not the storage's.
     """
     tables.refuse_unsafe_storage()
+    be_sole_driver(tables)
     runners = {runner.name: runner for group in wanted for runner in group}
     replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"

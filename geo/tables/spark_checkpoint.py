@@ -10,9 +10,9 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from geo.disk import local_path
 from geo.errors import RetryableError
 from geo.faults import FAULTS, SPARK_ERRORS
-from geo.tables.files import local_path
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ processes of one host; plain S3 has it for one driver only: the later of two com
 
 from __future__ import annotations
 
-import re
+from geo.locations import scheme_of
 
 _S3 = ("s3", "s3a", "s3n")
 _NOT_FOR_S3 = ("S3SingleDriverLogStore", "HDFSLogStore", "LocalLogStore", "AzureLogStore", "GCSLogStore")
@@ -20,22 +20,13 @@ _SHARED_MOUNTS = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "gluster", "lustre
 """File systems that look like a local disk and are shared by hosts: a file lock there holds on one host, or not at all."""
 
 
-def scheme_of(location: str) -> str:
-    """The scheme of a URI; "" for a path of a local disk."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", location)
-    scheme = found[1].lower() if found else ""
-    return "" if scheme == "file" else scheme
-
-
-def why_unsafe(location: str, *, log_store: str | None, mount: str, single_driver: bool, databricks: bool) -> str | None:
-    """Why a cluster whose tables lie at `location` may not be written, with the ways out; None if it may.
+def why_unsafe(location: str, *, log_store: str | None, mount: str, databricks: bool) -> str | None:
+    """Why a cluster whose tables lie at `location` may not be written by two drivers, with the ways out; None if it may.
 
     `log_store` is the class that Delta was started with for such a location, `mount` the type of the file system at a local
-    path. `single_driver`: its configuration says that one driver at a time writes all of it.
+    path.
     """
     scheme = scheme_of(location)
-    if single_driver:
-        return None
     said = "if one driver at a time does all that writes this cluster, say so in its configuration: `single_driver: true`."
     if scheme == "":
         if not mount.startswith(_SHARED_MOUNTS):

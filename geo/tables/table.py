@@ -9,7 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property, reduce
@@ -26,6 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructField, StructType
 
 from geo.crash import CrashPoint, reach
+from geo.disk import local_path
 from geo.errors import GeoError, RetryableError, SchemaError
 from geo.faults import is_conflict
 from geo.session import own_session
@@ -34,7 +35,8 @@ from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
 from geo.tables.delta_state import DeltaState, newest_state
 from geo.tables.driver import Driver, Reads
-from geo.tables.files import local_path, remove_folder
+from geo.tables.durable import sync_commits
+from geo.tables.files import remove_folder
 from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.tables.native_rows import added_rows, added_where
@@ -358,7 +360,7 @@ class Table:
         ] + [f"{identifier(field.name)} {field.dataType.simpleString()}" for field in extra]
         properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in schema.all_properties.items())
         partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
-        with self._locked():
+        with self._committing():
             self.spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
             )
@@ -458,7 +460,7 @@ class Table:
         """
         folder = self.log_folder
         assert folder is not None, "they were written into it"
-        with self._locked():
+        with self._committing():
             try:
                 while (state := self.own_state()) is not None and may_add(state, written):
                     refuse()
@@ -504,10 +506,11 @@ class Table:
     def commit(self, action: Callable[[], T]) -> T:
         """Run one committing action under the table's lock, again if another commit came between.
 
-        A conflict means that nothing of the action landed. Raises RetryableError after COMMIT_ATTEMPTS conflicts.
+        A conflict means that nothing of the action landed. What landed is durable when this returns, and when it raises. Raises
+        RetryableError after COMMIT_ATTEMPTS conflicts.
         """
         for _ in range(COMMIT_ATTEMPTS):
-            with self._locked():
+            with self._committing():
                 try:
                     return action()
                 except PySparkException as error:
@@ -545,6 +548,17 @@ class Table:
             return
         with self._locked():
             yield Table(self._driver, self.name, by_path=self.by_path, lock=None)
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Under the lock; at the end what was committed on a local disk is written out, however it ended."""
+        with self._locked():
+            try:
+                yield
+            finally:
+                with suppress(PySparkException):  # no such table: nothing was committed
+                    if (folder := self.log_folder) is not None:
+                        sync_commits(folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

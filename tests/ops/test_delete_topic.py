@@ -10,6 +10,7 @@ import pytest
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
 from geo.log.publisher import Publisher
 from geo.log.topics import (
@@ -37,7 +38,6 @@ from geo.streams.life import State
 from geo.subscription import changes
 from geo.subscription.status import list_subscriptions
 from geo.subscription.version_subscriptions import create, version_subscriptions
-from geo.tables.files import local_path
 from geo.tables.journal import Journal
 from geo.times import utc
 from schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS, VERSION_STARTS, VERSION_SUBSCRIPTIONS

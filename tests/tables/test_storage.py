@@ -14,13 +14,14 @@ from pyspark.sql.types import ArrayType, DecimalType, StringType, StructField
 
 from geo.cli.main import main
 from geo.config.model import Cluster
+from geo.disk import local_path
 from geo.errors import UnsafeError
+from geo.locations import scheme_of
 from geo.log.topic_log import user_columns
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.tables.cluster import connect, mount_type
-from geo.tables.files import local_path
-from geo.tables.storage import scheme_of, why_unsafe
+from geo.tables.storage import why_unsafe
 from schemas import OWNERS, TOPICS
 
 _DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
@@ -36,27 +37,24 @@ _SINGLE = "org.apache.spark.sql.delta.storage.S3SingleDriverLogStore"
         ("s3a://bucket/geo", {"log_store": _SINGLE}, "plain S3 are not safe"),
         ("s3a://bucket/geo", {"log_store": "io.delta.storage.GCSLogStore"}, "plain S3 are not safe"),
         ("s3a://bucket/geo", {"log_store": _DYNAMO}, None),
-        ("s3a://bucket/geo", {"single_driver": True}, None),
         ("s3://bucket/geo", {"databricks": True}, None),
         ("abfss://box@account.dfs.core.windows.net/geo", {}, None),
         ("hdfs://name:8020/geo", {}, None),
         ("gs://bucket/geo", {}, None),
         ("oss://bucket/geo", {}, "whether commits to oss: are put-if-absent is not known"),
         ("oss://bucket/geo", {"log_store": "com.example.Oss"}, None),
-        ("oss://bucket/geo", {"single_driver": True}, None),
         ("/data/geo", {"mount": "ext4"}, None),
         ("/data/geo", {"mount": ""}, None),
         ("file:///data/geo", {"mount": "xfs"}, None),
         ("/data/geo", {"mount": "nfs4"}, "is on a nfs4 mount"),
         ("file:/data/geo", {"mount": "fuse.s3fs"}, "is on a fuse.s3fs mount"),
         ("/Volumes/prod/geo", {"mount": "fuse", "databricks": True}, "is on a fuse mount"),
-        ("/data/geo", {"mount": "nfs4", "single_driver": True}, None),
     ],
 )
 def test_a_storage_that_loses_commits_is_refused_with_the_ways_out(
     location: str, how: dict[str, Any], reason: str | None
 ) -> None:
-    why = why_unsafe(location, **{"log_store": None, "mount": "", "single_driver": False, "databricks": False, **how})
+    why = why_unsafe(location, **{"log_store": None, "mount": "", "databricks": False, **how})
     if reason is None:
         assert why is None
     else:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from geo.disk import local_path
 from geo.log.numbering.held_rows import HeldRows, Workspace, hold_frame
 from geo.log.numbering.on_driver import TAKEN, OnDriver
 from geo.log.numbering.on_spark import OnSpark
@@ -19,7 +20,6 @@ from geo.log.numbering.runs import OTHER_ROWS
 from geo.log.numbering.tallies import REPEATED, TEXT, Common
 from geo.log.source_identity import Identity
 from geo.log.topic_log import user_columns
-from geo.tables.files import local_path
 from geo.tables.small_batch import fetch_if_small
 from geo.tables.table import Table
 

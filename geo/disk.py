@@ -1,0 +1,47 @@
+"""Places on a local disk. What is there outlives a power cut once it was written out: the operating system holds it for half a
+minute otherwise, and what it still holds comes back empty, or not at all.
+
+`GEO_SYNC=off` in the environment switches it off, for a disk whose loss costs nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from geo.locations import has_scheme
+
+SETTING = "GEO_SYNC"
+
+
+def local_path(location: str) -> Path | None:
+    """The path of a location on a local disk; None for a URI of anything else."""
+    plain = re.sub(r"^file:(//)?(?=/)", "", location, flags=re.IGNORECASE)
+    return None if has_scheme(plain) else Path(plain)
+
+
+def syncs() -> bool:
+    """Whether anything is written out at all."""
+    return os.environ.get(SETTING, "").lower() != "off"
+
+
+def sync(paths: Iterable[Path]) -> None:
+    """Write files, or the names in folders, out to the disk; what is not there is left out, and folders above ours that may not be
+    opened. Raises OSError where the disk fails."""
+    if not syncs():
+        return
+    for path in paths:
+        try:
+            handle = os.open(path, os.O_RDONLY)
+        except (FileNotFoundError, PermissionError):
+            continue
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of folders on some network file systems
+                raise
+        finally:
+            os.close(handle)

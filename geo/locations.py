@@ -1,0 +1,24 @@
+"""What a location says of where it is: on a local disk, or behind a scheme. Pure: no Spark, clock or I/O."""
+
+from __future__ import annotations
+
+import re
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def has_scheme(location: str) -> bool:
+    """Whether it is a URI, be it of a local disk."""
+    return _SCHEME.match(location) is not None
+
+
+def scheme_of(location: str) -> str:
+    """The scheme of a URI; "" for a path of a local disk."""
+    found = _SCHEME.match(location)
+    scheme = found[1].lower() if found else ""
+    return "" if scheme == "file" else scheme
+
+
+def authority_of(location: str) -> str:
+    """The bucket, account or host of a URI `scheme://authority/path`; "" if it has none."""
+    return location.partition("://")[2].partition("/")[0]

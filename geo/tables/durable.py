@@ -1,0 +1,85 @@
+"""What was committed on a local disk is written out before anybody is told of it: files of rows, commits, their checksums and
+checkpoints, and the folders that name them.
+
+Neither Spark nor `deltalake` does that. Storage elsewhere does it by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote
+
+from geo.disk import sync, syncs
+from geo.tables.delta_log import newest_version
+
+SETTLED_S = 600.0
+"""What is so old the operating system has written out long ago, whoever made it."""
+
+_synced: dict[tuple[int, int], int] = {}
+"""By the device and number of a log's folder, the newest version that this process wrote out."""
+
+
+def sync_commits(log_folder: Path) -> None:
+    """Write out the newest commits of the table whose `_delta_log` is `log_folder`, with the files that they added and the
+    checkpoints at them: those that are not known to be, so also what a process committed that died before it did this."""
+    newest = newest_version(log_folder) if syncs() else None
+    if newest is None:
+        return
+    found = log_folder.stat()
+    place = found.st_dev, found.st_ino
+    versions = list(_unsettled(log_folder, newest, _synced.get(place, -1)))
+    added = [file for version in versions for file in _added(log_folder, version)]
+    sync(_with_checksum(added))
+    if place not in _synced:
+        sync(log_folder.parents)  # the table may be new, and so may folders above it
+    sync({file.parent for file in added} | {log_folder.parent})
+    sync(_with_checksum(log_folder / f"{version:020}.{kind}" for version in versions for kind in ("json", "crc")))
+    sync(_with_checksum(log_folder / name for name in _newest_checkpoint(log_folder, versions)))
+    sync([log_folder])
+    _synced[place] = newest
+
+
+def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:
+    """Versions that may not be on the disk, the newest first."""
+    if newest < synced:  # a log of a table that was put back
+        synced = -1
+    settled = time.time() - SETTLED_S
+    for version in range(newest, synced, -1):
+        try:
+            if (log_folder / f"{version:020}.json").stat().st_mtime < settled:
+                return
+        except FileNotFoundError:
+            return  # cut off below
+        yield version
+
+
+def _added(log_folder: Path, version: int) -> Iterator[Path]:
+    with suppress(FileNotFoundError), open(log_folder / f"{version:020}.json", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith('{"add"'):
+                yield log_folder.parent / unquote(json.loads(line)["add"]["path"])
+
+
+def _newest_checkpoint(log_folder: Path, versions: list[int]) -> Iterator[str]:
+    """The files of the newest checkpoint, if it is of one of these versions, and what points to it."""
+    pointer = "_last_checkpoint"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads((log_folder / pointer).read_text(encoding="utf-8"))
+        version, parts = int(found["version"]), found.get("parts")
+        if version in versions:
+            if parts is None:
+                yield f"{version:020}.checkpoint.parquet"
+            for part in range(1, (parts or 0) + 1):
+                yield f"{version:020}.checkpoint.{part:010}.{parts:010}.parquet"
+            yield pointer
+
+
+def _with_checksum(paths: Iterable[Path]) -> Iterator[Path]:
+    """Files, and those in which Hadoop keeps their sums: it refuses what does not fit them."""
+    for path in paths:
+        yield path
+        yield path.with_name(f".{path.name}.crc")

@@ -1,0 +1,113 @@
+"""An S3 API on this machine for tests: moto's, in a process of its own, with faults that one asks for and a count of its requests.
+
+`python -m tests.object_store PORT` is that process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+_CONTROL = "/-/"
+_START_S = 60.0
+KEY, SECRET = "geo", "correct horse"  # moto takes any
+
+
+class ObjectStore:
+    """The store, without buckets at first. It ends with `close`."""
+
+    def __init__(self, port: int, log: Path) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
+        with open(log, "wb") as out:
+            self._process = subprocess.Popen([sys.executable, "-m", __name__, str(port)], stdout=out, stderr=out)
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                self._ask("counts")
+                return
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(f"the store does not start:\n{log.read_text()[-3000:]}") from None
+                time.sleep(0.1)
+
+    def make_bucket(self, name: str) -> None:
+        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")  # noqa: S310  # our own endpoint
+        with urllib.request.urlopen(request):  # noqa: S310
+            pass
+
+    def fail_one_in(self, count: int) -> None:
+        """From now on each so-manieth request is answered with 503; 0: none."""
+        self._ask(f"fail/{count}")
+
+    def counts(self) -> Counter[str]:
+        """How many requests there were by now, by method, those for lists apart, and those that failed."""
+        return Counter(self._ask("counts"))
+
+    def settings(self, bucket: str) -> dict[str, str]:
+        """`spark_conf` of a cluster in a bucket. The keys are in the environment variables GEO_TEST_KEY and GEO_TEST_SECRET."""
+        of_bucket = {
+            "endpoint": self.endpoint,
+            "endpoint.region": "eu-west-1",
+            "path.style.access": "true",
+            "access.key": "secret://env/GEO_TEST_KEY",
+            "secret.key": "secret://env/GEO_TEST_SECRET",
+        }
+        return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in of_bucket.items()}
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _ask(self, what: str) -> Any:
+        with urllib.request.urlopen(f"{self.endpoint}{_CONTROL}{what}", timeout=10) as answer:  # noqa: S310
+            return json.load(answer)
+
+
+class _Faulty:
+    """The application, some of whose requests fail."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
+        self._application, self._lock = application, threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._requests, self._one_in = 0, 0
+
+    def __call__(self, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        path = environment["PATH_INFO"]
+        if path.startswith(_CONTROL):
+            what, _, count = path.removeprefix(_CONTROL).partition("/")
+            if what == "fail":
+                self._one_in = int(count)
+            start("200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(self._counts).encode()]
+        with self._lock:
+            self._requests += 1
+            fails = self._one_in > 0 and self._requests % self._one_in == 0
+            is_list = environment["REQUEST_METHOD"] == "GET" and "list-type" in environment.get("QUERY_STRING", "")
+            self._counts["LIST" if is_list else environment["REQUEST_METHOD"]] += 1
+            self._counts["failed"] += fails
+        if fails:
+            environment["wsgi.input"].read(
+                None if environment.get("wsgi.input_terminated") else int(environment.get("CONTENT_LENGTH") or 0)
+            )
+            start("503 Slow Down", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+        return self._application(environment, start)
+
+
+def main() -> None:
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import run_simple
+
+    run_simple("127.0.0.1", int(sys.argv[1]), _Faulty(DomainDispatcherApplication(create_backend_app)), threaded=True)
+
+
+if __name__ == "__main__":
+    main()

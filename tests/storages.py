@@ -1,0 +1,215 @@
+"""`python -m tests.storages [--brief] [s3] [hdfs]`: two regions whose tables are not on a disk of this machine, by the command line as users type
+it: published, replicated, consumed, killed in the middle, and compared; on an S3 API that answers now and then that it is busy, and
+on HDFS with two producers that write one log. Prints what is shown; exit code 0, or 1 with what failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import yaml
+
+from geo.config import load
+from geo.log.topic_log import ID
+from geo.names import Topic
+from geo.session import session
+from geo.tables.cluster import connect
+from tests.hdfs import Hdfs
+from tests.kafka_broker import free_ports
+from tests.object_store import KEY, SECRET, ObjectStore
+from tests.processes import JAVA, LEAST
+from tests.shared_classes import java_options
+from tests.spark_master import Failed, Started
+
+CLUSTERS = ("eu", "us")
+TOPIC = "persistent://shop/web/clicks"
+LINES = 300
+"""That a region is given at once."""
+
+
+class Regions:
+    """Two clusters, linked both ways, each with a folder of lines that its broker publishes."""
+
+    def __init__(self, folder: Path, roots: Mapping[str, str], conf: Mapping[str, Mapping[str, str]], **more: object) -> None:
+        self._folder, self.path = folder, folder / "geo.yaml"
+        self.lines: dict[str, int] = dict.fromkeys(roots, 0)
+        """How many lines each region was given."""
+        for name in roots:
+            (folder / f"lines-{name}").mkdir()
+        document = {
+            "version": 1,
+            "clusters": {name: {"root": root, "spark_conf": dict(conf[name]), **more} for name, root in roots.items()},
+            "links": [{"source": "us", "target": "eu"}, {"source": "eu", "target": "us"}],
+            "publish": [{"cluster": name, "topic": TOPIC, "jsonl": f"lines-{name}"} for name in roots],
+        }
+        self.path.write_text(yaml.safe_dump(document))
+
+    def give(self, cluster: str) -> Path:
+        first = self.lines[cluster]
+        file = self._folder / f"lines-{cluster}" / f"{first:06}.jsonl"
+        file.write_text("".join(json.dumps({"key": f"{cluster}-{n}"}) + "\n" for n in range(first, first + LINES)))
+        self.lines[cluster] += LINES
+        return file
+
+    def start(self, *arguments: str, **env: str) -> Started:
+        """`geo`, with the configuration."""
+        environment = {
+            **os.environ,
+            "MASTER": "local[2]",
+            "SPARK_SUBMIT_OPTS": java_options(),
+            "JDK_JAVA_OPTIONS": JAVA,
+            "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+            "GEO_TEST_KEY": KEY,
+            "GEO_TEST_SECRET": SECRET,
+            **env,
+        }
+        log = self._folder / f"{'-'.join(word.strip('-') for word in arguments[:3])}-{time.monotonic_ns()}.log"
+        command = (sys.executable, "-m", "geo", *arguments, "--config", str(self.path))
+        return Started(f"geo {' '.join(arguments)}", log, *command, env=environment)
+
+    def run(self, *arguments: str, code: int = 0, **env: str) -> str:
+        """What `geo` said. Raises Failed for another exit code, and where a trace of Java's or Python's is in it."""
+        process = self.start(*arguments, **env)
+        process.ends(code)
+        if "\tat " in process.said or "Traceback" in process.said:
+            raise Failed(f"{process.name}: a trace:\n{process.said[-5000:]}")
+        return process.said
+
+    def broker(self, cluster: str, code: int = 0, **env: str) -> str:
+        return self.run("broker", "--cluster", cluster, "--trigger", "available-now", code=code, **env)
+
+    def check(self) -> int:
+        """How many messages each region has: each line once, and both the same. Raises Failed."""
+        config = load(self.path)
+        os.environ.update(GEO_TEST_KEY=KEY, GEO_TEST_SECRET=SECRET)
+        spark = session("delta-geo storages", master="local[2]", conf=LEAST, schemes=config.schemes)
+        found = []
+        for cluster in CLUSTERS:
+            rows = connect(spark, config.cluster(cluster)).log(Topic.parse(TOPIC)).read().where("marker IS NULL")
+            found.append(sorted(tuple(row) for row in rows.select("key", *ID).collect()))
+        spark.stop()
+        wanted = sorted(f"{cluster}-{n}" for cluster, count in self.lines.items() for n in range(count))
+        if found[0] != found[1] or [row[0] for row in found[0]] != wanted:
+            raise Failed(f"{len(wanted)} lines, {len(found[0])} messages in eu, {len(found[1])} in us, or they are not the same")
+        return len(wanted)
+
+
+def story(regions: Regions, *, brief: bool) -> Iterator[str]:
+    """What is shown on either storage."""
+    for cluster in CLUSTERS:
+        regions.give(cluster)
+    said = regions.broker("us")
+    yield f"a pass of the broker of us: {said.strip().splitlines()[-1]}"
+    regions.broker("eu", code=-signal.SIGKILL, GEO_CRASH="link-after-reconcile-append:kill")
+    said = regions.broker("eu")
+    yield f"a broker of eu killed behind the commit by which a link began, and one more pass: {said.strip().splitlines()[-1]}"
+    if brief:
+        return
+    regions.broker("us")
+    said = regions.run("consume", "--cluster", "eu", "--topic", TOPIC, "--subscription", "billing", "--trigger", "available-now")
+    if (count := said.count("us-") + said.count("eu-")) < sum(regions.lines.values()):
+        raise Failed(f"{count} messages were consumed:\n{said[-2000:]}")
+    yield f"a consumer in eu: {sum(regions.lines.values())} messages"
+
+
+def verified(regions: Regions) -> str:
+    said = regions.run("verify")
+    if "clean:" not in said:
+        raise Failed(said)
+    return f"geo verify: {said.strip().splitlines()[-1]}; the tables alone: {regions.check()} messages, each line once, both regions equal"
+
+
+def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    store = ObjectStore(free_ports(1)[0], folder / "store.log")
+    running.callback(store.close)
+    for cluster in CLUSTERS:
+        store.make_bucket(f"geo-{cluster}")
+    roots = {cluster: f"s3a://geo-{cluster}/tables" for cluster in CLUSTERS}
+    conf = {cluster: store.settings(f"geo-{cluster}") for cluster in CLUSTERS}
+    refused = Regions(_made(folder / "refused"), roots, conf)
+    refused.give("eu")
+    said = refused.broker("eu", code=3)
+    yield f"without `single_driver: true`: {said.strip().splitlines()[-1][:150]} …"
+
+    regions = Regions(_made(folder / "regions"), roots, conf, single_driver=True)
+    yield from story(regions, brief=brief)
+    before = store.counts()
+    store.fail_one_in(20)
+    for cluster in () if brief else CLUSTERS:
+        regions.give(cluster)
+    for cluster in ("us",) if brief else ("us", "eu", "us"):
+        regions.broker(cluster)
+    store.fail_one_in(0)
+    counts = store.counts() - before
+    yield f"a 503 to one request in twenty ({counts['failed']} of {sum(counts.values()) - counts['failed']}), passes of brokers"
+    yield verified(regions)
+    yield f"requests in all: {', '.join(f'{count:,} {what}' for what, count in sorted(store.counts().items()))}"
+
+
+def hdfs(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    name_node = Hdfs(folder / "hdfs", free_ports(1)[0])
+    running.callback(name_node.close)
+    roots = {cluster: f"{name_node.uri}/geo/{cluster}" for cluster in CLUSTERS}
+    regions = Regions(_made(folder / "regions"), roots, {cluster: {"dfs.replication": "1"} for cluster in CLUSTERS})
+    yield from story(regions, brief=brief)
+
+    if brief:
+        regions.broker("us")
+        yield verified(regions)
+        return
+    # Two more producers of one log, in processes of their own, without a lock that would keep them apart.
+    producers = []
+    for number in range(2):
+        lines = regions.give("eu").rename(folder / f"lines-{number}.jsonl")
+        what = ("publish", "--cluster", "eu", "--topic", TOPIC, "--jsonl", str(lines), "--producer", f"other-{number}")
+        producers.append(regions.start(*what))
+    name_node.pause()
+    time.sleep(5)
+    name_node.go_on()
+    for producer in producers:
+        producer.ends(0)
+    yield "two processes published to one log at once, and HDFS did not answer for 5 s meanwhile"
+    regions.broker("us")
+    yield verified(regions)
+
+
+STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {"s3": s3, "hdfs": hdfs}
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./run storages")
+    parser.add_argument("storage", nargs="*", metavar="STORAGE", help=f"of {', '.join(STORAGES)} (default: all)")
+    parser.add_argument("--brief", action="store_true", help="publish, replicate through a kill, compare: what the CI runs")
+    args = parser.parse_args()
+    if unknown := set(args.storage) - set(STORAGES):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended all the same
+    began = time.monotonic()
+    for name in args.storage or STORAGES:
+        with tempfile.TemporaryDirectory(prefix=f"geo-{name}-") as folder, ExitStack() as running:
+            try:
+                for line in STORAGES[name](Path(folder), running, brief=args.brief):
+                    print(f"{time.monotonic() - began:4.0f} s  {name}: {line}", flush=True)
+            except Failed as failed:
+                print(f"storages: {name}: {failed}", file=sys.stderr)
+                return 1
+    print(f"storages: shown in {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""A power cut on a local disk takes what the operating system still held: nothing that was acknowledged is among it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from geo.log.publish import publish_json_lines
+from geo.streams.trigger import AVAILABLE_NOW
+from geo.subscription.consumer.subscription import Subscription
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+
+class Disk:
+    """What of the files below a folder was written out to the disk: contents of files, names in folders."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._contents: dict[Path, bytes] = {}
+        self._names: dict[Path, set[str]] = {}
+
+    def written_out(self, handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path != self._folder and self._folder not in path.parents:
+            return
+        if path.is_dir():
+            self._names[path] = set(os.listdir(path))
+        else:
+            self._contents[path] = path.read_bytes()
+
+    def cut(self, into: Path, *, all_names: bool) -> int:
+        """Make what is left after a power cut: files come back as they were written out, else empty; with a name that was written
+        out, or with `all_names` each. Returns how many came back empty or not at all."""
+        lost = 0
+        for folder, _, files in os.walk(self._folder):
+            for name in files:
+                path = Path(folder, name)
+                content = self._contents.get(path)
+                lost += content is None
+                if not all_names and not self._is_named(path):
+                    lost += content is not None
+                    continue
+                copy = into / path.relative_to(self._folder)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(content or b"")
+        return lost
+
+    def _is_named(self, path: Path) -> bool:
+        above = [parent for parent in path.parents if parent == self._folder or self._folder in parent.parents]
+        return all(one.name in self._names.get(one.parent, ()) for one in (path, *above[:-1]))
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Of `tmp_path`/before."""
+    monkeypatch.delenv("GEO_SYNC", raising=False)
+    disk, fsync = Disk(tmp_path / "before"), os.fsync
+
+    def seen(handle: int) -> None:
+        fsync(handle)
+        disk.written_out(handle)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    return disk
+
+
+@pytest.mark.parametrize("all_names", [False, True], ids=["without-their-names", "empty"])
+def test_what_was_published_replicated_and_acknowledged_is_there_and_goes_on_once(
+    spark: SparkSession, tmp_path: Path, disk: Disk, all_names: bool
+) -> None:
+    (tmp_path / "before").mkdir()
+    world, lines = World(spark, tmp_path / "before"), tmp_path / "in.jsonl"
+    delivered: list[str] = []
+
+    def give(first: int, end: int) -> None:
+        with lines.open("a") as file:
+            file.writelines(json.dumps({"key": f"line {n}"}) + "\n" for n in range(first, end))
+
+    def publish(world: World) -> None:
+        publish_json_lines(spark, str(lines), TOPIC, config=world.config, cluster="eu").await_termination()
+        for target in world.config.clusters:
+            world.replicate(target)
+
+    def consume(world: World) -> None:
+        def note(messages: DataFrame) -> DataFrame:
+            delivered.extend(row["key"] for row in messages.select("key").collect())
+            return messages
+
+        Subscription(spark, TOPIC, "s", config=world.config, cluster="us", start="earliest").run(note, trigger=AVAILABLE_NOW)
+
+    give(0, 40)
+    publish(world)
+    world.log("eu").set_property("delta.checkpointInterval", "2")  # checkpoints are cut, too
+    give(40, 60)
+    publish(world)
+    world.publish("us", 20)
+    for target in world.config.clusters:
+        world.replicate(target)
+    consume(world)
+
+    assert disk.cut(tmp_path / "after", all_names=all_names) > 0
+    after = World(spark, tmp_path / "after")
+    assert {name: after.messages(name) for name in ("eu", "us")} == {name: world.messages(name) for name in ("eu", "us")}
+
+    give(60, 70)
+    publish(after)
+    after.assert_clean()
+    assert after.verify().clean
+    consume(after)
+    assert sorted(delivered) == sorted([*(f"line {n}" for n in range(70)), *(f"k{n}" for n in range(20))])
+    own = [row["key"] for (origin, *_), row in after.messages("us").items() if origin == "eu"]
+    assert sorted(own) == sorted(f"line {n}" for n in range(70))

@@ -1,0 +1,55 @@
+"""What people are told of a storage that cannot be reached: one line, with what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from geo.text import first_line
+
+_CALL = "An error occurred while calling z:io.delta.tables.DeltaTable.forPath.\n: java.lang.RuntimeException: x\n\tat y\n"
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        ("java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "--scheme s3a)"),
+        ("java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.gs.GoogleHadoopFileSystem not found", "--scheme gs)"),
+        (
+            "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem not found",
+            "--scheme abfss)",
+        ),
+        ('org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"', "write s3a://"),
+        ('org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "oss"', "add the jar"),
+        (
+            "software.amazon.awssdk.services.s3.model.NoSuchBucketException: The specified bucket does not exist (Service: S3, Status Code: 404)",
+            "make the bucket",
+        ),
+        (
+            "software.amazon.awssdk.core.exception.SdkClientException: Unable to load credentials from system settings.",
+            "set fs.s3a.bucket.BUCKET.access.key",
+        ),
+        (
+            "software.amazon.awssdk.services.s3.model.S3Exception: Access Denied (Service: S3, Status Code: 403)",
+            "check the credential",
+        ),
+        (
+            "software.amazon.awssdk.services.s3.model.S3Exception: The provided token has expired. (Service: S3, Status Code: 400)",
+            "renew",
+        ),
+        ("org.apache.hadoop.security.AccessControlException: Permission denied: user=geo, access=WRITE", "check the credential"),
+        ("java.net.ConnectException: Connection refused", "nobody answers there"),
+        ("java.net.UnknownHostException: no.such.host", "correct the host"),
+    ],
+)
+def test_a_fault_of_a_storage_is_one_line_with_what_to_do(cause: str, remedy: str) -> None:
+    for text in (f"{_CALL}Caused by: java.io.IOException: z\n\tat y\nCaused by: {cause}\n\t... 3 more\n", cause):
+        said = first_line(Exception(text))
+        assert said.startswith(f"{cause}; ")
+        assert remedy in said
+        assert "\n" not in said
+
+
+def test_of_another_error_nothing_is_made_up() -> None:
+    assert (
+        first_line(Exception(f"{_CALL}Caused by: java.lang.IllegalStateException: z\n")) == "java.lang.IllegalStateException: z"
+    )
