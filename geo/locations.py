@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_SAME = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -17,6 +18,11 @@ def scheme_of(location: str) -> str:
     found = _SCHEME.match(location)
     scheme = found[1].lower() if found else ""
     return "" if scheme == "file" else scheme
+
+
+def storage_of(location: str) -> str:
+    """The storage behind a scheme, one word for all that lead to it: s3a, abfss, gs and so on; "" for a local disk."""
+    return _SAME.get(scheme_of(location), scheme_of(location))
 
 
 def authority_of(location: str) -> str:

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import re
 
-_JARS = "Spark has no classes for {0}: add its jars, --jars $(python -m geo.jars --scheme {0})"
+_JARS = "Spark has no classes for {0}: add its jars, --jars $(python -m geo.jars --scheme {0}), or session(..., schemes=config.schemes)"
 
-_REMEDIES = tuple(
-    (re.compile(pattern), remedy)
-    for pattern, remedy in (
-        (r"Class org\.apache\.hadoop\.fs\.s3a\.\S+ not found", _JARS.format("s3a")),
-        (r"Class org\.apache\.hadoop\.fs\.azurebfs\.\S+ not found", _JARS.format("abfss")),
-        (r"Class org\.apache\.hadoop\.fs\.gs\.\S+ not found", _JARS.format("gs")),
-        (r'No FileSystem for scheme "?s3n?"?$', "write s3a:// for S3; only some platforms know it as s3://"),
-        (r"No FileSystem for scheme", "add the jar that knows it to Spark, --jars"),
-        (r"NoSuchBucket", "make the bucket, or correct root or checkpoints of its cluster"),
-        (
-            r"Unable to load credentials|NoAwsCredentials|NoAuthWithAWS",
-            "set fs.s3a.bucket.BUCKET.access.key and .secret.key, or .aws.credentials.provider, in the spark_conf of its cluster",
-        ),
-        (r"ExpiredToken|token (included in the request )?(is|has) expired", "renew the credential that its spark_conf names"),
-        (
-            r"Status Code: 40[13]|InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|AccessControlException",
-            "check the credential in the spark_conf of its cluster, and what it may do there",
-        ),
-        (
-            r"java\.net\.(ConnectException|NoRouteToHostException)",
-            "nobody answers there: check host and port, or the endpoint in spark_conf",
-        ),
-        (r"UnknownHostException", "correct the host in its root, or the endpoint in spark_conf"),
-    )
+_OF_JAVA = re.compile(r"(java|org|software)\.[\w.$]+(Exception|Error): ")
+
+_REMEDIES = (
+    (r"Class org\.apache\.hadoop\.fs\.s3a\.\S+ not found", _JARS.format("s3a")),
+    (r"Class org\.apache\.hadoop\.fs\.azurebfs\.\S+ not found", _JARS.format("abfss")),
+    (r"Class org\.apache\.hadoop\.fs\.gs\.\S+ not found", _JARS.format("gs")),
+    (r'No FileSystem for scheme "?s3n?"?$', "write s3a:// for S3; only some platforms know it as s3://"),
+    (r"No FileSystem for scheme", "add the jar that knows it to Spark, --jars"),
+    (r"NoSuchBucket", "make the bucket, or correct root or checkpoints of its cluster"),
+    (
+        r"Unable to load credentials|NoAwsCredentials|NoAuthWithAWS",
+        "set fs.s3a.bucket.BUCKET.access.key and .secret.key, or .aws.credentials.provider, in the spark_conf of its cluster",
+    ),
+    (r"ExpiredToken|token (included in the request )?(is|has) expired", "renew the credential that its spark_conf names"),
+    (
+        r"Status Code: 40[13]|InvalidAccessKeyId|SignatureDoesNotMatch",
+        "check the credential in the spark_conf of its cluster, and what it may do there",
+    ),
+    (
+        r"^java\.net\.(ConnectException|NoRouteToHostException)",
+        "nobody answers there; if it is a cluster's, check its root and the endpoint in its spark_conf",
+    ),
+    (r"UnknownHostException", "nobody knows that host; if it is a cluster's, check its root and the endpoint in its spark_conf"),
 )
 
 
 def remedy_of(cause: str) -> str | None:
-    """What to do about a cause, as Java says it; None where that is not known."""
-    return next((remedy for pattern, remedy in _REMEDIES if pattern.search(cause)), None)
+    """What to do about a cause, as Java says it: the class of an exception comes first. None where that is not known."""
+    if not _OF_JAVA.match(cause):
+        return None
+    return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), None)

@@ -32,8 +32,8 @@ LEAST = {
     # Spark writes every plan out for a UI that is off; the shortest form.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "100",
-    # Compiling a class for each of thousands of tiny plans is a quarter of the time. The notebooks, the demo and the broker on a
-    # standalone master, which are commands of their own, have it on, as users do.
+    # Compiling a class for each of thousands of tiny plans is a quarter of the time. The notebooks, the demo, the broker on a
+    # standalone master and the storages, which are commands of their own, have it on, as users do.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }

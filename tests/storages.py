@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -87,6 +88,11 @@ class Regions:
     def broker(self, cluster: str, code: int = 0, **env: str) -> str:
         return self.run("broker", "--cluster", cluster, "--trigger", "available-now", code=code, **env)
 
+    @property
+    def keys(self) -> list[str]:
+        """Of all lines that were given."""
+        return sorted(f"{cluster}-{n}" for cluster, count in self.lines.items() for n in range(count))
+
     def check(self) -> int:
         """How many messages each region has: each line once, and both the same. Raises Failed."""
         config = load(self.path)
@@ -97,10 +103,11 @@ class Regions:
             rows = connect(spark, config.cluster(cluster)).log(Topic.parse(TOPIC)).read().where("marker IS NULL")
             found.append(sorted(tuple(row) for row in rows.select("key", *ID).collect()))
         spark.stop()
-        wanted = sorted(f"{cluster}-{n}" for cluster, count in self.lines.items() for n in range(count))
-        if found[0] != found[1] or [row[0] for row in found[0]] != wanted:
-            raise Failed(f"{len(wanted)} lines, {len(found[0])} messages in eu, {len(found[1])} in us, or they are not the same")
-        return len(wanted)
+        if found[0] != found[1] or [row[0] for row in found[0]] != self.keys:
+            raise Failed(
+                f"{len(self.keys)} lines, {len(found[0])} messages in eu, {len(found[1])} in us, or they are not the same"
+            )
+        return len(self.keys)
 
 
 def story(regions: Regions, *, brief: bool) -> Iterator[str]:
@@ -115,10 +122,23 @@ def story(regions: Regions, *, brief: bool) -> Iterator[str]:
     if brief:
         return
     regions.broker("us")
-    said = regions.run("consume", "--cluster", "eu", "--topic", TOPIC, "--subscription", "billing", "--trigger", "available-now")
-    if (count := said.count("us-") + said.count("eu-")) < sum(regions.lines.values()):
-        raise Failed(f"{count} messages were consumed:\n{said[-2000:]}")
-    yield f"a consumer in eu: {sum(regions.lines.values())} messages"
+    consume = (
+        "consume",
+        "--cluster",
+        "eu",
+        "--topic",
+        TOPIC,
+        "--subscription",
+        "billing",
+        "--trigger",
+        "available-now",
+        "-o",
+        "json",
+    )
+    keys = sorted(re.findall(r'"key": "((?:eu|us)-\d+)"', regions.run(*consume)))
+    if keys != regions.keys:
+        raise Failed(f"{len(keys)} messages were consumed, not the {len(regions.keys)} lines")
+    yield f"a consumer in eu: {len(keys)} messages, each line once"
 
 
 def verified(regions: Regions) -> str:
@@ -142,6 +162,13 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 
     regions = Regions(_made(folder / "regions"), roots, conf, single_driver=True)
     yield from story(regions, brief=brief)
+    if not brief:
+        running_one = regions.start("broker", "--cluster", "eu", "--trigger", "5 seconds")
+        running_one.finds("(STOPPED|RUNNING|published|brought)")
+        said = regions.broker("eu", code=3)
+        running_one.signal(signal.SIGTERM)
+        running_one.ends(0)
+        yield f"a second broker of eu beside the first: {said.strip().splitlines()[-1][:100]} …"
     before = store.counts()
     store.fail_one_in(20)
     for cluster in () if brief else CLUSTERS:
@@ -150,6 +177,8 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         regions.broker(cluster)
     store.fail_one_in(0)
     counts = store.counts() - before
+    if not counts["failed"]:
+        raise Failed("no request was answered with 503")
     yield f"a 503 to one request in twenty ({counts['failed']} of {sum(counts.values()) - counts['failed']}), passes of brokers"
     yield verified(regions)
     yield f"requests in all: {', '.join(f'{count:,} {what}' for what, count in sorted(store.counts().items()))}"
@@ -172,6 +201,7 @@ def hdfs(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         lines = regions.give("eu").rename(folder / f"lines-{number}.jsonl")
         what = ("publish", "--cluster", "eu", "--topic", TOPIC, "--jsonl", str(lines), "--producer", f"other-{number}")
         producers.append(regions.start(*what))
+    producers[0].finds("(messages, .* a second|published)")
     name_node.pause()
     time.sleep(5)
     name_node.go_on()

@@ -12,11 +12,11 @@ _CALL = "An error occurred while calling z:io.delta.tables.DeltaTable.forPath.\n
 @pytest.mark.parametrize(
     ("cause", "remedy"),
     [
-        ("java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "--scheme s3a)"),
-        ("java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.gs.GoogleHadoopFileSystem not found", "--scheme gs)"),
+        ("java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "--scheme s3a),"),
+        ("java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.gs.GoogleHadoopFileSystem not found", "--scheme gs),"),
         (
             "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem not found",
-            "--scheme abfss)",
+            "--scheme abfss),",
         ),
         ('org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s3"', "write s3a://"),
         ('org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "oss"', "add the jar"),
@@ -36,9 +36,8 @@ _CALL = "An error occurred while calling z:io.delta.tables.DeltaTable.forPath.\n
             "software.amazon.awssdk.services.s3.model.S3Exception: The provided token has expired. (Service: S3, Status Code: 400)",
             "renew",
         ),
-        ("org.apache.hadoop.security.AccessControlException: Permission denied: user=geo, access=WRITE", "check the credential"),
         ("java.net.ConnectException: Connection refused", "nobody answers there"),
-        ("java.net.UnknownHostException: no.such.host", "correct the host"),
+        ("java.net.UnknownHostException: no.such.host", "nobody knows that host"),
     ],
 )
 def test_a_fault_of_a_storage_is_one_line_with_what_to_do(cause: str, remedy: str) -> None:
@@ -49,7 +48,13 @@ def test_a_fault_of_a_storage_is_one_line_with_what_to_do(cause: str, remedy: st
         assert "\n" not in said
 
 
+def test_a_fault_that_is_told_on_has_its_remedy_once() -> None:
+    once = first_line(Exception("java.net.ConnectException: Connection refused"))
+    assert first_line(Exception(f"cluster us cannot be read: {once}")) == f"cluster us cannot be read: {once}"
+
+
 def test_of_another_error_nothing_is_made_up() -> None:
+    assert first_line(Exception("Connection refused, or Status Code: 403")) == "Connection refused, or Status Code: 403"
     assert (
         first_line(Exception(f"{_CALL}Caused by: java.lang.IllegalStateException: z\n")) == "java.lang.IllegalStateException: z"
     )

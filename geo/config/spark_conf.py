@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from geo.config.secret import SECRET_FORMS, Secret
 from geo.errors import UsageError
-from geo.locations import authority_of, scheme_of
+from geo.locations import authority_of, storage_of
 from geo.text import show
 
 Conf = Mapping[str, str | Secret]
@@ -22,11 +22,12 @@ _LOOKS_SECRET = re.compile(r"key|secret|passw|token|credential|(?<![a-z])sas(?![
 _NAMES_A_CLASS = re.compile(r"\.provider(\.type)?\Z")
 
 _S3, _BUCKET, _AZURE, _GOOGLE = "fs.s3a.", "fs.s3a.bucket.", "fs.azure.", "fs.gs."
-_ACCOUNT_ENDS = ".core.windows.net"
+_OF_AN_ACCOUNT = re.compile(r"\.(dfs|blob)\.[a-z0-9.-]+\Z")
+"""How a setting ends that is of one account, in whichever cloud."""
 
 
 def check_conf(key: str, value: str | Secret) -> None:
-    """Raises UsageError for a key that is no setting, or of none that a session takes while it runs, and for a secret that stands open."""
+    """Raises UsageError for a key that is no setting, or is read only as a session starts, and for a secret that stands open."""
     if not _KEY.fullmatch(key):
         raise UsageError(f"{show(key)} is no Spark setting; allowed: ASCII letters, digits and . _ : / @ -")
     if key.startswith("spark.hadoop."):
@@ -37,29 +38,30 @@ def check_conf(key: str, value: str | Secret) -> None:
 
 def reaches(key: str, conf: Conf, locations: Collection[str]) -> bool:
     """Whether a setting says how a cluster is reached that has these locations and settings."""
-    authorities = {
-        scheme: [authority_of(at) for at in locations if scheme_of(at) == scheme] for scheme in ("s3a", "abfs", "abfss", "gs")
-    }
+    authorities: dict[str, list[str]] = {}
+    for at in locations:
+        authorities.setdefault(storage_of(at), []).append(authority_of(at))
+    buckets = authorities.get("s3a", [])
     if key.startswith(_BUCKET):
-        return any(key.startswith(f"{_BUCKET}{bucket}.") for bucket in authorities["s3a"])
+        return any(key.startswith(f"{_BUCKET}{bucket}.") for bucket in buckets)
     if key.startswith(_S3):
-        return any(f"{_BUCKET}{bucket}.{key.removeprefix(_S3)}" not in conf for bucket in authorities["s3a"])
+        return any(f"{_BUCKET}{bucket}.{key.removeprefix(_S3)}" not in conf for bucket in buckets)
     if key.startswith(_AZURE):
-        accounts = [authority.rpartition("@")[2] for authority in authorities["abfs"] + authorities["abfss"]]
-        if key.endswith(_ACCOUNT_ENDS):
+        accounts = [authority.rpartition("@")[2] for authority in authorities.get("abfss", [])]
+        if _OF_AN_ACCOUNT.search(key):
             return any(key.endswith(f".{account}") for account in accounts)
         return any(f"{key}.{account}" not in conf for account in accounts)
     if key.startswith(_GOOGLE):
-        return bool(authorities["gs"])
+        return "gs" in authorities
     return key in conf
 
 
 def how_to_scope(key: str, locations: Collection[str]) -> str:
     """What to write so that a setting reaches these locations alone."""
     for at in locations:
-        if key.startswith(_S3) and not key.startswith(_BUCKET) and scheme_of(at) == "s3a":
+        if key.startswith(_S3) and not key.startswith(_BUCKET) and storage_of(at) == "s3a":
             return f"write {_BUCKET}{authority_of(at)}.{key.removeprefix(_S3)}, which is of its bucket alone"
-        if key.startswith(_AZURE) and not key.endswith(_ACCOUNT_ENDS) and scheme_of(at) in ("abfs", "abfss"):
+        if key.startswith(_AZURE) and not _OF_AN_ACCOUNT.search(key) and storage_of(at) == "abfss":
             return f"write {key}.{authority_of(at).rpartition('@')[2]}, which is of its account alone"
     return "say the same in both"
 

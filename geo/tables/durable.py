@@ -1,4 +1,4 @@
-"""What was committed on a local disk is written out before anybody is told of it: files of rows, commits, their checksums and
+"""What was committed on a local disk is written out before anybody is told of it: files of rows, commits,
 checkpoints, and the folders that name them.
 
 Neither Spark nor `deltalake` does that. Storage elsewhere does it by itself.
@@ -19,6 +19,9 @@ from geo.tables.delta_log import newest_version
 SETTLED_S = 600.0
 """What is so old the operating system has written out long ago, whoever made it."""
 
+_FILES = ('{"add"', '{"cdc"')
+"""How the lines of a commit begin that name a file of rows, or of changes."""
+
 _synced: dict[tuple[int, int], int] = {}
 """By the device and number of a log's folder, the newest version that this process wrote out."""
 
@@ -37,7 +40,8 @@ def sync_commits(log_folder: Path) -> None:
     if place not in _synced:
         sync(log_folder.parents)  # the table may be new, and so may folders above it
     sync({file.parent for file in added} | {log_folder.parent})
-    sync(_with_checksum(log_folder / f"{version:020}.{kind}" for version in versions for kind in ("json", "crc")))
+    # Not its checksum, without which a version is whole.
+    sync(_with_checksum(log_folder / f"{version:020}.json" for version in versions))
     sync(_with_checksum(log_folder / name for name in _newest_checkpoint(log_folder, versions)))
     sync([log_folder])
     _synced[place] = newest
@@ -60,8 +64,9 @@ def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:
 def _added(log_folder: Path, version: int) -> Iterator[Path]:
     with suppress(FileNotFoundError), open(log_folder / f"{version:020}.json", encoding="utf-8") as lines:
         for line in lines:
-            if line.startswith('{"add"'):
-                yield log_folder.parent / unquote(json.loads(line)["add"]["path"])
+            if line.startswith(_FILES):
+                ((_, file),) = json.loads(line).items()
+                yield log_folder.parent / unquote(file["path"])
 
 
 def _newest_checkpoint(log_folder: Path, versions: list[int]) -> Iterator[str]:

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
+from geo.disk import sync
 from geo.tables.delta_state import DeltaState
 from geo.text import first_line
 
@@ -150,6 +151,8 @@ def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_m
     commit, new = folder / f"{version:020}.json", folder / f".{version:020}.{transaction}.tmp"
     try:
         new.write_text("".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines), encoding="utf-8")
+        # Before it has its name: a power cut may spare that and take the content.
+        sync([*(folder.parent / file.path for file in added), new])
         # Of a version of this number that went with an older copy of the log: Hadoop and Spark would hold ours against it.
         for other in (f".{version:020}.json.crc", f".{version:020}.checkpoint.parquet.crc"):
             (folder / other).unlink(missing_ok=True)

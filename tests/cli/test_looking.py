@@ -200,7 +200,7 @@ def test_looking_verbs_start_no_spark_and_say_the_same(
 
     for engine in ("native", "spark"):
         with monkeypatch.context() as patched:
-            patched.setattr(running, "start_spark", lambda _, engine=engine: start(engine))
+            patched.setattr(running, "start_spark", lambda name, config, engine=engine: start(engine))
             for form in ("text", "json"):
                 assert main([*verb, "--config", str(looked_at.path), "-o", form, "--engine", engine]) == 0
                 # How old the newest record is grows between both.

@@ -32,6 +32,8 @@ KEY = "fs.s3a.access.key"
         ("fs.azure.account.key.eu.dfs.core.windows.net", {}, ABFS_US, False),
         ("fs.azure.account.auth.type", {}, ABFS_US, True),
         ("fs.azure.account.auth.type", {"fs.azure.account.auth.type.us.dfs.core.windows.net": "OAuth"}, ABFS_US, False),
+        ("fs.azure.account.key.eu.dfs.core.chinacloudapi.cn", {}, ABFS_US, False),
+        (KEY, {}, ("s3://flights-eu/geo",), True),
         ("fs.gs.project.id", {}, GS_US, True),
         ("fs.gs.project.id", {}, EU, False),
         ("spark.sql.shuffle.partitions", {}, EU, False),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from geo.disk import SETTING
 from geo.log.publish import publish_json_lines
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer.subscription import Subscription
@@ -59,7 +60,7 @@ class Disk:
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     """Of `tmp_path`/before."""
-    monkeypatch.delenv("GEO_SYNC", raising=False)
+    monkeypatch.delenv(SETTING, raising=False)
     disk, fsync = Disk(tmp_path / "before"), os.fsync
 
     def seen(handle: int) -> None:
