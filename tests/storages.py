@@ -166,8 +166,8 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         running_one = regions.start("broker", "--cluster", "eu", "--trigger", "5 seconds")
         running_one.finds("(STOPPED|RUNNING|published|brought)")
         said = regions.broker("eu", code=3)
-        running_one.signal(signal.SIGTERM)
-        running_one.ends(0)
+        running_one.signal(signal.SIGKILL)
+        running_one.ends(-signal.SIGKILL)
         yield f"a second broker of eu beside the first: {said.strip().splitlines()[-1][:100]} …"
     before = store.counts()
     store.fail_one_in(20)
