@@ -93,6 +93,8 @@ if not target.exists():
 print(target)
 PYTHON
 ) || die "could not pack geo, jobs and schemas of $root into $dist."
+
+# --- Jars: Delta's, and those that reach the storages of the job's --config.
 config=() before=''
 for word in "$@"; do
     case $word in --config=*) word=${word#--config=} before=--config ;; esac

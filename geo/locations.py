@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_SAME = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
+_SAME = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss", "dbfs": ""}
+"""Different schemes of one storage: to see that two locations are the same, never to write to one."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -21,7 +22,7 @@ def scheme_of(location: str) -> str:
 
 
 def storage_of(location: str) -> str:
-    """The storage behind a scheme, one word for all that lead to it: s3a, abfss, gs and so on; "" for a local disk."""
+    """The storage behind a scheme, one word for all that lead to it: s3a, abfss, gs and so on; "" for a local disk, and where Databricks shows one."""
     return _SAME.get(scheme_of(location), scheme_of(location))
 
 

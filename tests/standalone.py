@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -27,7 +25,7 @@ from geo.log.topic_log import ID
 from geo.names import Topic
 from geo.subscription.acks.fold_query import MOST_PARTITIONS
 from geo.tables.cluster import connect_later
-from tests.spark_master import WORKERS, Application, Failed, Standalone, Work, on_both
+from tests.spark_master import WORKERS, Application, Failed, Standalone, Work, on_both, tell
 from tests.world import config_text
 
 CLUSTERS = ("eu", "us")
@@ -164,17 +162,7 @@ def show(folder: Path, running: ExitStack) -> Iterator[str]:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended all the same
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="geo-standalone-") as folder, ExitStack() as running:
-        try:
-            for line in show(Path(folder), running):
-                print(f"{time.monotonic() - began:4.0f} s  {line}", flush=True)
-        except Failed as failed:
-            print(f"standalone: {failed}", file=sys.stderr)
-            return 1
-    print(f"standalone: shown in {time.monotonic() - began:.0f} s")
-    return 0
+    return tell("standalone", {"standalone": show})
 
 
 if __name__ == "__main__":

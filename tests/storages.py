@@ -11,10 +11,10 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -29,7 +29,7 @@ from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.processes import JAVA, LEAST
 from tests.shared_classes import java_options
-from tests.spark_master import Failed, Started
+from tests.spark_master import Failed, Started, tell
 
 CLUSTERS = ("eu", "us")
 TOPIC = "persistent://shop/web/clicks"
@@ -227,18 +227,7 @@ def main() -> int:
     args = parser.parse_args()
     if unknown := set(args.storage) - set(STORAGES):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended all the same
-    began = time.monotonic()
-    for name in args.storage or STORAGES:
-        with tempfile.TemporaryDirectory(prefix=f"geo-{name}-") as folder, ExitStack() as running:
-            try:
-                for line in STORAGES[name](Path(folder), running, brief=args.brief):
-                    print(f"{time.monotonic() - began:4.0f} s  {name}: {line}", flush=True)
-            except Failed as failed:
-                print(f"storages: {name}: {failed}", file=sys.stderr)
-                return 1
-    print(f"storages: shown in {time.monotonic() - began:.0f} s")
-    return 0
+    return tell("storages", {name: partial(STORAGES[name], brief=args.brief) for name in args.storage or STORAGES})
 
 
 if __name__ == "__main__":

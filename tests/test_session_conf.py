@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from geo.errors import SetupError
 from geo.session import LOCAL_DEFAULTS, NEEDED_ALWAYS, SPARK_DEFAULTS, own_session, require_delta
+from tests.processes import LEAST
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,6 +26,11 @@ def test_spark_submit_gets_exactly_the_settings_of_our_own_sessions() -> None:
     settings = properties((ROOT / "conf" / "spark-defaults.conf").read_text(encoding="utf-8"))
     assert dict(settings) == dict(SPARK_DEFAULTS)
     assert len(settings) == len(SPARK_DEFAULTS), "a setting stands twice: Spark takes the last one"
+
+
+def test_processes_that_tests_start_generate_no_code_as_the_tests_do_not() -> None:
+    settings = properties((ROOT / "tests" / "conf" / "spark-defaults.conf").read_text(encoding="utf-8"))
+    assert dict(settings) == {key: value for key, value in LEAST.items() if key.startswith("spark.sql.codegen.")}
 
 
 def test_no_value_means_something_else_in_a_properties_file() -> None:

@@ -18,6 +18,7 @@ from yaml.events import AliasEvent, DocumentStartEvent, MappingStartEvent, Scala
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from geo.errors import ConfigError, UsageError
+from geo.locations import storage_of
 from geo.text import show
 
 # A mesh of a hundred clusters with a thousand policies is about 150 KB. PyYAML reads some 100 KB in a second.
@@ -38,8 +39,6 @@ _URI = re.compile(r"([a-z][a-z0-9+.-]*):/")
 # Hadoop reads * ? [ ] { } as a pattern and ? # as the end of a path; a backtick would end delta.`path` in SQL.
 _NOT_IN_LOCATION = re.compile(r"[\x00-\x1f\x7f*?\[\]{}#`]")
 _PASSWORD = re.compile(r"[^/]*:/+[^/]*:[^/]*@")
-# Different schemes of one storage: only to see that two locations are the same, never to write to one.
-_SAME_STORAGE = {"file": "", "dbfs": "", "s3a": "s3", "s3n": "s3", "abfs": "abfss"}
 
 T = TypeVar("T")
 
@@ -233,4 +232,4 @@ def contains(outer: str, inner: str) -> bool:
 
 def _segments(location: str) -> list[str]:
     scheme, _, rest = location.casefold().partition(":/") if _URI.match(location) else ("", "", location.casefold())
-    return [_SAME_STORAGE.get(scheme, scheme), *(part for part in rest.split("/") if part)]
+    return [storage_of(f"{scheme}:"), *(part for part in rest.split("/") if part)]

@@ -6,9 +6,8 @@ processes of one host; plain S3 has it for one driver only: the later of two com
 
 from __future__ import annotations
 
-from geo.locations import scheme_of
+from geo.locations import scheme_of, storage_of
 
-_S3 = ("s3", "s3a", "s3n")
 _NOT_FOR_S3 = ("S3SingleDriverLogStore", "HDFSLogStore", "LocalLogStore", "AzureLogStore", "GCSLogStore")
 """Log stores of Delta that do not make S3 safe for several drivers. Hadoop's create-if-absent on S3A is not one: both of two
 streams that are open at once succeed."""
@@ -26,7 +25,7 @@ def why_unsafe(location: str, *, log_store: str | None, mount: str, databricks: 
     `log_store` is the class that Delta was started with for such a location, `mount` the type of the file system at a local
     path.
     """
-    scheme = scheme_of(location)
+    scheme, is_s3 = scheme_of(location), storage_of(location) == "s3a"
     said = "if one driver at a time does all that writes this cluster, say so in its configuration: `single_driver: true`."
     if scheme == "":
         if not mount.startswith(_SHARED_MOUNTS):
@@ -37,9 +36,9 @@ def why_unsafe(location: str, *, log_store: str | None, mount: str, databricks: 
         )
     if databricks or scheme in _PUT_IF_ABSENT:
         return None
-    if log_store is not None and not (scheme in _S3 and log_store.endswith(_NOT_FOR_S3)):
+    if log_store is not None and not (is_s3 and log_store.endswith(_NOT_FOR_S3)):
         return None
-    if scheme in _S3:
+    if is_s3:
         return (
             f"{location}: commits to plain S3 are not safe. With two drivers, a publisher and a link or two links, one commit replaces the "
             "other and both report success: messages are lost. Nothing was written. Either start Spark with a log store that is "
