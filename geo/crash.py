@@ -29,6 +29,9 @@ class CrashPoint(str, Enum):
     APPEND_WRITTEN = "append-written"
     APPEND_CHECKED = "append-checked"
     APPEND_COMMITTED = "append-committed"
+    # a table that this process makes as Spark made one before: file of its first version -> commit -> its checksum
+    TABLE_WRITTEN = "table-written"
+    TABLE_COMMITTED = "table-committed"
     # publish: owners row -> ledgers row -> log commit -> recorded end -> a stream's checkpoint, or the note of a source of ours
     PUBLISH_CLAIMED = "publish-claimed"
     PUBLISH_LEDGERS_OPENED = "publish-ledgers-opened"

@@ -37,11 +37,14 @@ PLACEMENT_POINTS = [point for point in CrashPoint if point.value.startswith("pla
 """Met in tests/fleet/test_member.py."""
 APPEND_POINTS = [point for point in CrashPoint if point.value.startswith("append-")]
 """Met in tests/tables/test_native_append.py."""
+TABLE_POINTS = [point for point in CrashPoint if point.value.startswith("table-")]
+"""Met in tests/tables/test_native_create.py."""
 
 
 def test_every_point_is_exercised() -> None:
     named = [
         *APPEND_POINTS,
+        *TABLE_POINTS,
         *PUBLISH_POINTS,
         *LINK_POINTS,
         *REPAIR_POINTS,

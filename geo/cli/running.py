@@ -98,8 +98,8 @@ class LookedAt:
     def _start(self) -> SparkSession:
         if self._engine == "native":
             raise NoSparkError(
-                "something here is read by Spark alone: a table in a catalog or not on a local disk, one with features that deltalake "
-                "does not read, or deltalake is not installed. Leave --engine native out."
+                "something here is read by Spark alone: a table in a catalog, or neither on a local disk nor on an S3 that lets this "
+                "process in, one with features that deltalake does not read, or deltalake is not installed. Leave --engine native out."
             )
         with self._starting:  # several threads may look
             if self._session is None:

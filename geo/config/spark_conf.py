@@ -66,6 +66,13 @@ def how_to_scope(key: str, locations: Collection[str]) -> str:
     return "say the same in both"
 
 
+def s3_settings(conf: Conf, bucket: str) -> dict[str, str | Secret]:
+    """The settings that reach a bucket, by their names behind `fs.s3a.`; what is said of the bucket alone goes first."""
+    of_bucket = f"{_BUCKET}{bucket}."
+    general = {key.removeprefix(_S3): value for key, value in conf.items() if key.startswith(_S3) and not key.startswith(_BUCKET)}
+    return general | {key.removeprefix(of_bucket): value for key, value in conf.items() if key.startswith(of_bucket)}
+
+
 def contradictions(clusters: Mapping[str, tuple[Conf, Collection[str]]]) -> Iterator[tuple[str, str]]:
     """Settings that reach a cluster which does not say the same, by the names of clusters with their settings and locations: the
     name of the one that is to change, and why. A pair is told once."""

@@ -12,7 +12,7 @@ from geo.errors import GeoError, RetryableError
 from geo.names import Topic
 from geo.replication.link_start import TargetSeen, lacks, look_at_target
 from geo.replication.link_state import LinkRecord
-from geo.replication.missing_rows import in_target_shape, refuse_new_columns
+from geo.replication.missing_rows import in_target_shape
 from geo.replication.ordered_append import append_in_order
 from geo.replication.source_look import LOOKED_FOR
 from geo.replication.target_watch import TargetWatch
@@ -82,10 +82,7 @@ class LinkTarget:
         """One commit with its record; none if there is no row. Returns how many. Raises RetryableError if the target was put back
         meanwhile, or the source has got columns."""
         assert self._watch is not None, "prepare made it"
-        if isinstance(rows, pa.Table):
-            refuse_new_columns(rows.column_names, self.columns)
-        else:
-            rows = in_target_shape(rows, self.columns)
+        rows = in_target_shape(rows, self.columns)
         owner, origins = self.ownership, tuple(sorted(self._link.origins))
         record = LinkRecord(
             self._link.name, origins, str(self.topic), cursor, owner.generation, owner.token, reconciling=reconciling

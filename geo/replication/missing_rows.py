@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -19,7 +20,7 @@ from geo.errors import RetryableError
 from geo.ids import LedgerId
 from geo.log.topic_log import ID, is_message, is_of, ledger_ranges
 from geo.progress import Progress
-from geo.replication.gaps import STEP_ROWS, Extent, Gap, gaps, steps
+from geo.replication.gaps import Extent, Gap, gaps, steps
 from geo.replication.rule import Rule
 from geo.replication.rule_columns import routing_column
 from geo.tables.arrow_rows import rows_frame
@@ -84,12 +85,11 @@ def extents(rows: DataFrame) -> dict[LedgerId, Extent]:
     }
 
 
-def missing_in_steps(source: DataFrame, target: DataFrame, what: str, most: int | None = None) -> Iterator[DataFrame]:
-    """What `target` lacks of the rows of `source`, in steps of at most STEP_ROWS entries, and at most so many. Columns as `source`.
-    How far that has come is logged as `what`."""
+def missing_in_steps(source: DataFrame, target: DataFrame, what: str, most: int) -> Iterator[DataFrame]:
+    """What `target` lacks of the rows of `source`, in steps of at most so many entries. Columns as `source`. How far that has come is logged as `what`."""
     found = gaps(extents(source), extents(target))
     progress = Progress(log, what, "messages compared", sum(gap.size for gap in found))
-    for step in steps(found, STEP_ROWS if most is None else min(most, STEP_ROWS)):
+    for step in steps(found, most):
         yield missing(source, target, step)
         progress.add(sum(gap.size for gap in step))
 
@@ -144,24 +144,24 @@ def lost_ranges(source_ends: Mapping[LedgerId, int], target_ends: Mapping[Ledger
     ]
 
 
-def refuse_new_columns(given: Collection[str], columns: Collection[str]) -> None:
-    """Raises RetryableError if the source has got columns since the target's were compared with it."""
+def in_target_shape(rows: DataFrame | pa.Table, columns: Collection[str]) -> DataFrame | pa.Table:
+    """`rows` as the target takes them: with its columns alone. One that a DataFrame does not have yet is NULL; an Arrow table needs
+    not have each.
+
+    Raises RetryableError if the source has got columns since the target's were compared with it: none is left out in silence.
+    """
+    given = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     if new := [name for name in given if name not in columns]:
         raise RetryableError(
             f"the source has got new columns meanwhile: {', '.join(new)}. Nothing was written; the next start adds them."
         )
-
-
-def in_target_shape(rows: DataFrame, columns: Collection[str]) -> DataFrame:
-    """`rows` with exactly the target's columns; one the source does not have yet is NULL.
-
-    Raises RetryableError as `refuse_new_columns`: none is left out in silence.
-    """
-    given = rows.columns
-    refuse_new_columns(given, columns)
-    if given == list(columns):
+    if isinstance(rows, pa.Table) or given == list(columns):
         return rows
     return rows.select(*(F.col(c) if c in given else F.lit(None).alias(c) for c in columns))
+
+
+def count_rows(rows: DataFrame | pa.Table) -> int:
+    return len(rows) if isinstance(rows, pa.Table) else rows.count()
 
 
 def _whole(number: object) -> int | None:

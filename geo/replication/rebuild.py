@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -19,7 +21,9 @@ from geo.log.ledgers import REBUILD_RECORD
 from geo.log.topic_log import is_message, open_log, user_columns
 from geo.log.topics import create_topic, deleted_topics, grow, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.replication.missing_rows import in_target_shape, missing_in_steps
+from geo.replication.few_missing import few_missing, in_steps
+from geo.replication.gaps import STEP_ROWS
+from geo.replication.missing_rows import count_rows, in_target_shape, missing_in_steps
 from geo.replication.ordered_append import append_in_order
 from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.tables.cluster import ClusterTables, connect
@@ -64,12 +68,11 @@ def rebuild(
 def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, dry_run: bool) -> int:
     source, columns = open_log(other, topic)
     target = own.log(topic)
-    mine = (F.col("origin") == cluster) & is_message()
-    theirs, what = source.read(source.latest_version()).where(mine), f"rebuild of {topic}"
+    what, version = f"rebuild of {topic}", source.latest_version()
     if dry_run:
         if target.find(TOPIC_LOG) is None:
-            return theirs.count()
-        return sum(rows.count() for rows in _missing(theirs, target, target.latest_version(), mine))
+            return source.read(version).where(_mine(cluster)).count()
+        return sum(map(count_rows, _missing(source, version, target, target.latest_version(), cluster)))
     ways = [*origin_runners({cluster}, topic, cluster), *filling_runners({cluster}, topic, cluster)]
     (ownership,) = claim(own, [ways])
     try:
@@ -78,7 +81,7 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
         ownership.fence(target)
         messages, pinned = 0, newest_commit(target, what)
         watch = TargetWatch(target, pinned, what)
-        for rows in _missing(theirs, target, pinned.version, mine):
+        for rows in _missing(source, version, target, pinned.version, cluster):
             shaped = in_target_shape(rows, kept)
             messages += append_in_order(ownership, target, shaped, REBUILD_RECORD, watch.refuse_if_put_back)
             reach(CrashPoint.REBUILD_APPENDED)
@@ -88,6 +91,15 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     return messages
 
 
-def _missing(theirs: DataFrame, target: Table, version: int, mine: Column) -> Iterator[DataFrame]:
-    """What `target` at its version lacks of the rows, in bounded steps."""
-    return missing_in_steps(theirs, target.read(version).where(mine), f"rebuild of {target}")
+def _mine(cluster: str) -> Column:
+    return (F.col("origin") == cluster) & is_message()
+
+
+def _missing(source: Table, version: int, target: Table, target_version: int, cluster: str) -> Iterator[DataFrame | pa.Table]:
+    """What `target` at its version lacks of the cluster's own rows of `source` at `version`, in bounded steps."""
+    few = few_missing(source, version, target, target_version, lambda rows: rows.filter(pc.field("origin") == cluster))
+    if few is not None:
+        return in_steps(few, STEP_ROWS)
+    mine = _mine(cluster)
+    theirs, ours = source.read(version).where(mine), target.read(target_version).where(mine)
+    return missing_in_steps(theirs, ours, f"rebuild of {target}", STEP_ROWS)

@@ -147,6 +147,7 @@ def _judged(
         day = pa.scalar(value).cast(pa.date32())
         columns = columns.append_column(name, pa.repeat(day, len(columns)))
     told = statistics(columns, state.statistics_of)
+    assert isinstance(file.path, Path), "a table of plain files is on a local disk"
     return Whole(file.path, ledger, first, last, partition, file.path.stat().st_size, told)
 
 

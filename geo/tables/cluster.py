@@ -22,6 +22,7 @@ from geo.tables.driver import Driver, Reads
 from geo.tables.files import SmallFiles, check_folder
 from geo.tables.journal import Journal
 from geo.tables.process import Process
+from geo.tables.remote import store_of
 from geo.tables.storage import why_unsafe
 from geo.tables.table import Table
 from schemas import TableSchema
@@ -34,7 +35,8 @@ def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
 
 def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:
     """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself."""
-    return ClusterTables(Driver(lambda: _configured(start(), cluster), reads=reads), cluster)
+    driver = Driver(lambda: _configured(start(), cluster), reads=reads, store=lambda: store_of(cluster))
+    return ClusterTables(driver, cluster)
 
 
 def _configured(spark: SparkSession, cluster: Cluster) -> SparkSession:

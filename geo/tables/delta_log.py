@@ -1,11 +1,10 @@
-"""The `_delta_log` folder of a table on a local disk, read by the operating system: which commits and checkpoints are there, what
-the newest says, and cutting it off below a checkpoint. No Spark.
+"""The `_delta_log` folder of a table, read by this process: which commits and checkpoints are there, what the newest says, and, on a
+local disk, cutting it off below a checkpoint. No Spark.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any
 from geo.disk import sync
 from geo.errors import RetryableError
 from geo.tables.commits import Commit, of_file
+from geo.tables.remote import Place, lines_of, names_in
 
 _LOG_FILE = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
@@ -41,12 +41,12 @@ class LogFolder:
         return self.commits[-1] if self.commits else -1
 
 
-def newest_version(folder: Path) -> int | None:
+def newest_version(folder: Place) -> int | None:
     """The newest version that has a commit."""
     return max(_committed(folder), default=None)
 
 
-def newest_metadata(folder: Path, newest: int) -> dict[str, Any] | None:
+def newest_metadata(folder: Place, newest: int) -> dict[str, Any] | None:
     """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits
     themselves; None if it is too far back (a writer without checksums)."""
     for version in range(newest, max(-1, newest - _LOOK_BACK), -1):
@@ -63,7 +63,7 @@ def newest_metadata(folder: Path, newest: int) -> dict[str, Any] | None:
     return None
 
 
-def data_files(folder: Path) -> int | None:
+def data_files(folder: Place) -> int | None:
     """How many data files the newest version has, as its checksum says; None if it has none (yet)."""
     newest = newest_version(folder)
     if newest is None:
@@ -73,25 +73,26 @@ def data_files(folder: Path) -> int | None:
     return None
 
 
-def opened_commits(folder: Path, first: int, last: int) -> Iterator[Commit]:
+def opened_commits(folder: Place, first: int, last: int) -> Iterator[Commit]:
     """The commits `first` to `last`, oldest first, those that are there."""
     if first < last and not (folder / f"{first:020}.json").exists():
         first = _first_commit(folder, first, last)
-    for version in range(first, last + 1):
-        with suppress(FileNotFoundError), open(folder / f"{version:020}.json", encoding="utf-8") as lines:
+    versions = range(first, last + 1)
+    for version, lines in zip(versions, lines_of(folder, [f"{version:020}.json" for version in versions]), strict=True):
+        if lines is not None:
             yield of_file(version, lines)
 
 
-def _first_commit(folder: Path, first: int, last: int) -> int:
+def _first_commit(folder: Place, first: int, last: int) -> int:
     """The first version from `first` to `last` that is there; `last` + 1 if none is."""
     return min((version for version in _committed(folder) if first <= version <= last), default=last + 1)
 
 
-def _committed(folder: Path) -> Iterator[int]:
+def _committed(folder: Place) -> Iterator[int]:
     """The versions that have a commit, in no order."""
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
-        for file in files:
-            if found := _LOG_FILE.fullmatch(file.name):
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for name in names_in(folder):
+            if found := _LOG_FILE.fullmatch(name):
                 yield int(found[1])
 
 
@@ -111,12 +112,12 @@ def committed_before(folder: Path, commits: tuple[int, ...], time_s: float) -> i
     return commits[least - 1] if least else -1
 
 
-def read_folder(folder: Path) -> LogFolder:
+def read_folder(folder: Place) -> LogFolder:
     """What is there now."""
     commits: list[int] = []
     parts: dict[tuple[int, int], int] = {}
     files: dict[int, list[str]] = {}
-    for name in os.listdir(folder):
+    for name in names_in(folder):
         if found := _LOG_FILE.fullmatch(name):
             commits.append(int(found[1]))
         elif found := _CHECKPOINT.fullmatch(name):

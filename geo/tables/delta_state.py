@@ -9,12 +9,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from geo.tables.delta_log import newest_version
+from geo.tables.remote import Place
 
 _FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "checkConstraints"})
 """Features of a writer that ask nothing of an append, as long as the table has no constraint. With the change feed on, added
@@ -57,7 +57,7 @@ class DeltaState:
     checksum: Mapping[str, Any]
 
 
-def newest_state(folder: Path) -> DeltaState | None:
+def newest_state(folder: Place) -> DeltaState | None:
     """The newest version of the table whose `_delta_log` is `folder`; None where that takes more than is known here, or cannot be
     told."""
     newest = newest_version(folder)
@@ -65,7 +65,7 @@ def newest_state(folder: Path) -> DeltaState | None:
         return None
     try:
         checksum = json.loads((folder / f"{newest:020}.crc").read_text(encoding="utf-8"))
-        with open(folder / f"{newest:020}.json", encoding="utf-8") as lines:
+        with (folder / f"{newest:020}.json").open(encoding="utf-8") as lines:
             written_by = json.loads(lines.readline()).get("commitInfo", {}).get("txnId")
         metadata, protocol = checksum["metadata"], checksum["protocol"]
         if not written_by or checksum.get("txnId") != written_by or not _is_known(protocol, metadata.get("configuration") or {}):

@@ -11,25 +11,32 @@ from pyspark.sql import SparkSession
 
 from geo.faults import SPARK_ERRORS
 from geo.tables.process import Process, this_process
+from geo.tables.remote import RemotePath, Store
 
 
 class Reads(Enum):
-    """Which rows of logs on a local disk a process reads by itself, where it can (geo.tables.native)."""
+    """Which rows of logs a process reads by itself, where it can (geo.tables.native)."""
 
     ALL = "all"
-    """Of who only looks, and would wait for Spark to start."""
+    """Of who only looks, and would wait for Spark to start; also of logs on an object store."""
     LITTLE = "little"
     """Where a job of Spark's takes longer."""
     NONE = "none"
 
 
 class Driver:
-    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known."""
+    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known. `store` finds the
+    object store that it reads by itself."""
 
     def __init__(
-        self, start: Callable[[], SparkSession], me: Callable[[], Process] | None = None, *, reads: Reads = Reads.LITTLE
+        self,
+        start: Callable[[], SparkSession],
+        me: Callable[[], Process] | None = None,
+        *,
+        reads: Reads = Reads.LITTLE,
+        store: Callable[[], Store | None] = lambda: None,
     ) -> None:
-        self._start, self._me, self.reads = start, me, reads
+        self._start, self._me, self.reads, self._find_store = start, me, reads, store
 
     @classmethod
     def of(cls, spark: SparkSession) -> Driver:
@@ -38,6 +45,14 @@ class Driver:
     @cached_property
     def spark(self) -> SparkSession:
         return self._start()
+
+    def remote(self, location: str) -> RemotePath | None:
+        """A file or folder on the store that this process reads by itself; None if there is no such store."""
+        return None if self._store is None else RemotePath(self._store, location)
+
+    @cached_property
+    def _store(self) -> Store | None:
+        return self._find_store()
 
     @cached_property
     def me(self) -> Process:

@@ -58,10 +58,10 @@ class Journal:
 
     def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str]) -> list[Row]:
         """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
-        that `begins` names begins with its text. On a local disk without a Spark job."""
+        that `begins` names begins with its text. Without a Spark job where this process reads its log."""
         if not self.exists():
             return []
-        names, folder = self._schema.names, self._table.log_folder
+        names, folder = self._schema.names, self._table.read_folder
         small = None if folder is None else read_small(folder, names)
         among = {name: {texts} if isinstance(texts, str) else set(texts) for name, texts in equal.items()}
         if small is None:
@@ -77,10 +77,10 @@ class Journal:
         return [Row(*names)(*one.values()) for one in last.values()]
 
     def values(self, column: str, among: Collection[int]) -> set[int]:
-        """Those of the numbers that any row ever appended has in this column. On a local disk without a Spark job."""
+        """Those of the numbers that any row ever appended has in this column. Without a Spark job where this process reads its log."""
         if not self.exists():
             return set()
-        folder = self._table.log_folder
+        folder = self._table.read_folder
         if folder is not None and (small := read_small(folder, (column,))) is not None:
             return {row[column] for row in small}.intersection(among)
         there = self._table.read().select(column).where(F.col(column).isin(list(among))).distinct()
@@ -161,10 +161,10 @@ class Journal:
             self._table.append(frame, user_metadata=token, transaction=transaction)
 
     def files(self) -> int:
-        """How many files its rows are in. On a local disk without a Spark job."""
+        """How many files its rows are in. Without a Spark job where this process reads its log."""
         if not self.exists():
             return 0
-        folder = self._table.log_folder
+        folder = self._table.read_folder
         count = None if folder is None else data_files(folder)
         return len(self._table.read().inputFiles()) if count is None else count
 

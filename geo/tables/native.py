@@ -1,4 +1,4 @@
-"""Reads a Delta table on a local disk without Spark: counts rows, finds the last ones, hands over all in batches.
+"""Reads a Delta table without Spark: counts rows, finds the last ones, hands over all in batches.
 
 Each function returns None where it cannot know: `deltalake` is not there (the code came as a zip), the table uses more of the
 protocol than plain files, its files lack statistics, or there is more than a little to read and Spark is at hand
@@ -22,6 +22,8 @@ import pyarrow.parquet as pq
 
 from geo.tables.delta_state import newest_state
 from geo.tables.driver import Reads
+from geo.tables.native_rows import MOST_BYTES, MOST_ROWS, UNREADABLE, read_file
+from geo.tables.remote import Place, opened
 from geo.tables.small_table import as_collected
 from geo.times import in_us
 
@@ -54,7 +56,7 @@ class DataFile:
     """One file of a table, and what Delta's log says of it: `num_records`, and `min.COLUMN`, `max.COLUMN`, `null_count.COLUMN` of
     some."""
 
-    path: Path
+    path: Place
     statistics: Mapping[str, Any]
 
     def constant(self, column: str) -> Any:
@@ -72,7 +74,7 @@ class DataFile:
         """How many rows have NULL in a column, as Delta's log says, or else the file itself at its end."""
         if (told := self.statistics.get(f"null_count.{column}")) is not None:
             return int(told)
-        end = pq.read_metadata(self.path)
+        end = pq.read_metadata(opened(self.path))
         names = [end.schema.column(at).path for at in range(len(end.schema))]
         if column not in names:
             return int(end.num_rows)  # the table got it later
@@ -83,11 +85,11 @@ class DataFile:
 
     def first(self, column: str) -> Any:
         """The value of its first row; None if the file has no such column."""
-        row = next(pq.ParquetFile(self.path).iter_batches(1, columns=[column]))
+        row = next(pq.ParquetFile(opened(self.path)).iter_batches(1, columns=[column]))
         return row.column(0)[0].as_py() if row.num_columns else None
 
 
-def count_where_null(folder: Path, column: str) -> int | None:
+def count_where_null(folder: Place, column: str) -> int | None:
     """How many rows of the table whose `_delta_log` is `folder` have NULL in a column."""
     files = _listed(folder)
     if files is None and (files := data_files(folder)) is None:
@@ -99,7 +101,7 @@ def count_where_null(folder: Path, column: str) -> int | None:
 
 
 def last_rows(
-    folder: Path, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
+    folder: Place, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
 ) -> list[dict[str, Any]] | None:
     """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last
     one first, these columns, those of `order` among them, as Spark's `collect` gives them."""
@@ -112,7 +114,7 @@ def last_rows(
         for file in files:
             if len(found) == count and in_us(file.statistics[greatest]) + ROUNDED_US < found[-1][0][0]:
                 break
-            parquet = pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us")
+            parquet = pq.ParquetFile(opened(file.path), coerce_int96_timestamp_unit="us")
             for group in range(parquet.num_row_groups):
                 table = parquet.read_row_group(group, [*columns, where_null])
                 if not _has_plain_types(table) or not {*order, where_null} <= set(table.column_names):
@@ -137,7 +139,7 @@ def scan(
 ) -> list[T] | None:
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
     fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
-    folder = None if log.reads is Reads.NONE else log.log_folder
+    folder = None if log.reads is Reads.NONE else log.read_folder
     if folder is None or (log.reads is Reads.LITTLE and _is_large(folder)) or (files := data_files(folder, version)) is None:
         return None
     found: list[T] = []
@@ -148,7 +150,7 @@ def scan(
         if log.reads is Reads.LITTLE and not _are_little(unknown):
             return None
         for file in unknown:
-            parquet = pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us")
+            parquet = pq.ParquetFile(opened(file.path), coerce_int96_timestamp_unit="us")
             # Of payloads a few megabytes each may come, so batches are small.
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=list(columns)):
                 read = pa.Table.from_batches([batch])
@@ -162,26 +164,44 @@ def scan(
     return None
 
 
+def few_rows(log: Table, version: int) -> pa.Table | None:
+    """All rows of a table at a version, with the columns that it has now. None if they are many, too."""
+    folder, state = log.log_folder, log.own_state()
+    if folder is None or state is None or log.reads is Reads.NONE or _is_large(folder):
+        return None
+    files = data_files(folder, version)
+    if files is None or not _are_at_most(files, MOST_ROWS, MOST_BYTES):
+        return None
+    with suppress(*UNREADABLE):
+        parts = [read_file(file.path, state, {name: file.partition(name) for name in state.partition_by}) for file in files]
+        return pa.concat_tables(parts) if parts else state.schema.empty_table()
+    return None
+
+
 def is_empty(table: Table, version: int) -> bool:
     """Whether a version of a table is known to have no rows at all: of one on a local disk, without reading any."""
-    folder = None if table.reads is Reads.NONE else table.log_folder
+    folder = None if table.reads is Reads.NONE else table.read_folder
     return folder is not None and not _is_large(folder) and data_files(folder, version) == []
 
 
-def _is_large(folder: Path) -> bool:
+def _is_large(folder: Place) -> bool:
     """Whether the newest checksum says that there are many files: asked before the whole log is read for it."""
     state = newest_state(folder)
     return state is not None and (state.checksum.get("numFiles") or 0) > LITTLE_FILES
 
 
 def _are_little(files: Sequence[DataFile]) -> bool:
+    return len(files) <= LITTLE_FILES and _are_at_most(files, LITTLE_ROWS, LITTLE_BYTES)
+
+
+def _are_at_most(files: Sequence[DataFile], rows: int, size: int) -> bool:
     def total(name: str) -> float:
         return sum(math.inf if (found := file.statistics.get(name)) is None else found for file in files)
 
-    return len(files) <= LITTLE_FILES and total("num_records") <= LITTLE_ROWS and total("size_bytes") <= LITTLE_BYTES
+    return total("num_records") <= rows and total("size_bytes") <= size
 
 
-def _listed(folder: Path) -> list[DataFile] | None:
+def _listed(folder: Place) -> list[DataFile] | None:
     """The files of the newest version, of their statistics the NULLs alone, if its checksum lists them: then the log need not be read."""
     state = newest_state(folder)
     listed = None if state is None else state.checksum.get("allFiles")
@@ -196,7 +216,7 @@ def _nulls(file: Mapping[str, Any]) -> dict[str, int]:
     return {}
 
 
-def data_files(folder: Path, version: int | None = None) -> list[DataFile] | None:
+def data_files(folder: Place, version: int | None = None) -> list[DataFile] | None:
     """The files of a version, or of the newest, of the table whose `_delta_log` is `folder`."""
     table = _table(folder, version)
     if table is None:
@@ -207,7 +227,7 @@ def data_files(folder: Path, version: int | None = None) -> list[DataFile] | Non
     return None
 
 
-def _table(folder: Path, version: int | None = None) -> Any:
+def _table(folder: Place, version: int | None = None) -> Any:
     """The table as `deltalake` has it, at a version or at its newest."""
     try:
         from deltalake import DeltaTable
@@ -215,7 +235,8 @@ def _table(folder: Path, version: int | None = None) -> Any:
     except ImportError:
         return None
     try:
-        table = DeltaTable(folder.parent, version=version)
+        options = None if isinstance(folder, Path) else dict(folder.store.options)
+        table = DeltaTable(str(folder.parent), version=version, storage_options=options)
         return None if table.protocol().min_reader_version > 1 else table
     except (DeltaError, OSError):
         return None

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geo.tables.delta_state import DeltaState
+from geo.tables.remote import Place, opened
 
 MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
 """Rows, and bytes of the files, that are read like this at once."""
 
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException)
 """A commit or a file is gone or damaged, or is of a kind not known here: Spark meets it too, and has the words for it."""
 
 
@@ -32,9 +33,9 @@ def added_rows(folder: Path, state: DeltaState, first: int, last: int) -> pa.Tab
         rows = sum(json.loads(add["stats"])["numRecords"] for add in added)
         if rows > MOST_ROWS or sum(add["size"] for add in added) > MOST_BYTES:
             return None
-        parts = [_read(folder.parent, state, add) for add in added]
+        parts = [read_file(folder.parent / unquote(add["path"]), state, add["partitionValues"]) for add in added]
         return pa.concat_tables(parts) if parts else state.schema.empty_table()
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -59,7 +60,7 @@ def added_where(folder: Path, version: int, column: str, columns: Sequence[str])
                 some = there.filter(there[column].is_valid())
                 others |= len(some) < len(there)
                 found.append(some)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return (pa.concat_tables(found) if found else pa.table({name: pa.nulls(0) for name in columns})), others
 
@@ -82,8 +83,9 @@ def _added(folder: Path, version: int) -> Iterator[dict[str, Any]]:
                 yield add
 
 
-def _read(table: Path, state: DeltaState, add: Mapping[str, Any]) -> pa.Table:
-    file = pq.ParquetFile(table / unquote(add["path"]), coerce_int96_timestamp_unit="us")
+def read_file(path: Place, state: DeltaState, partition: Mapping[str, str]) -> pa.Table:
+    """The rows of one file of a table, with the columns of `state`. Raises ValueError if its columns have other names in it."""
+    file = pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us")
     inside = [field.name for field in state.schema if field.name not in state.partition_by]
     there = file.read(columns=inside)
     if not there.column_names:
@@ -91,8 +93,7 @@ def _read(table: Path, state: DeltaState, add: Mapping[str, Any]) -> pa.Table:
     columns = []
     for field in state.schema:
         if field.name in state.partition_by:
-            value = date.fromisoformat(add["partitionValues"][field.name])
-            columns.append(pa.repeat(pa.scalar(value, field.type), len(there)))
+            columns.append(pa.repeat(pa.scalar(date.fromisoformat(partition[field.name]), field.type), len(there)))
         elif field.name in there.column_names:
             columns.append(there[field.name].cast(field.type))
         else:

@@ -39,7 +39,9 @@ from geo.tables.durable import sync_commits
 from geo.tables.files import remove_folder
 from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
+from geo.tables.native_create import FirstVersion, first_version, make_as
 from geo.tables.native_rows import added_rows, added_where
+from geo.tables.remote import Place
 from geo.text import first_line
 from geo.times import utc
 from schemas import TableSchema
@@ -60,6 +62,9 @@ _MISSING = (
 )
 
 T = TypeVar("T")
+
+_first_versions: dict[str, FirstVersion] = {}
+"""Of tables that Spark made in this process, by what they were to be."""
 
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -111,9 +116,9 @@ class Table:
         return DeltaTable.forPath(self.spark, self.name) if self.by_path else DeltaTable.forName(self.spark, self.sql)
 
     def look(self) -> Seen | None:
-        """The table as it is now; None if there is none. On a local disk derived from the files of its log alone, without a Spark
-        job."""
-        if (folder := self._local_log()) is not None:
+        """The table as it is now; None if there is none. Where this process reads its log derived from the files of that alone, without
+        a Spark job."""
+        if (folder := self._log_by_path()) is not None:
             newest = newest_version(folder)
             if newest is None:
                 return None
@@ -149,7 +154,7 @@ class Table:
         return int(self.delta().detail().collect()[0]["sizeInBytes"])
 
     def latest_version(self) -> int:
-        if (folder := self._local_log()) is not None and (newest := newest_version(folder)) is not None:
+        if (folder := self._log_by_path()) is not None and (newest := newest_version(folder)) is not None:
             return newest
         return self._newest_by_history()
 
@@ -182,19 +187,27 @@ class Table:
         local = None if self.location is None else local_path(self.location)
         return None if local is None else local / "_delta_log"
 
+    @cached_property
+    def read_folder(self) -> Place | None:
+        """The `_delta_log` of a table that exists, where this process reads it by itself: on a local disk, and for who only looks on a
+        store that lets it in; None elsewhere."""
+        if self.log_folder is not None or not self.by_path:
+            return self.log_folder
+        return self._driver.remote(f"{self.name}/_delta_log") if self.reads is Reads.ALL else None
+
     @property
-    def rows_folder(self) -> Path | None:
+    def rows_folder(self) -> Place | None:
         """The `_delta_log` of a table whose rows this process is to read by itself, where it can; None: Spark is to read them."""
-        return self.log_folder if self.reads is Reads.ALL else None
+        return self.read_folder if self.reads is Reads.ALL else None
 
     @property
     def reads(self) -> Reads:
         """Which rows this process reads by itself."""
         return self._driver.reads
 
-    def _local_log(self) -> Path | None:
+    def _log_by_path(self) -> Place | None:
         # The location of a table by name would have to be asked for, which is a look of its own.
-        return self.log_folder if self.by_path else None
+        return self.read_folder if self.by_path else None
 
     # -- its commits ---------------------------------------------------------------------------------------------
 
@@ -204,8 +217,9 @@ class Table:
 
     def has_commit(self, version: int) -> bool:
         """Whether a commit is there, by its name alone."""
-        if (folder := self.log_folder) is not None:
-            return os.path.exists(f"{folder}/{version:020}.json")
+        if (folder := self.read_folder) is not None:
+            name = f"{version:020}.json"
+            return os.path.exists(f"{folder}/{name}") if isinstance(folder, Path) else (folder / name).exists()
         if self.location is None:
             return self.commit_at(version) is not None
         try:
@@ -232,7 +246,7 @@ class Table:
         held at a time. With `only`, a userMetadata with none of these keys may be left out (None)."""
         if first > last:
             return
-        if (folder := self.log_folder) is not None:
+        if (folder := self.read_folder) is not None:
             yield from opened_commits(folder, first, last)
         elif self.location is None:
             yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
@@ -360,12 +374,24 @@ class Table:
         ] + [f"{identifier(field.name)} {field.dataType.simpleString()}" for field in extra]
         properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in schema.all_properties.items())
         partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
+        what = f"({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
         with self._committing():
-            self.spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
-            )
+            if self._made_here(what):
+                return
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {what}")
+            if (folder := self._own_log()) is not None and (first := first_version(folder)) is not None:
+                _first_versions[what] = first
         if not self.exists():
             raise RetryableError(f"{self}: was not created, since something that is no Delta table is there. Move it away.")
+
+    def _made_here(self, what: str) -> bool:
+        """Make the table without Spark, as Spark has made one of the same columns and properties in this process."""
+        first, folder = _first_versions.get(what), self._own_log()
+        return first is not None and folder is not None and make_as(folder, first)
+
+    def _own_log(self) -> Path | None:
+        """The `_delta_log`, also of a table that is not there yet, on a local disk where this process commits by itself."""
+        return self.log_folder if self.by_path and self._driver.commits_by_itself else None
 
     def find(self, schema: TableSchema) -> StructType | None:
         """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table.

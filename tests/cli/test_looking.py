@@ -6,15 +6,18 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.cli import running
 from geo.cli.main import main
+from geo.config import load
 from geo.ids import LedgerId
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledgers import LedgerPart
@@ -27,6 +30,9 @@ from geo.subscription.consumer import Subscription
 from geo.tables import native
 from geo.tables.cluster import connect_later
 from geo.tables.driver import Reads
+from geo.tables.remote import store_of
+from tests.kafka_broker import free_ports
+from tests.object_store import KEY, SECRET, ObjectStore
 from tests.version_starts import found_start
 from tests.world import TOPIC, World
 
@@ -175,7 +181,7 @@ def test_columns_with_structure_are_read_by_spark(looked_at: World) -> None:
 OF_BILLING = ("--topic", str(TOPIC), "--subscription", "billing")
 
 
-@pytest.mark.parametrize(
+VERBS = pytest.mark.parametrize(
     "verb",
     [
         ("topics",),
@@ -189,6 +195,9 @@ OF_BILLING = ("--topic", str(TOPIC), "--subscription", "billing")
         ("verify", "--quick"),
     ],
 )
+
+
+@VERBS
 def test_looking_verbs_start_no_spark_and_say_the_same(
     looked_at: World, verb: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,15 +212,72 @@ def test_looking_verbs_start_no_spark_and_say_the_same(
             patched.setattr(running, "start_spark", lambda name, config, engine=engine: start(engine))
             for form in ("text", "json"):
                 assert main([*verb, "--config", str(looked_at.path), "-o", form, "--engine", engine]) == 0
-                # How old the newest record is grows between both.
-                said[engine, form] = re.sub(
-                    r'"(age_s|lag_seconds)": [0-9.]+|[0-9.,]+ s old|  [0-9,]+[.][0-9] {2,}', "AGE", capsys.readouterr().out
-                )
+                said[engine, form] = _said(capsys)
     assert started == (["spark"] if verb[0] != "links" else []) * 2, (
         "links are in a system table, which this process reads always"
     )
     assert said["native", "text"] == said["spark", "text"]
     assert said["native", "json"] == said["spark", "json"]
+
+
+def _said(capsys: pytest.CaptureFixture[str]) -> str:
+    """What a verb said, without how old the newest record is, which grows from one to the next."""
+    return re.sub(r'"(age_s|lag_seconds)": [0-9.]+|[0-9.,]+ s old|  [0-9,]+[.][0-9] {2,}', "AGE", capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def on_s3(looked_at: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The configuration of the same clusters, of which copies are on an object store."""
+    folder = tmp_path_factory.mktemp("on-s3")
+    store = ObjectStore(free_ports(1)[0], folder / "store.log")
+    try:
+        clusters = {}
+        for name in looked_at.config.clusters:
+            store.make_bucket(f"geo-{name}")
+            store.put(f"geo-{name}/clusters", looked_at.folder / name)
+            clusters[name] = {"root": f"s3a://geo-{name}/clusters", "spark_conf": store.settings(f"geo-{name}")}
+        links = [{"source": link.source, "target": link.target} for link in looked_at.config.links]
+        path = folder / "geo.yaml"
+        path.write_text(yaml.safe_dump({"version": 1, "clusters": clusters, "links": links}))
+        yield path
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEO_TEST_KEY", KEY)
+    monkeypatch.setenv("GEO_TEST_SECRET", SECRET)
+
+
+@VERBS
+@pytest.mark.usefixtures("keys")
+def test_looking_verbs_say_the_same_of_an_object_store(
+    looked_at: World, on_s3: Path, verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for form in ("text", "json"):
+        of_disk, of_store = (
+            (main([*verb, "--config", str(path), "-o", form, "--engine", "native"]), _said(capsys))
+            for path in (looked_at.path, on_s3)
+        )
+        assert of_disk == of_store
+        assert of_store[0] == 0
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_store_that_does_not_let_us_in_is_left_to_spark(on_s3: Path) -> None:
+    document = yaml.safe_load(on_s3.read_text())
+    cluster = document["clusters"]["us"]
+    assert store_of(load(on_s3).cluster("us")) is not None
+    for setting, value in (
+        ("endpoint", f"http://127.0.0.1:{free_ports(1)[0]}"),
+        ("aws.credentials.provider", "com.example.Vault"),
+        ("assumed.role.arn", "arn:aws:iam::1:role/reader"),
+    ):
+        conf = {**cluster["spark_conf"], f"fs.s3a.bucket.geo-us.{setting}": value}
+        other = on_s3.with_name("other.yaml")
+        other.write_text(yaml.safe_dump({"version": 1, "clusters": {"us": {**cluster, "spark_conf": conf}}}))
+        assert store_of(load(other).cluster("us")) is None
 
 
 def test_the_doctor_looks_at_tables_without_spark(

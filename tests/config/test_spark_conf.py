@@ -8,7 +8,7 @@ import pytest
 
 from geo.config.reader import parse
 from geo.config.secret import Secret
-from geo.config.spark_conf import Conf, check_conf, contradictions, how_to_scope, reaches
+from geo.config.spark_conf import Conf, check_conf, contradictions, how_to_scope, reaches, s3_settings
 from geo.errors import ConfigError, UsageError
 
 EU, US = ("s3a://flights-eu/geo",), ("s3a://flights.us/geo",)
@@ -102,3 +102,15 @@ clusters:
 def test_a_setting_that_only_the_start_of_a_session_reads_is_refused() -> None:
     with pytest.raises(UsageError, match=r"read only as a session starts; write fs\.s3a\.endpoint"):
         check_conf("spark.hadoop.fs.s3a.endpoint", "http://localhost")
+
+
+def test_what_is_said_of_a_bucket_goes_before_what_is_said_of_all() -> None:
+    conf = {
+        "fs.s3a.endpoint": "http://all",
+        "fs.s3a.endpoint.region": "x",
+        "fs.s3a.bucket.eu.endpoint": "http://eu",
+        "fs.s3a.bucket.eu.old.endpoint": "http://old",
+        "fs.gs.project.id": "p",
+    }
+    assert s3_settings(conf, "us") == {"endpoint": "http://all", "endpoint.region": "x"}
+    assert s3_settings(conf, "eu") == {"endpoint": "http://eu", "endpoint.region": "x", "old.endpoint": "http://old"}

@@ -16,7 +16,6 @@ from geo.errors import AlreadyOwnedError, RetryableError, UsageError
 from geo.log.publisher import Publisher
 from geo.ops.erase import erase
 from geo.ops.verify.report import Category
-from geo.replication import missing_rows
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
@@ -142,7 +141,7 @@ def test_yesterdays_copy_put_back_is_filled_and_reuses_no_id(linked: World) -> N
             log.delta().restoreToVersion(log.latest_version() - 1)
 
     with (
-        mock.patch.object(missing_rows, "STEP_ROWS", 3),  # the size only
+        mock.patch("geo.replication.rebuild.STEP_ROWS", 3),  # the size only
         crash.watched(put_back),
         pytest.raises(RetryableError, match="RESTORE"),
     ):
