@@ -133,7 +133,8 @@ def store_of(cluster: Cluster) -> Store | None:
             endpoint_override=host or None,
             force_virtual_addressing=bool(host) and not by_path,
         )
-        files.get_file_info(root.partition("://")[2])  # asks whether it lets us in
+        if files.get_file_info(authority_of(root)).type is fs.FileType.NotFound:
+            return None  # without a bucket nothing would be found, and Spark says what that means
     except OSError as error:
         log.info("%s is left to Spark: %s", root, first_line(error))
         return None

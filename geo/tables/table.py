@@ -65,6 +65,8 @@ T = TypeVar("T")
 
 _first_versions: dict[str, FirstVersion] = {}
 """Of tables that Spark made in this process, by what they were to be."""
+_KINDS = 100
+"""So many are remembered: typed topics have columns of their own."""
 
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -380,6 +382,8 @@ class Table:
                 return
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {what}")
             if (folder := self._own_log()) is not None and (first := first_version(folder)) is not None:
+                if len(_first_versions) >= _KINDS:
+                    _first_versions.clear()
                 _first_versions[what] = first
         if not self.exists():
             raise RetryableError(f"{self}: was not created, since something that is no Delta table is there. Move it away.")

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from geo.cli import running
 from geo.cli.main import main
 from geo.config import load
+from geo.config.model import Cluster
 from geo.ids import LedgerId
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledgers import LedgerPart
@@ -275,9 +276,15 @@ def test_a_store_that_does_not_let_us_in_is_left_to_spark(on_s3: Path) -> None:
         ("assumed.role.arn", "arn:aws:iam::1:role/reader"),
     ):
         conf = {**cluster["spark_conf"], f"fs.s3a.bucket.geo-us.{setting}": value}
-        other = on_s3.with_name("other.yaml")
-        other.write_text(yaml.safe_dump({"version": 1, "clusters": {"us": {**cluster, "spark_conf": conf}}}))
-        assert store_of(load(other).cluster("us")) is None
+        assert store_of(_cluster(on_s3, cluster["root"], conf)) is None
+    conf = {key.replace("geo-us", "nowhere"): value for key, value in cluster["spark_conf"].items()}
+    assert store_of(_cluster(on_s3, "s3a://nowhere/clusters", conf)) is None, "no bucket is not no topics"
+
+
+def _cluster(beside: Path, root: str, conf: Mapping[str, str]) -> Cluster:
+    other = beside.with_name("other.yaml")
+    other.write_text(yaml.safe_dump({"version": 1, "clusters": {"us": {"root": root, "spark_conf": dict(conf)}}}))
+    return load(other).cluster("us")
 
 
 def test_the_doctor_looks_at_tables_without_spark(
