@@ -64,9 +64,8 @@ class BothLogs:
 
     def count_missing(self, version: int, floors: Floors | None) -> int:
         """How many messages `missing` would bring now."""
-        there = self.source.read(version).where(self._wanted(floors))
         if not self.target.exists():
-            return there.count()
+            return self.source.read(version).where(self._wanted(floors)).count()
         missing = self.missing(version, self.target.latest_version(), floors)
         return sum(map(missing_rows.count_rows, missing))
 

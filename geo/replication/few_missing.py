@@ -20,7 +20,8 @@ def few_missing(
     source: Table, version: int, target: Table, target_version: int, wanted: Callable[[pa.Table], pa.Table]
 ) -> pa.Table | None:
     """The messages of the source at a version that are `wanted` and whose MessageId is not in the target at its version, ordered by
-    it. Columns as the source has now. None if they are many, or Spark is to find them."""
+    it. Columns as the source has now. None where the source is large, or only
+    Spark can read both; a target may be of any size where this process only looks."""
     rows = few_rows(source, version)
     present = None if rows is None else scan(target, target_version, ID, lambda read: set(_ids(read)))
     if rows is None or present is None:

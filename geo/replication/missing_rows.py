@@ -1,4 +1,5 @@
-"""What of a source is missing in a target, derived from the two logs alone. DataFrames in, DataFrames out; nothing is written.
+"""What of a source is missing in a target, derived from the two logs alone. DataFrames in, DataFrames out, but for what
+fits rows to a target, in whichever form; nothing is written. `few_missing.py` is the same of two small logs.
 
 Bootstrap, repair and backfill are all this; who may append it, and what is recorded, is the link's business
 (geo.replication.topic_link).

@@ -22,7 +22,7 @@ from geo.tables.driver import Driver, Reads
 from geo.tables.files import SmallFiles, check_folder
 from geo.tables.journal import Journal
 from geo.tables.process import Process
-from geo.tables.remote import store_of
+from geo.tables.s3_store import store_of
 from geo.tables.storage import why_unsafe
 from geo.tables.table import Table
 from schemas import TableSchema

@@ -15,7 +15,7 @@ from typing import Any
 from geo.disk import sync
 from geo.errors import RetryableError
 from geo.tables.commits import Commit, of_file
-from geo.tables.remote import Place, lines_of, names_in
+from geo.tables.places import Place, lines_of, names_in
 
 _LOG_FILE = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")

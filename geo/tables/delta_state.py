@@ -1,4 +1,4 @@
-"""What the newest version of a Delta table on a local disk is made of, from the checksum that Delta leaves beside a commit.
+"""What the newest version of a Delta table whose files this process reads is made of, from the checksum that Delta leaves beside a commit.
 
 Only tables that this program can read and append to by itself, file by file: None of anything else, which is left to Spark.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from geo.tables.delta_log import newest_version
-from geo.tables.remote import Place
+from geo.tables.places import Place
 
 _FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "checkConstraints"})
 """Features of a writer that ask nothing of an append, as long as the table has no constraint. With the change feed on, added

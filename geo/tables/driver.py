@@ -10,8 +10,8 @@ from functools import cached_property
 from pyspark.sql import SparkSession
 
 from geo.faults import SPARK_ERRORS
+from geo.tables.places import RemotePath, Store
 from geo.tables.process import Process, this_process
-from geo.tables.remote import RemotePath, Store
 
 
 class Reads(Enum):

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from geo.tables.delta_state import newest_state
 from geo.tables.driver import Reads
 from geo.tables.native_rows import MOST_BYTES, MOST_ROWS, UNREADABLE, read_file
-from geo.tables.remote import Place, opened
+from geo.tables.places import Place, opened
 from geo.tables.small_table import as_collected
 from geo.times import in_us
 

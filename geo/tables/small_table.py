@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geo.tables.delta_log import is_checkpoint, read_folder
-from geo.tables.remote import Place, opened
+from geo.tables.places import Place, opened
 
 _TRIES = 3
 """A log may be cut while it is read."""

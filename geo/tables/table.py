@@ -39,9 +39,9 @@ from geo.tables.durable import sync_commits
 from geo.tables.files import remove_folder
 from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
-from geo.tables.native_create import FirstVersion, first_version, make_as
+from geo.tables.native_create import learn, make
 from geo.tables.native_rows import added_rows, added_where
-from geo.tables.remote import Place
+from geo.tables.places import Place, is_there
 from geo.text import first_line
 from geo.times import utc
 from schemas import TableSchema
@@ -62,12 +62,6 @@ _MISSING = (
 )
 
 T = TypeVar("T")
-
-_first_versions: dict[str, FirstVersion] = {}
-"""Of tables that Spark made in this process, by what they were to be."""
-_KINDS = 100
-"""So many are remembered: typed topics have columns of their own."""
-
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -184,8 +178,8 @@ class Table:
 
     @cached_property
     def log_folder(self) -> Path | None:
-        """The `_delta_log` of a table that exists, where that is a folder on a local disk with all its commits; None
-        elsewhere."""
+        """The `_delta_log`, where that is a folder on a local disk with all the commits of the table, which exists unless it is by
+        path; None elsewhere."""
         local = None if self.location is None else local_path(self.location)
         return None if local is None else local / "_delta_log"
 
@@ -220,8 +214,7 @@ class Table:
     def has_commit(self, version: int) -> bool:
         """Whether a commit is there, by its name alone."""
         if (folder := self.read_folder) is not None:
-            name = f"{version:020}.json"
-            return os.path.exists(f"{folder}/{name}") if isinstance(folder, Path) else (folder / name).exists()
+            return is_there(folder, f"{version:020}.json")
         if self.location is None:
             return self.commit_at(version) is not None
         try:
@@ -376,26 +369,17 @@ class Table:
         ] + [f"{identifier(field.name)} {field.dataType.simpleString()}" for field in extra]
         properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in schema.all_properties.items())
         partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
-        what = f"({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
+        definition = f"({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
+        folder = self.log_folder if self.by_path and self._driver.commits_by_itself else None
         with self._committing():
-            if self._made_here(what):
+            if folder is not None and make(folder, definition):
                 return
-            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {what}")
-            if (folder := self._own_log()) is not None and (first := first_version(folder)) is not None:
-                if len(_first_versions) >= _KINDS:
-                    _first_versions.clear()
-                _first_versions[what] = first
+            is_new = folder is not None and newest_version(folder) is None
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {definition}")
+            if folder is not None and is_new:  # another one may have other columns
+                learn(folder, definition)
         if not self.exists():
             raise RetryableError(f"{self}: was not created, since something that is no Delta table is there. Move it away.")
-
-    def _made_here(self, what: str) -> bool:
-        """Make the table without Spark, as Spark has made one of the same columns and properties in this process."""
-        first, folder = _first_versions.get(what), self._own_log()
-        return first is not None and folder is not None and make_as(folder, first)
-
-    def _own_log(self) -> Path | None:
-        """The `_delta_log`, also of a table that is not there yet, on a local disk where this process commits by itself."""
-        return self.log_folder if self.by_path and self._driver.commits_by_itself else None
 
     def find(self, schema: TableSchema) -> StructType | None:
         """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table.

@@ -28,10 +28,11 @@ from geo.log.topics import create_topic, registered_topics
 from geo.names import Topic
 from geo.subscription import changes, version_subscriptions
 from geo.subscription.consumer import Subscription
-from geo.tables import native
-from geo.tables.cluster import connect_later
+from geo.tables import native, s3_store
+from geo.tables.cluster import connect, connect_later
 from geo.tables.driver import Reads
-from geo.tables.remote import store_of
+from geo.tables.places import RemotePath, lines_of
+from geo.tables.s3_store import store_of
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.version_starts import found_start
@@ -266,19 +267,39 @@ def test_looking_verbs_say_the_same_of_an_object_store(
 
 
 @pytest.mark.usefixtures("keys")
-def test_a_store_that_does_not_let_us_in_is_left_to_spark(on_s3: Path) -> None:
+def test_a_store_that_does_not_let_us_in_is_left_to_spark(looked_at: World, on_s3: Path) -> None:
     document = yaml.safe_load(on_s3.read_text())
     cluster = document["clusters"]["us"]
     assert store_of(load(on_s3).cluster("us")) is not None
+    assert connect(looked_at.spark, load(on_s3).cluster("us")).log(TOPIC).read_folder is None, "whoever writes reads by Spark"
+    simple, vault = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider", "com.example.Vault"
     for setting, value in (
         ("endpoint", f"http://127.0.0.1:{free_ports(1)[0]}"),
-        ("aws.credentials.provider", "com.example.Vault"),
-        ("assumed.role.arn", "arn:aws:iam::1:role/reader"),
+        ("aws.credentials.provider", vault),
+        ("aws.credentials.provider", f"{vault},{simple}"),
+        *((f"{begin}x", "secret://env/GEO_TEST_KEY") for begin in s3_store._KNOWN_TO_SPARK),
     ):
         conf = {**cluster["spark_conf"], f"fs.s3a.bucket.geo-us.{setting}": value}
-        assert store_of(_cluster(on_s3, cluster["root"], conf)) is None
+        assert store_of(_cluster(on_s3, cluster["root"], conf)) is None, setting
+    half = {key: value for key, value in cluster["spark_conf"].items() if "secret" not in key}
+    assert store_of(_cluster(on_s3, cluster["root"], half)) is None, "a key without its secret"
+    conf = {**cluster["spark_conf"], "fs.s3a.bucket.geo-us.aws.credentials.provider": simple}
+    assert store_of(_cluster(on_s3, cluster["root"], conf)) is not None
     conf = {key.replace("geo-us", "nowhere"): value for key, value in cluster["spark_conf"].items()}
     assert store_of(_cluster(on_s3, "s3a://nowhere/clusters", conf)) is None, "no bucket is not no topics"
+
+
+def test_commits_on_a_store_are_read_many_at_once_in_their_order(on_s3: Path, keys: None) -> None:
+    store = store_of(load(on_s3).cluster("us"))
+    assert store is not None
+    folder = RemotePath(store, f"s3a://geo-us/clusters/topics/{TOPIC.path}/_delta_log")
+    there = sorted(name for name in folder.names() if name.endswith(".json") and not name.startswith("."))
+    names = ["gone", *there, "gone"] * 100
+    found = [None if lines is None else list(lines) for lines in lines_of(folder, names)]
+    assert len(names) > 2 * 256
+    assert (
+        found == [None if name == "gone" else (folder / name).read_text().split("\n") for name in ["gone", *there, "gone"]] * 100
+    )
 
 
 def _cluster(beside: Path, root: str, conf: Mapping[str, str]) -> Cluster:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from unittest import mock
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
@@ -19,6 +22,8 @@ from geo.tables.table import Table
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
+
+rebuild_module = import_module("geo.replication.rebuild")
 
 
 def _source(world: World) -> None:
@@ -55,8 +60,8 @@ def test_what_is_missing_is_the_same_with_and_without_spark(world: World) -> Non
     world.write("eu", 0, 3)
     here = world.entries("us", 18, 34).withColumn("ledger_id", F.expr("IF(entry_id > 30, 2L, 1L)"))
     world.log("eu").append(here.where("entry_id NOT IN (20, 33)").coalesce(1))
-    expected: list[tuple[Floors | None, int | None]] = [(None, None), ({"us:1": 15}, 3600), ({}, 3600)]
-    for floors, ttl_s in expected:
+    cases: list[tuple[Floors | None, int | None]] = [(None, None), ({"us:1": 15}, 3600), ({}, 3600)]
+    for floors, ttl_s in cases:
         found = {}
         for reads in (Reads.NONE, Reads.LITTLE):
             source, target = (_log(world, name, reads) for name in ("us", "eu"))
@@ -90,8 +95,11 @@ def test_a_region_gets_back_what_is_its_own_and_lost_in_the_middle(
     linked: World, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "MOST_ROWS", most)
+    by_spark = mock.Mock(wraps=rebuild_module.missing_in_steps)
+    monkeypatch.setattr(rebuild_module, "missing_in_steps", by_spark)
     linked.spark.sql(f"DELETE FROM {linked.log('eu').sql} WHERE origin = 'eu' AND entry_id BETWEEN 5 AND 9")
     assert [one.messages for one in rebuild(linked.spark, linked.config, "eu", "us", dry_run=True)] == [5]
     assert [one.messages for one in rebuild(linked.spark, linked.config, "eu", "us")] == [5]
     assert [one.messages for one in rebuild(linked.spark, linked.config, "eu", "us")] == [0]
+    assert by_spark.called is (most == 3)
     linked.assert_clean()

@@ -19,7 +19,7 @@ from pyspark.sql.types import DateType, DecimalType, LongType, StructField, Stru
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import RetryableError
-from geo.tables import table as table_module
+from geo.tables import native_create
 from geo.tables.arrow_rows import rows_table
 from geo.tables.driver import Driver
 from geo.tables.table import Table
@@ -33,7 +33,7 @@ NESTED = StructType().add("line", StructType().add("amount", LongType()))
 
 @pytest.fixture(autouse=True)
 def _nothing_made_yet() -> Iterator[None]:
-    with mock.patch.dict(table_module._first_versions, clear=True):
+    with mock.patch.dict(native_create._first_versions, clear=True):
         yield
 
 
@@ -84,6 +84,15 @@ def test_it_says_what_spark_says_and_spark_goes_on_in_it(
     here.create(schema, extra)  # it is there
     assert here.latest_version() == 1
     assert here.delta().detail().collect()[0]["properties"] == {**by_spark.properties(), "note": "Spark's own commit"}
+
+
+def test_what_was_there_already_is_no_example(spark: SparkSession, tmp_path: Path) -> None:
+    _table(spark, tmp_path, "first").create(TOPIC_LOG, PLAIN)
+    native_create._first_versions.clear()
+    _table(spark, tmp_path, "first").create(TOPIC_LOG)
+    second = _table(spark, tmp_path, "second")
+    second.create(TOPIC_LOG)
+    assert second.read().columns == list(TOPIC_LOG.names)
 
 
 def test_a_table_of_more_than_plain_columns_is_made_by_spark(spark: SparkSession, tmp_path: Path) -> None:
