@@ -26,7 +26,7 @@ def few_missing(
     present = None if rows is None else scan(target, target_version, ID, lambda read: set(_ids(read)))
     if rows is None or present is None:
         return None
-    with suppress(UnicodeDecodeError):  # a text that Python does not read
+    with suppress(UnicodeDecodeError, pa.ArrowException):  # a text that Python does not read
         messages = wanted(rows.filter(rows["marker"].is_null()))
         there = set().union(*present)
         lacking = messages.filter(pa.array((one not in there for one in _ids(messages)), pa.bool_()))

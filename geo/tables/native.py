@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from geo.tables.delta_state import newest_state
 from geo.tables.driver import Reads
-from geo.tables.native_rows import MOST_BYTES, MOST_ROWS, UNREADABLE, read_file
+from geo.tables.native_rows import MOST_BYTES, MOST_ROWS, UNREADABLE, read_files
 from geo.tables.places import Place, opened
 from geo.tables.small_table import as_collected
 from geo.times import in_us
@@ -173,8 +173,7 @@ def few_rows(log: Table, version: int) -> pa.Table | None:
     if files is None or not _are_at_most(files, MOST_ROWS, MOST_BYTES):
         return None
     with suppress(*UNREADABLE):
-        parts = [read_file(file.path, state, {name: file.partition(name) for name in state.partition_by}) for file in files]
-        return pa.concat_tables(parts) if parts else state.schema.empty_table()
+        return read_files(((file.path, {name: file.partition(name) for name in state.partition_by}) for file in files), state)
     return None
 
 

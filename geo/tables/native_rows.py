@@ -6,7 +6,7 @@ A Spark job takes 0.2 s for it, this one a few milliseconds; so for a few commit
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from geo.tables.places import Place, opened
 MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
 """Rows, and bytes of the files, that are read like this at once."""
 
+_MOST_IN_MEMORY, _BATCH_ROWS = 64 * 1024 * 1024, 256
+"""Bytes of rows at once: a payload that comes again and again is in a file once."""
+
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException)
 """A commit or a file is gone or damaged, or is of a kind not known here: Spark meets it too, and has the words for it."""
 
@@ -33,8 +36,7 @@ def added_rows(folder: Path, state: DeltaState, first: int, last: int) -> pa.Tab
         rows = sum(json.loads(add["stats"])["numRecords"] for add in added)
         if rows > MOST_ROWS or sum(add["size"] for add in added) > MOST_BYTES:
             return None
-        parts = [read_file(folder.parent / unquote(add["path"]), state, add["partitionValues"]) for add in added]
-        return pa.concat_tables(parts) if parts else state.schema.empty_table()
+        return read_files(((folder.parent / unquote(add["path"]), add["partitionValues"]) for add in added), state)
     except UNREADABLE:
         return None
 
@@ -83,11 +85,26 @@ def _added(folder: Path, version: int) -> Iterator[dict[str, Any]]:
                 yield add
 
 
-def read_file(path: Place, state: DeltaState, partition: Mapping[str, str]) -> pa.Table:
-    """The rows of one file of a table, with the columns of `state`. Raises ValueError if its columns have other names in it."""
+def read_files(files: Iterable[tuple[Place, Mapping[str, str]]], state: DeltaState) -> pa.Table:
+    """The rows of files of a table, given with the values of their partitions; columns of `state`. Raises ValueError if they are too
+    large in memory, or their columns have other names in a file."""
+    parts, size = [state.schema.empty_table()], 0
+    for path, partition in files:
+        parts.append(_read(path, state, partition, _MOST_IN_MEMORY - size))
+        size += parts[-1].nbytes
+    return pa.concat_tables(parts)
+
+
+def _read(path: Place, state: DeltaState, partition: Mapping[str, str], most: int) -> pa.Table:
     file = pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us")
     inside = [field.name for field in state.schema if field.name not in state.partition_by]
-    there = file.read(columns=inside)
+    batches, size = [], 0
+    for batch in file.iter_batches(_BATCH_ROWS, columns=inside):
+        size += batch.nbytes
+        if size > most:
+            raise ValueError("its rows are too large to be held")
+        batches.append(batch)
+    there = pa.Table.from_batches(batches) if batches else file.read(columns=inside)
     if not there.column_names:
         raise ValueError("its columns have other names in the files")
     columns = []

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -23,7 +23,7 @@ class Store:
     """A store that lets this process in: its files, and what `deltalake` needs for the same."""
 
     files: fs.FileSystem
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
 
 
 class RemotePath:

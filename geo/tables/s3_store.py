@@ -59,7 +59,8 @@ def store_of(cluster: Cluster) -> Store | None:
     """The store of a cluster's tables, once it has shown this process what is in their folder; None if it does not, or Spark is to
     read it. Raises UsageError for a secret that is not there."""
     root = cluster.root or ""
-    if storage_of(root) != "s3a" or not hasattr(fs, "S3FileSystem"):
+    # Several drivers write by a log store that keeps newest commits elsewhere for a while, of which Spark alone knows.
+    if not cluster.single_driver or storage_of(root) != "s3a" or not hasattr(fs, "S3FileSystem"):
         return None
     settings = s3_settings(cluster.spark_conf, authority_of(root))
     said = {name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()}
@@ -91,7 +92,9 @@ def store_of(cluster: Cluster) -> Store | None:
     options = {f"aws_{_AS_DELTALAKE.get(name, name)}": value for name, value in given.items()}
     options |= {"aws_allow_http": str(scheme == "http").lower(), "aws_skip_signature": str(anonymous).lower()}
     options |= {"aws_virtual_hosted_style_request": str(not by_path).lower()} if host else {}
-    options |= {"aws_endpoint_url": f"{scheme}://{host}"} if host else {}
+    # To it the endpoint of a virtual-hosted bucket has the bucket in its name.
+    at = host if by_path else f"{authority_of(root)}.{host}"
+    options |= {"aws_endpoint_url": f"{scheme}://{at}"} if host else {}
     return Store(files, options | ({"aws_region": region} if region else {}))
 
 

@@ -237,7 +237,11 @@ def on_s3(looked_at: World, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for name in looked_at.config.clusters:
             store.make_bucket(f"geo-{name}")
             store.put(f"geo-{name}/clusters", looked_at.folder / name)
-            clusters[name] = {"root": f"s3a://geo-{name}/clusters", "spark_conf": store.settings(f"geo-{name}")}
+            clusters[name] = {
+                "root": f"s3a://geo-{name}/clusters",
+                "spark_conf": store.settings(f"geo-{name}"),
+                "single_driver": True,
+            }
         links = [{"source": link.source, "target": link.target} for link in looked_at.config.links]
         path = folder / "geo.yaml"
         path.write_text(yaml.safe_dump({"version": 1, "clusters": clusters, "links": links}))
@@ -281,6 +285,8 @@ def test_a_store_that_does_not_let_us_in_is_left_to_spark(looked_at: World, on_s
     ):
         conf = {**cluster["spark_conf"], f"fs.s3a.bucket.geo-us.{setting}": value}
         assert store_of(_cluster(on_s3, cluster["root"], conf)) is None, setting
+    by_two = _cluster(on_s3, cluster["root"], cluster["spark_conf"], single_driver=False)
+    assert store_of(by_two) is None, "the newest commit may be known to its log store alone"
     half = {key: value for key, value in cluster["spark_conf"].items() if "secret" not in key}
     assert store_of(_cluster(on_s3, cluster["root"], half)) is None, "a key without its secret"
     conf = {**cluster["spark_conf"], "fs.s3a.bucket.geo-us.aws.credentials.provider": simple}
@@ -302,9 +308,10 @@ def test_commits_on_a_store_are_read_many_at_once_in_their_order(on_s3: Path, ke
     )
 
 
-def _cluster(beside: Path, root: str, conf: Mapping[str, str]) -> Cluster:
+def _cluster(beside: Path, root: str, conf: Mapping[str, str], *, single_driver: bool = True) -> Cluster:
     other = beside.with_name("other.yaml")
-    other.write_text(yaml.safe_dump({"version": 1, "clusters": {"us": {"root": root, "spark_conf": dict(conf)}}}))
+    us = {"root": root, "spark_conf": dict(conf), "single_driver": single_driver}
+    other.write_text(yaml.safe_dump({"version": 1, "clusters": {"us": us}}))
     return load(other).cluster("us")
 
 

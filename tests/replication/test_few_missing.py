@@ -90,6 +90,17 @@ def test_a_log_with_many_rows_is_left_to_spark(world: World, monkeypatch: pytest
         assert (few and len(few)) == expected
 
 
+def test_rows_that_are_small_in_a_file_and_large_in_memory_are_left_to_spark(world: World) -> None:
+    world.write("us", 0, 1)
+    same = world.entries("us", 1, 200).withColumn("payload", F.expr("CAST(repeat('x', 1000000) AS BINARY)"))
+    world.log("us").append(same.coalesce(1))
+    log = world.log("us")
+    assert native.few_rows(log, log.latest_version()) is None
+    assert log.few_added(log.latest_version(), log.latest_version()) is None
+    world.replicate("eu")
+    assert world.log("eu").read().count() == 200
+
+
 @pytest.mark.parametrize("most", [MOST_ROWS, 3])
 def test_a_region_gets_back_what_is_its_own_and_lost_in_the_middle(
     linked: World, most: int, monkeypatch: pytest.MonkeyPatch
