@@ -25,12 +25,12 @@ class CrashPoint(str, Enum):
     CLAIM_WON = "claim-won"
     CLAIM_FENCED = "claim-fenced"
     CLAIM_NEWEST = "claim-newest"
-    # any append that this process makes without Spark: file of rows -> its check -> commit -> its checksum
+    # any append that this process makes without Spark: file of rows -> its check -> file of its commit -> commit -> its checksum
     APPEND_WRITTEN = "append-written"
     APPEND_CHECKED = "append-checked"
+    COMMIT_WRITTEN = "commit-written"
     APPEND_COMMITTED = "append-committed"
-    # a table that this process makes as Spark made one before: file of its first version -> commit -> its checksum
-    TABLE_WRITTEN = "table-written"
+    # a table that this process makes as Spark made one before: file of its first commit, as above -> commit -> its checksum
     TABLE_COMMITTED = "table-committed"
     # publish: owners row -> ledgers row -> log commit -> recorded end -> a stream's checkpoint, or the note of a source of ours
     PUBLISH_CLAIMED = "publish-claimed"

@@ -118,6 +118,8 @@ class Publisher:
         if not found and not self._again:
             refuse_deleted(self.tables, self.topic)
         self.columns = found or create_topic(self.tables, self.topic, own, again=self._again)
+        if self.columns != planned:  # another process was quicker
+            check_columns(given, self.columns, dropped, self.topic)
         self._given = given.names
         # Made once: a column is some calls into the JVM.
         self._prepared = {name: F.expr(sql) for name, sql in prepared(given, self.columns, self.tables.cluster.name).items()}

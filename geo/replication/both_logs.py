@@ -18,8 +18,8 @@ from geo.ids import LedgerId
 from geo.log.topic_log import after_ends
 from geo.now import now_us
 from geo.replication import missing_rows
-from geo.replication.few_missing import few_missing, in_steps
 from geo.replication.gaps import STEP_ROWS
+from geo.replication.missing import missing
 from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
 from geo.replication.rule_rows import crossing
@@ -40,23 +40,21 @@ class BothLogs:
     """The link whose logs they are, for the lines of progress."""
 
     def missing(
-        self, version: int, target_version: int, floors: Floors | None, most: int | None = None
+        self, version: int, target_version: int, floors: Floors | None, most: int = STEP_ROWS
     ) -> Iterator[DataFrame | pa.Table]:
         """What `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else
         may bring these origins meanwhile. A few are found without Spark."""
-        step = STEP_ROWS if most is None else min(most, STEP_ROWS)
-        if (few := self._few_missing(version, target_version, floors)) is not None:
-            yield from in_steps(few, step)
-            return
-        wanted = self._wanted(floors)
-        there, here = self.source.read(version).where(wanted), self.target.read(target_version).where(wanted)
-        yield from missing_rows.missing_in_steps(there, here, self.what, step)
-
-    def _few_missing(self, version: int, target_version: int, floors: Floors | None) -> pa.Table | None:
-        def wanted(rows: pa.Table) -> pa.Table:
-            return crossing(self.rule, floors, rows, now_us())[0]
-
-        return few_missing(self.source, version, self.target, target_version, wanted)
+        now = now_us()
+        return missing(
+            self.source,
+            version,
+            self.target,
+            target_version,
+            lambda: missing_rows.wanted(self.rule, floors, now),
+            lambda rows: crossing(self.rule, floors, rows, now)[0],
+            self.what,
+            most,
+        )
 
     def row_bytes(self) -> float:
         """How many bytes a row of the source takes, as far as its files tell; 1 at least."""
@@ -66,8 +64,8 @@ class BothLogs:
         """How many messages `missing` would bring now."""
         if not self.target.exists():
             return self.source.read(version).where(self._wanted(floors)).count()
-        missing = self.missing(version, self.target.latest_version(), floors)
-        return sum(map(missing_rows.count_rows, missing))
+        steps = self.missing(version, self.target.latest_version(), floors)
+        return sum(map(missing_rows.count_rows, steps))
 
     def floors(self, begin: Start | datetime, version: int) -> dict[str, int] | None:
         """The first entry wanted of each ledger of the source at `version`, for a link that begins there; None: all."""

@@ -1,5 +1,5 @@
 """What of a source is missing in a target, derived from the two logs alone. DataFrames in, DataFrames out, but for what
-fits rows to a target, in whichever form; nothing is written. `few_missing.py` is the same of two small logs.
+fits rows to a target, in whichever form; nothing is written. `missing.py` finds the same of two small logs without Spark.
 
 Bootstrap, repair and backfill are all this; who may append it, and what is recorded, is the link's business
 (geo.replication.topic_link).

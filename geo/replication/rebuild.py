@@ -21,9 +21,8 @@ from geo.log.ledgers import REBUILD_RECORD
 from geo.log.topic_log import is_message, open_log, user_columns
 from geo.log.topics import create_topic, deleted_topics, grow, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.replication.few_missing import few_missing, in_steps
-from geo.replication.gaps import STEP_ROWS
-from geo.replication.missing_rows import count_rows, in_target_shape, missing_in_steps
+from geo.replication.missing import missing
+from geo.replication.missing_rows import count_rows, in_target_shape
 from geo.replication.ordered_append import append_in_order
 from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.tables.cluster import ClusterTables, connect
@@ -71,7 +70,7 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     what, version = f"rebuild of {topic}", source.latest_version()
     if dry_run:
         if target.find(TOPIC_LOG) is None:
-            return source.read(version).where(_mine(cluster)).count()
+            return source.read(version).where(is_message() & _mine(cluster)).count()
         return sum(map(count_rows, _missing(source, version, target, target.latest_version(), cluster)))
     ways = [*origin_runners({cluster}, topic, cluster), *filling_runners({cluster}, topic, cluster)]
     (ownership,) = claim(own, [ways])
@@ -92,14 +91,17 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
 
 
 def _mine(cluster: str) -> Column:
-    return (F.col("origin") == cluster) & is_message()
+    return F.col("origin") == cluster
 
 
 def _missing(source: Table, version: int, target: Table, target_version: int, cluster: str) -> Iterator[DataFrame | pa.Table]:
     """What `target` at its version lacks of the cluster's own rows of `source` at `version`, in bounded steps."""
-    few = few_missing(source, version, target, target_version, lambda rows: rows.filter(pc.field("origin") == cluster))
-    if few is not None:
-        return in_steps(few, STEP_ROWS)
-    mine = _mine(cluster)
-    theirs, ours = source.read(version).where(mine), target.read(target_version).where(mine)
-    return missing_in_steps(theirs, ours, f"rebuild of {target}", STEP_ROWS)
+    return missing(
+        source,
+        version,
+        target,
+        target_version,
+        lambda: _mine(cluster),
+        lambda rows: rows.filter(pc.field("origin") == cluster),
+        f"rebuild of {target}",
+    )

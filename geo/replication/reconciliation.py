@@ -116,14 +116,14 @@ class Reconciliation:
             rule = self._logs.rule
             raise SourceChangedError(fault.message(rule.source, rule.target, str(self._into.topic), cursor))
 
-    def _step_size(self) -> tuple[int | None, float]:
-        """How many messages a step brings at most, None for as many as ever, and how many bytes each takes, 0 where nobody
-        asks."""
+    def _step_size(self) -> tuple[int, float]:
+        """How many messages a step brings at most, and how many bytes each takes, 0 where nobody asks."""
         most = self._turns.most
+        messages = STEP_ROWS if most.messages is None else most.messages
         if most.size >= TURN_BYTES:
-            return most.messages, 0.0
+            return messages, 0.0
         row_bytes = self._logs.row_bytes()
-        return min(STEP_ROWS if most.messages is None else most.messages, max(1, int(most.size / row_bytes))), row_bytes
+        return min(messages, max(1, int(most.size / row_bytes))), row_bytes
 
 
 def preview(logs: BothLogs, recorded: LinkState | None, start_at: Start | datetime | None) -> tuple[int, int]:

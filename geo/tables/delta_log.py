@@ -78,7 +78,7 @@ def opened_commits(folder: Place, first: int, last: int) -> Iterator[Commit]:
     if first < last and not (folder / f"{first:020}.json").exists():
         first = _first_commit(folder, first, last)
     versions = range(first, last + 1)
-    for version, lines in zip(versions, lines_of(folder, [f"{version:020}.json" for version in versions]), strict=True):
+    for version, lines in zip(versions, lines_of(folder, (f"{version:020}.json" for version in versions)), strict=True):
         if lines is not None:
             yield of_file(version, lines)
 

@@ -22,8 +22,9 @@ SETTLED_S = 600.0
 _FILES = ('{"add"', '{"cdc"')
 """How the lines of a commit begin that name a file of rows, or of changes."""
 
-_synced: dict[tuple[int, int], int] = {}
-"""By the device and number of a log's folder, the newest version that this process wrote out."""
+_synced: dict[Path, tuple[int, int, int]] = {}
+"""By a log's folder, the newest version that this process wrote out, and which file it is: its number, and when it was written, in
+nanoseconds."""
 
 
 def sync_commits(log_folder: Path) -> None:
@@ -32,25 +33,37 @@ def sync_commits(log_folder: Path) -> None:
     newest = newest_version(log_folder) if syncs() else None
     if newest is None:
         return
-    found = log_folder.stat()
-    place = found.st_dev, found.st_ino
-    versions = list(_unsettled(log_folder, newest, _synced.get(place, -1)))
+    synced = _written_out(log_folder)
+    versions = list(_unsettled(log_folder, newest, synced))
     added = [file for version in versions for file in _added(log_folder, version)]
     sync(_with_checksum(added))
-    if place not in _synced:
+    if synced < 0:
         sync(log_folder.parents)  # the table may be new, and so may folders above it
     sync({file.parent for file in added} | {log_folder.parent})
     # Not its checksum, without which a version is whole.
     sync(_with_checksum(log_folder / f"{version:020}.json" for version in versions))
     sync(_with_checksum(log_folder / name for name in _newest_checkpoint(log_folder, versions)))
     sync([log_folder])
-    _synced[place] = newest
+    if (of := _file(log_folder, newest)) is not None:
+        _synced[log_folder] = newest, *of
+
+
+def _written_out(log_folder: Path) -> int:
+    """The newest version that this process wrote out; -1 if it wrote out none, or the log is another one now."""
+    version, *of = _synced.get(log_folder, (-1, 0, 0))
+    return version if version >= 0 and _file(log_folder, version) == tuple(of) else -1
+
+
+def _file(log_folder: Path, version: int) -> tuple[int, int] | None:
+    """Which file a commit is; None if it is not there."""
+    with suppress(FileNotFoundError):
+        found = (log_folder / f"{version:020}.json").stat()
+        return found.st_ino, found.st_mtime_ns
+    return None
 
 
 def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:
     """Versions that may not be on the disk, the newest first."""
-    if newest < synced:  # a log of a table that was put back
-        synced = -1
     settled = time.time() - SETTLED_S
     for version in range(newest, synced, -1):
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 import uuid
 from bisect import bisect_right
@@ -25,8 +24,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
-from geo.disk import sync
 from geo.tables.delta_state import DeltaState
+from geo.tables.put_commit import put_checksum, put_commit
 from geo.text import first_line
 
 try:
@@ -128,11 +127,7 @@ def may_add(state: DeltaState, written: Written) -> bool:
 
 
 def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_metadata: str | None) -> bool:
-    """Commit the files as the version after `state`. False, and nothing was done, if that version is there.
-
-    Whoever calls holds the table's lock: Spark's own commit on a local disk is not put-if-absent. Raises OSError, with nothing
-    done, if the commit cannot be written, also where the file system has no links.
-    """
+    """Commit the files as the version after `state`: False and errors as `put_commit`."""
     version, transaction = state.version + 1, str(uuid.uuid4())
     rows, size = sum(file.rows for file in added), sum(file.size for file in added)
     info: dict[str, Any] = {
@@ -148,26 +143,10 @@ def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_m
         "txnId": transaction,
     }
     lines = [{"commitInfo": info}, *({"add": file.action} for file in added)]
-    commit, new = folder / f"{version:020}.json", folder / f".{version:020}.{transaction}.tmp"
-    try:
-        new.write_text("".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines), encoding="utf-8")
-        # Before it has its name: a power cut may spare that and take the content.
-        sync([*(folder.parent / file.path for file in added), new])
-        # Of a version of this number that went with an older copy of the log: Hadoop and Spark would hold ours against it.
-        for other in (f".{version:020}.json.crc", f".{version:020}.checkpoint.parquet.crc"):
-            (folder / other).unlink(missing_ok=True)
-        os.link(new, commit)
-    except FileExistsError:
-        # A network file system may ask again for a link that it made: then it is ours.
-        if not (commit.exists() and commit.samefile(new)):
-            return False
-    finally:
-        with suppress(OSError):
-            new.unlink()
-    with suppress(OSError):
-        (folder / f"{version:020}.crc").unlink()
+    if not put_commit(folder, version, transaction, lines, [folder.parent / file.path for file in added]):
+        return False
     reach(CrashPoint.APPEND_COMMITTED)
-    _write_checksum(folder, version, {**_checksum_after(state.checksum, added), "txnId": transaction})
+    put_checksum(folder, version, {**_checksum_after(state.checksum, added), "txnId": transaction})
     if is_due(state):
         _write_checkpoint(folder, state.table_id)
     return True
@@ -281,15 +260,6 @@ def _histogram_after(before: Mapping[str, Any], added: Sequence[Added]) -> dict[
         counts[place] += 1
         sizes[place] += file.size
     return {**before, "fileCounts": counts, "totalBytes": sizes}
-
-
-def _write_checksum(folder: Path, version: int, checksum: Mapping[str, Any]) -> None:
-    """A version without one is whole, and Spark looks it up then: so what fails here is no fault of the commit, which stands."""
-    new = folder / f".{version:020}.{checksum['txnId']}.crc.tmp"
-    with suppress(OSError):
-        new.write_text(json.dumps(checksum, separators=(",", ":")) + "\n", encoding="utf-8")
-        (folder / f".{version:020}.crc.crc").unlink(missing_ok=True)
-        new.replace(folder / f"{version:020}.crc")
 
 
 def _write_checkpoint(folder: Path, table_id: str) -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from geo.crash import CrashPoint, reach
-from geo.disk import sync
 from geo.tables.delta_state import newest_state
+from geo.tables.put_commit import put_checksum, put_commit
 
 _FIRST = f"{0:020}"
 
@@ -70,24 +70,25 @@ def make(folder: Path, definition: str) -> bool:
     changed = {"commitInfo": of_info, "metaData": of_table}
     actions = [{kind: fields | changed.get(kind, {}) for kind, fields in action.items()} for action in first.actions]
     checksum = first.checksum | {"txnId": transaction, "metadata": first.checksum["metadata"] | of_table}
-    commit, new = folder / f"{_FIRST}.json", folder / f".{_FIRST}.{transaction}.tmp"
     try:
         if not _is_free(folder):
             return False
         folder.mkdir(parents=True, exist_ok=True)
-        new.write_text("".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions), encoding="utf-8")
-        sync([new])  # before it has its name: a power cut may spare that and take the content
-        reach(CrashPoint.TABLE_WRITTEN)
-        os.link(new, commit)
+        if not put_commit(folder, 0, transaction, actions):
+            return False
     except OSError:  # Spark meets it too, and its errors are known
         return False
-    finally:
-        with suppress(OSError):
-            new.unlink()
     reach(CrashPoint.TABLE_COMMITTED)
-    with suppress(OSError):  # a version without one is whole
-        (folder / f"{_FIRST}.crc").write_text(json.dumps(checksum, separators=(",", ":")), encoding="utf-8")
+    put_checksum(folder, 0, checksum)
     return True
+
+
+def clear(folder: Path) -> None:
+    """Remove a `_delta_log` without any commit, as a process leaves it that could not make the table, or died on the way: Spark would
+    take it for something that is no table. Whoever calls holds the table's lock."""
+    with suppress(OSError):
+        if _is_free(folder):
+            folder.rmdir()
 
 
 def _is_free(folder: Path) -> bool:

@@ -24,7 +24,7 @@ MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
 _MOST_IN_MEMORY, _BATCH_ROWS = 64 * 1024 * 1024, 256
 """Bytes of rows at once: a payload that comes again and again is in a file once."""
 
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException)
 """A commit or a file is gone or damaged, or is of a kind not known here: Spark meets it too, and has the words for it."""
 
 
@@ -37,7 +37,7 @@ def added_rows(folder: Path, state: DeltaState, first: int, last: int) -> pa.Tab
         if rows > MOST_ROWS or sum(add["size"] for add in added) > MOST_BYTES:
             return None
         return read_files(((folder.parent / unquote(add["path"]), add["partitionValues"]) for add in added), state)
-    except UNREADABLE:
+    except _UNREADABLE:
         return None
 
 
@@ -62,7 +62,7 @@ def added_where(folder: Path, version: int, column: str, columns: Sequence[str])
                 some = there.filter(there[column].is_valid())
                 others |= len(some) < len(there)
                 found.append(some)
-    except UNREADABLE:
+    except _UNREADABLE:
         return None
     return (pa.concat_tables(found) if found else pa.table({name: pa.nulls(0) for name in columns})), others
 
@@ -85,14 +85,17 @@ def _added(folder: Path, version: int) -> Iterator[dict[str, Any]]:
                 yield add
 
 
-def read_files(files: Iterable[tuple[Place, Mapping[str, str]]], state: DeltaState) -> pa.Table:
-    """The rows of files of a table, given with the values of their partitions; columns of `state`. Raises ValueError if they are too
-    large in memory, or their columns have other names in a file."""
+def read_files(files: Iterable[tuple[Place, Mapping[str, str]]], state: DeltaState) -> pa.Table | None:
+    """The rows of files of a table, given with the values of their partitions; columns of `state`. None if they are too large in
+    memory, and wherever Spark is to say what they are."""
     parts, size = [state.schema.empty_table()], 0
-    for path, partition in files:
-        parts.append(_read(path, state, partition, _MOST_IN_MEMORY - size))
-        size += parts[-1].nbytes
-    return pa.concat_tables(parts)
+    try:
+        for path, partition in files:
+            parts.append(_read(path, state, partition, _MOST_IN_MEMORY - size))
+            size += parts[-1].nbytes
+        return pa.concat_tables(parts)
+    except _UNREADABLE:
+        return None
 
 
 def _read(path: Place, state: DeltaState, partition: Mapping[str, str], most: int) -> pa.Table:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
 import pyarrow as pa
 from pyarrow import fs
 
-_AT_ONCE, _HELD = 16, 256
-"""Files of a store that are read at once, since each is a request that waits; and that are held, a few kilobytes each."""
+_AT_ONCE = 16
+"""Files of a store that are read at once, since each is a request that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def names_in(folder: Place) -> list[str]:
 
 
 def is_there(folder: Place, name: str) -> bool:
-    # On a local disk it is asked for every append and every look.
+    """Whether a folder has a file or folder of that name: asked for every append and every look."""
     return os.path.exists(f"{folder}/{name}") if isinstance(folder, Path) else (folder / name).exists()
 
 
@@ -85,7 +86,7 @@ def opened(place: Place) -> Path | pa.NativeFile:
     return place if isinstance(place, Path) else place.open_binary()
 
 
-def lines_of(folder: Place, names: Sequence[str]) -> Iterator[Iterable[str] | None]:
+def lines_of(folder: Place, names: Iterable[str]) -> Iterator[Iterable[str] | None]:
     """Of each file in a folder its lines, None if it is not there: in order, of a store some at once."""
     if isinstance(folder, Path):
         for name in names:
@@ -101,6 +102,7 @@ def lines_of(folder: Place, names: Sequence[str]) -> Iterator[Iterable[str] | No
             return (folder / name).read_text().split("\n")  # not `splitlines`: a text in it may have other ends of lines
         return None
 
+    left = iter(names)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for first in range(0, len(names), _HELD):
-            yield from pool.map(read, names[first : first + _HELD])
+        while some := list(islice(left, 2 * _AT_ONCE)):
+            yield from pool.map(read, some)

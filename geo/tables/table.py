@@ -9,7 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property, reduce
@@ -39,7 +39,7 @@ from geo.tables.durable import sync_commits
 from geo.tables.files import remove_folder
 from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
-from geo.tables.native_create import learn, make
+from geo.tables.native_create import clear, learn, make
 from geo.tables.native_rows import added_rows, added_where
 from geo.tables.places import Place, is_there
 from geo.text import first_line
@@ -374,6 +374,8 @@ class Table:
         with self._committing():
             if folder is not None and make(folder, definition):
                 return
+            if self.by_path and self.log_folder is not None:
+                clear(self.log_folder)
             is_new = folder is not None and newest_version(folder) is None
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {definition}")
             if folder is not None and is_new:  # another one may have other columns
@@ -570,9 +572,17 @@ class Table:
             try:
                 yield
             finally:
-                with suppress(PySparkException):  # no such table: nothing was committed
-                    if (folder := self.log_folder) is not None:
-                        sync_commits(folder)
+                if (folder := self._written_log()) is not None:
+                    sync_commits(folder)
+
+    def _written_log(self) -> Path | None:
+        """The `log_folder`; None, too, where there is no table: nothing was committed."""
+        try:
+            return self.log_folder
+        except AnalysisException as error:
+            if error.getCondition() not in _MISSING:
+                raise
+            return None
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -223,7 +223,7 @@ def test_a_comparison_that_loses_its_place_to_a_backfill_appends_nothing_more(wo
         return False
 
     with (
-        mock.patch("geo.replication.both_logs.STEP_ROWS", 10),  # the size only
+        mock.patch("geo.replication.missing.STEP_ROWS", 10),  # the size only
         pytest.raises(FencedError, match=r"backfill of us of .* another runner took over"),
     ):
         link.prepare(ownership, None, stopped=take_after_a_step)

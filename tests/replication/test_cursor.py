@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.names import Topic
-from geo.replication import both_logs, link_work, topic_link
+from geo.replication import link_work, topic_link
 from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import append_links
 from geo.replication.rebuild import rebuild
@@ -386,7 +386,7 @@ def test_what_refills_a_hub_that_was_restored_is_not_doubled_behind_it(hub: Worl
 
 def test_a_reconcile_that_is_killed_between_two_steps_begins_again_and_ends_complete(world: World) -> None:
     world.write("us", 0, 30)
-    with mock.patch.object(both_logs, "STEP_ROWS", 10):  # the size only
+    with mock.patch("geo.replication.missing.STEP_ROWS", 10):  # the size only
         crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:2")
         with pytest.raises(InjectedCrash):
             world.replicate("eu")
@@ -405,7 +405,7 @@ def test_a_reset_that_is_killed_between_two_steps_goes_on_as_a_reset(world: Worl
     world.write("us", 0, 30)
     world.replicate("eu")
     assert world.arrived("eu", "us") == []
-    with mock.patch.object(both_logs, "STEP_ROWS", 10):  # the size only
+    with mock.patch("geo.replication.missing.STEP_ROWS", 10):  # the size only
         crash.arm(f"{CrashPoint.LINK_AFTER_RECONCILE_APPEND.value}:raise:1")
         with pytest.raises(InjectedCrash):
             reconcile_links(world.spark, world.config, "us", "eu", start="earliest")

@@ -141,7 +141,7 @@ def test_yesterdays_copy_put_back_is_filled_and_reuses_no_id(linked: World) -> N
             log.delta().restoreToVersion(log.latest_version() - 1)
 
     with (
-        mock.patch("geo.replication.rebuild.STEP_ROWS", 3),  # the size only
+        mock.patch("geo.replication.missing.STEP_ROWS", 3),  # the size only
         crash.watched(put_back),
         pytest.raises(RetryableError, match="RESTORE"),
     ):

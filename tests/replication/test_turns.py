@@ -67,7 +67,7 @@ def test_a_comparison_is_stopped_between_two_steps_and_the_next_start_compares_a
     tables, link = world.tables("eu"), world.config.link("us", "eu")
     work = TopicLink(tables, world.tables("us"), world.config, link, TOPIC)
     (ownership,) = claim(tables, [work.runners])
-    with mock.patch("geo.replication.both_logs.STEP_ROWS", 10):  # the size only
+    with mock.patch("geo.replication.missing.STEP_ROWS", 10):  # the size only
         work.prepare(ownership, None, stopped=lambda: work.replicated >= 20)
     assert (work.cursor, work.replicated) == (None, 20)
     release([ownership])

@@ -311,7 +311,9 @@ def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None
 
 
 @pytest.mark.parametrize(
-    "point", [CrashPoint.APPEND_WRITTEN, CrashPoint.APPEND_CHECKED, CrashPoint.APPEND_COMMITTED], ids=lambda point: point.value
+    "point",
+    [CrashPoint.APPEND_WRITTEN, CrashPoint.APPEND_CHECKED, CrashPoint.COMMIT_WRITTEN, CrashPoint.APPEND_COMMITTED],
+    ids=lambda point: point.value,
 )
 def test_an_append_that_stops_here_is_there_whole_or_not_at_all(log: Table, point: CrashPoint) -> None:
     log.append_rows(_rows(0, 1))

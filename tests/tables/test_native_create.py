@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -101,23 +103,51 @@ def test_a_table_of_more_than_plain_columns_is_made_by_spark(spark: SparkSession
         _table(spark, tmp_path, "second").create(TOPIC_LOG, NESTED)
 
 
-@pytest.mark.parametrize("point", [CrashPoint.TABLE_WRITTEN, CrashPoint.TABLE_COMMITTED], ids=lambda point: point.value)
-def test_one_that_stops_here_is_there_whole_or_made_anew(spark: SparkSession, tmp_path: Path, point: CrashPoint) -> None:
+@pytest.mark.parametrize("same_process", [True, False], ids=["same-process", "another"])
+@pytest.mark.parametrize("point", [CrashPoint.COMMIT_WRITTEN, CrashPoint.TABLE_COMMITTED], ids=lambda point: point.value)
+def test_one_that_stops_here_is_there_whole_or_made_anew(
+    spark: SparkSession, tmp_path: Path, point: CrashPoint, same_process: bool
+) -> None:
     _table(spark, tmp_path, "first").create(TOPIC_LOG)
     crash.arm(f"{point.value}:raise:1")
     with pytest.raises(InjectedCrash):
         _table(spark, tmp_path, "here").create(TOPIC_LOG)
     crash.arm(None)
     here = _table(spark, tmp_path, "here")
-    if point is CrashPoint.TABLE_WRITTEN:  # as a process leaves it that dies there
+    if point is CrashPoint.COMMIT_WRITTEN:  # as a process leaves it that dies there
         assert here.log_folder is not None
         (here.log_folder / f".{0:020}.01234567-89ab-cdef-0123-456789abcdef.tmp").write_text("half of")
     assert here.exists() is (point is CrashPoint.TABLE_COMMITTED)
+    if not same_process:
+        native_create._first_versions.clear()
     here.create(TOPIC_LOG)
     here.append_rows(_rows(2))
     assert here.read().count() == 2
     assert [commit.operation for commit in here.commits(0, 9)] == ["CREATE TABLE", "WRITE"]
     assert not list(Path(here.name, "_delta_log").glob("*.tmp"))
+
+
+def test_where_it_cannot_be_made_spark_makes_it(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "a file system without links")
+
+    _table(spark, tmp_path, "first").create(TOPIC_LOG)
+    here = _table(spark, tmp_path, "here")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", link)
+        here.create(TOPIC_LOG)
+    assert here.latest_version() == 0
+    assert not list(Path(here.name, "_delta_log").glob("*.tmp"))
+
+
+def test_where_a_log_store_is_configured_tables_are_made_by_it(spark: SparkSession, tmp_path: Path) -> None:
+    class Configured(Driver):
+        def log_store(self, scheme: str) -> str | None:
+            return "org.example.LogStore"
+
+    _table(spark, tmp_path, "first").create(TOPIC_LOG)
+    with _spark_makes_none(), pytest.raises(AssertionError, match="Spark was asked"):
+        Table(Configured(lambda: spark), str(tmp_path / "here"), by_path=True, lock=None).create(TOPIC_LOG)
 
 
 def test_where_something_else_is_nothing_is_made(spark: SparkSession, tmp_path: Path) -> None:

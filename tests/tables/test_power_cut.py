@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,10 @@ from geo.disk import SETTING
 from geo.log.publish import publish_json_lines
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer.subscription import Subscription
+from geo.tables.arrow_rows import rows_table
+from geo.tables.driver import Driver
+from geo.tables.table import Table
+from schemas import TOPIC_LOG
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -117,3 +123,28 @@ def test_what_was_published_replicated_and_acknowledged_is_there_and_goes_on_onc
     assert sorted(delivered) == sorted([*(f"line {n}" for n in range(70)), *(f"k{n}" for n in range(20))])
     own = [row["key"] for (origin, *_), row in after.messages("us").items() if origin == "eu"]
     assert sorted(own) == sorted(f"line {n}" for n in range(70))
+
+
+def test_a_table_in_the_place_of_one_that_was_written_out_is_written_out_whole(
+    spark: SparkSession, tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime(2026, 11, 27, tzinfo=timezone.utc)
+    same = {"origin": "us", "ledger_id": 7, "publish_time": now, "producer": "p", "publish_date": now.date()}
+    before, after = (
+        Table(Driver.of(spark), str(tmp_path / name), by_path=True, lock=None) for name in ("before/log", "after/log")
+    )
+
+    def append(number: int) -> None:
+        before.append_rows(rows_table(TOPIC_LOG.types, [{**same, "entry_id": number}]))
+
+    before.create(TOPIC_LOG)
+    append(0)
+    shutil.rmtree(before.name)
+    with monkeypatch.context() as another_process:
+        another_process.setenv(SETTING, "off")
+        before.create(TOPIC_LOG)
+        for number in range(3):
+            append(number)
+    append(3)
+    disk.cut(tmp_path / "after", all_names=True)
+    assert sorted(row["entry_id"] for row in after.read().collect()) == [0, 1, 2, 3]

@@ -23,7 +23,7 @@ from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
 
-rebuild_module = import_module("geo.replication.rebuild")
+missing_module = import_module("geo.replication.missing")
 
 
 def _source(world: World) -> None:
@@ -106,8 +106,8 @@ def test_a_region_gets_back_what_is_its_own_and_lost_in_the_middle(
     linked: World, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "MOST_ROWS", most)
-    by_spark = mock.Mock(wraps=rebuild_module.missing_in_steps)
-    monkeypatch.setattr(rebuild_module, "missing_in_steps", by_spark)
+    by_spark = mock.Mock(wraps=missing_module.missing_in_steps)
+    monkeypatch.setattr(missing_module, "missing_in_steps", by_spark)
     linked.spark.sql(f"DELETE FROM {linked.log('eu').sql} WHERE origin = 'eu' AND entry_id BETWEEN 5 AND 9")
     assert [one.messages for one in rebuild(linked.spark, linked.config, "eu", "us", dry_run=True)] == [5]
     assert [one.messages for one in rebuild(linked.spark, linked.config, "eu", "us")] == [5]

@@ -1,0 +1,59 @@
+"""A commit that this process puts into the `_delta_log` of a table on a local disk: whole, if its version is absent, and written out
+before it has its name.
+
+Whoever calls holds the table's lock: Spark's own commit on a local disk is not put-if-absent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from geo.crash import CrashPoint, reach
+from geo.disk import sync
+
+
+def put_commit(
+    folder: Path, version: int, transaction: str, actions: Iterable[Mapping[str, Any]], files: Iterable[Path] = ()
+) -> bool:
+    """Put the commit that the transaction made, which names `files`. False, and nothing was done, if that version is there.
+
+    Raises OSError, with nothing done, if it cannot be written, also where the file system has no links.
+    """
+    commit, new = folder / f"{version:020}.json", folder / f".{version:020}.{transaction}.tmp"
+    try:
+        new.write_text("".join(f"{_line(action)}\n" for action in actions), encoding="utf-8")
+        sync([*files, new])  # a power cut may spare a name and take the content
+        # Of a version of this number that went with an older copy of the log: Hadoop and Spark would hold ours against it.
+        for other in (f".{version:020}.json.crc", f".{version:020}.checkpoint.parquet.crc"):
+            (folder / other).unlink(missing_ok=True)
+        reach(CrashPoint.COMMIT_WRITTEN)
+        os.link(new, commit)
+    except FileExistsError:
+        # A network file system may ask again for a link that it made: then it is ours.
+        if not (commit.exists() and commit.samefile(new)):
+            return False
+    finally:
+        with suppress(OSError):
+            new.unlink()
+    with suppress(OSError):  # of that older version, too
+        (folder / f"{version:020}.crc").unlink()
+    return True
+
+
+def put_checksum(folder: Path, version: int, checksum: Mapping[str, Any]) -> None:
+    """Put the checksum beside a commit. A version without one is whole, and Spark looks it up then: so what fails here is no fault of
+    the commit, which stands."""
+    new = folder / f".{version:020}.{checksum['txnId']}.crc.tmp"
+    with suppress(OSError):
+        new.write_text(_line(checksum) + "\n", encoding="utf-8")
+        (folder / f".{version:020}.crc.crc").unlink(missing_ok=True)
+        new.replace(folder / f"{version:020}.crc")
+
+
+def _line(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
