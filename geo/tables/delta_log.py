@@ -15,7 +15,7 @@ from typing import Any
 from geo.disk import sync
 from geo.errors import RetryableError
 from geo.tables.commits import Commit, of_file
-from geo.tables.places import Place, lines_of, names_in
+from geo.tables.places import Place, is_there, lines_of, names_in
 
 _LOG_FILE = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
@@ -41,9 +41,43 @@ class LogFolder:
         return self.commits[-1] if self.commits else -1
 
 
+_newest: dict[str, int] = {}
+"""By a `_delta_log`, the newest version that this process has seen in it."""
+
+
 def newest_version(folder: Place) -> int | None:
-    """The newest version that has a commit."""
-    return max(_committed(folder), default=None)
+    """The newest version that has a commit.
+
+    A log is listed once. Then it is asked by name whether the newest commit is there that was seen before, and which ones follow it:
+    versions have no gaps. Of 20,000 commits a list takes 0.1 s.
+    """
+    seen = _newest.get(str(folder))
+    if seen is not None and _has(folder, seen):
+        newest: int | None = _last_behind(folder, seen)
+    else:
+        newest = max(_committed(folder), default=None)
+    if newest is None:
+        _newest.pop(str(folder), None)
+    else:
+        _newest[str(folder)] = newest
+    return newest
+
+
+def _last_behind(folder: Place, there: int) -> int:
+    """The last version, by those that are there from one on, which is: by steps that double, then by halves."""
+    step = 1
+    while _has(folder, there + step):
+        there += step
+        step *= 2
+    gone = there + step
+    while there + 1 < gone:
+        middle = (there + gone) // 2
+        there, gone = (middle, gone) if _has(folder, middle) else (there, middle)
+    return there
+
+
+def _has(folder: Place, version: int) -> bool:
+    return is_there(folder, f"{version:020}.json")
 
 
 def newest_metadata(folder: Place, newest: int) -> dict[str, Any] | None:
@@ -75,7 +109,7 @@ def data_files(folder: Place) -> int | None:
 
 def opened_commits(folder: Place, first: int, last: int) -> Iterator[Commit]:
     """The commits `first` to `last`, oldest first, those that are there."""
-    if first < last and not (folder / f"{first:020}.json").exists():
+    if first < last and not _has(folder, first):
         first = _first_commit(folder, first, last)
     versions = range(first, last + 1)
     for version, lines in zip(versions, lines_of(folder, (f"{version:020}.json" for version in versions)), strict=True):

@@ -6,8 +6,9 @@ together are right whether or not the folding query runs.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
-from geo.subscription.acks.record import Refusal, decode, key_of, told_unreadable
+from geo.subscription.acks.record import Refusal, decode, encode, key_of, told_unreadable
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import DataFile, scan
 from geo.tables.table import Table
@@ -36,6 +37,9 @@ ACK_COLUMNS = ("origin", "key", "payload", "unix_micros(publish_time) AS publish
 """What `received` reads of an `__acks` log, as SQL. A time as a number: one that Python has no datetime for is refused, and stops
 nobody."""
 
+
+MOST_AT_ONCE = 10_000
+"""Records that come to this process at once; of more, as where nobody has folded for a long time, it is given what tasks made of them."""
 
 RECORD_COLUMNS = ("origin", "key", "payload", "publish_time", "ledger_id", "entry_id", "marker")
 """What is read of such a log without Spark, before it is known which rows are of interest."""
@@ -93,14 +97,19 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
         one = f"{row['topic']}/{row['subscription']}"
         known.states[one] = decode(bytes(row["state"]), limited=False)
         folded[one] = parse_ends(row["folded"])
-    known.fold.add(map(received, _newer_records(log_table, known.version, key, folded)))
+    known.fold = _with_newer(known.states, log_table, known.version, key, folded)
     return known
 
 
-def _newer_records(
-    log_table: Table, version: int, key: str | None, folded: Mapping[str, Mapping[LedgerId, int]]
-) -> list[dict[str, Any]]:
-    """The records, of one subscription or of all, that are not in the cursors: ACK_COLUMNS of them."""
+def _with_newer(
+    states: Mapping[str, AckState],
+    log_table: Table,
+    version: int,
+    key: str | None,
+    folded: Mapping[str, Mapping[LedgerId, int]],
+) -> Fold:
+    """The states of the cursors, with the records, of one subscription or of all, that are not in them."""
+    by_itself, by_spark = Fold(dict(states)), Fold(dict(states))
 
     def newer(rows: pa.Table) -> list[dict[str, Any]]:
         rows = rows.filter(rows["marker"].is_null())
@@ -109,20 +118,43 @@ def _newer_records(
         wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
         return as_ack_columns(rows.filter(pa.array(wanted, pa.bool_())))
 
-    def told(file: DataFile) -> list[dict[str, Any]] | None:
-        """No record, if all of the file's are in the subscription's cursor; None: it is to be read."""
+    def told(file: DataFile) -> set[str] | None:
+        """Nothing, if all of the file's records are in the subscription's cursor; None: it is to be read."""
         if key is None or (only := only_ledger(file)) is None:
             return None
         ledger, _, last = only
-        return [] if last <= folded.get(key, {}).get(ledger, -1) else None
+        return set() if last <= folded.get(key, {}).get(ledger, -1) else None
 
-    wanted = None if key is None else pc.field("key") == key
-    parts = scan(log_table, version, RECORD_COLUMNS, newer, where=wanted, told=told)
-    if parts is not None:
-        return [row for part in parts for row in part]
+    def take(rows: pa.Table) -> set[str]:
+        return by_itself.add(map(received, newer(rows)))
+
+    if (
+        scan(log_table, version, RECORD_COLUMNS, take, where=None if key is None else pc.field("key") == key, told=told)
+        is not None
+    ):
+        return by_itself
     rows = log_table.read(version).where(is_message())
     newer_rows = _newer(rows, folded) if key is None else rows.where((F.col("key") == key) & after(folded.get(key, {})))
-    return list(newer_rows.selectExpr(*ACK_COLUMNS).toArrow().to_pylist())
+    records = newer_rows.selectExpr(*ACK_COLUMNS)
+    few = records.limit(MOST_AT_ONCE + 1).toArrow()
+    if len(few) <= MOST_AT_ONCE:
+        by_spark.add(map(received, few.to_pylist()))
+        return by_spark
+    for row in records.mapInArrow(_fold_by_task, "key STRING, state BINARY, refused STRING").toLocalIterator():
+        state = None if row["state"] is None else decode(bytes(row["state"]), limited=False)
+        by_spark.join(row["key"], state, {Refusal(reason): count for reason, count in json.loads(row["refused"]).items()})
+    return by_spark
+
+
+def _fold_by_task(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A row for each subscription of which a task has records: ACK_COLUMNS in, what `Fold.join` takes out."""
+    fold = Fold()
+    for block in blocks:
+        fold.add(map(received, block.to_pylist()))
+    for key, state, refused in fold.found():
+        made = None if state is None else encode(state, limited=False)
+        reasons = json.dumps({reason.value: count for reason, count in refused.items()})
+        yield pa.RecordBatch.from_pydict({"key": [key], "state": pa.array([made], pa.binary()), "refused": [reasons]})
 
 
 def as_ack_columns(rows: pa.Table) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from geo.log.ledgers import LEDGER_RANDOM_BITS
@@ -69,6 +69,18 @@ class Fold:
                 self.states[key] = after
                 changed.add(key)
         return changed
+
+    def join(self, key: str, state: AckState | None, refused: Mapping[Refusal, int]) -> None:
+        """Take in what another fold made of records of a subscription. Those of them that are of an older epoch than what is known here
+        are not counted."""
+        self._refused.update({(key, reason): count for reason, count in refused.items()})
+        if state is not None:
+            self.states[key] = merged([self.states[key], state] if key in self.states else [state])
+
+    def found(self) -> Iterator[tuple[str, AckState | None, Counter[Refusal]]]:
+        """What `join` takes, of each subscription of which there was a record."""
+        for key in self.states.keys() | {of for of, _ in self._refused}:
+            yield key, self.states.get(key), self.refused_of(key)
 
     def _checked(self, record: Received) -> AckState:
         parse_key(record.key or "")

@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -58,8 +59,9 @@ COMPACT_INTERVAL_S = 3600.0
 FOLD_ROWS = 10_000
 """Records of a subscription that are merged at once: a first batch has all of the log."""
 
-SLICE = 100
-"""Subscriptions whose cursors are read, made anew and written at once: a state may have megabytes."""
+SLICE, SLICE_BYTES = 100, 16 * 1024 * 1024
+"""Subscriptions whose states come to the driver, and whose cursors are read, made anew and written at once; and bytes of these
+states, unless a single one has more."""
 
 MOST_PARTITIONS = 4
 """Of the states, some kilobytes each: every one is a task and a commit of a state store in each batch. With Spark's 200, as on a
@@ -193,15 +195,16 @@ class NamespaceFold(QueryWork[OpenFold]):
         return BatchQuery(states, f"geo fold {self.acks}", self._on_batch, checkpoint=place, trigger=self._trigger)
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        found = rows.collect()
-        with self._one_at_a_time:
-            self._fold_batch(found)
-
-    def _fold_batch(self, rows: Sequence[Row]) -> None:
-        reach(CrashPoint.FOLD_FOLDED)
-        for at in range(0, len(rows), SLICE):
-            self._fold_slice(rows[at : at + SLICE])
-        reach(CrashPoint.FOLD_CURSORS_WRITTEN)
+        kept = rows.persist(StorageLevel.DISK_ONLY)  # a batch is computed once
+        try:
+            sizes = kept.select("topic", "subscription", F.length("state").alias("size")).collect()
+            with self._one_at_a_time:
+                reach(CrashPoint.FOLD_FOLDED)
+                for some in slices([row["size"] or 0 for row in sizes]):
+                    self._fold_slice(_of(kept, sizes[some]) if len(sizes[some]) < len(sizes) else kept.collect())
+                reach(CrashPoint.FOLD_CURSORS_WRITTEN)
+        finally:
+            kept.unpersist()
 
     def _fold_slice(self, rows: Sequence[Row]) -> None:
         known = self._cursors({row["topic"] for row in rows})
@@ -266,6 +269,24 @@ class NamespaceFold(QueryWork[OpenFold]):
         mine = ("topic", f"persistent://{self.acks.tenant}/{self.acks.namespace}/")
         rows = self._tables.journal(CURSORS).newest(mine, **({} if topics is None else {"topic": topics}))
         return {key_of(Topic.parse(row["topic"]), row["subscription"]): row for row in rows}
+
+
+def slices(sizes: Sequence[int]) -> Iterator[slice]:
+    """What is folded at once, of states with these sizes: as many as SLICE and SLICE_BYTES allow, one at least."""
+    first, held = 0, 0
+    for at, size in enumerate(sizes):
+        if at > first and (at - first == SLICE or held + size > SLICE_BYTES):
+            yield slice(first, at)
+            first, held = at, 0
+        held += size
+    if sizes:
+        yield slice(first, len(sizes))
+
+
+def _of(rows: DataFrame, subscriptions: Sequence[Row]) -> list[Row]:
+    """The rows of these subscriptions."""
+    keys = [f"{row['topic']}/{row['subscription']}" for row in subscriptions]
+    return rows.where(F.concat_ws("/", "topic", "subscription").isin(keys)).collect()
 
 
 def _is_long_ago(compacted_at: datetime | None, now: datetime, most_s: float) -> bool:

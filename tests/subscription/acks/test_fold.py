@@ -44,6 +44,16 @@ def test_any_order_and_any_repeats_end_in_the_same_state(found: list[AckState], 
     assert _fold(*shuffled).states == _fold(*records).states == one_by_one.states
 
 
+@given(st.lists(states(), min_size=1, max_size=5), st.integers(0, 5))
+def test_what_two_folds_made_of_their_parts_is_together_what_one_makes_of_all(found: list[AckState], at: int) -> None:
+    records = [*(record(encode(state)) for state in found), record(None), record(b"\x09", key=f"{KEY}-other")]
+    whole, joined = _fold(*records), _fold(*records[:at])
+    for key, state, refused in _fold(*records[at:]).found():
+        joined.join(key, state, refused)
+    assert joined.states == whole.states
+    assert all(joined.refused[reason] == whole.refused[reason] for reason in (Refusal.MALFORMED, Refusal.NEWER_ENCODING))
+
+
 def test_a_record_says_which_subscription_it_changed_and_a_repeat_changes_none() -> None:
     fold, one = Fold(), record(encode(AckState(acked=MessageSet.of([MessageId("eu", 1, 3)]))))
     assert fold.add([one]) == {KEY}

@@ -13,7 +13,7 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.ids import MessageId
 from geo.log.publisher import Publisher
 from geo.ops.maintain import maintain
-from geo.subscription.acks import fold_query
+from geo.subscription.acks import acks_topic, fold_query
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold_query import Folded, Folding
@@ -122,8 +122,21 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
     found = read_known(consumed.tables("eu"), TOPIC)
     assert found.states == {key_of(TOPIC, name): before for name in told}
     by_spark = connect_later(lambda: consumed.spark, consumed.config.cluster("eu"), reads=Reads.NONE)
-    same = read_known(by_spark, TOPIC)
-    assert (same.states, same.fold.refused) == (found.states, found.fold.refused)
+    for most in (acks_topic.MOST_AT_ONCE, 2):  # at once, and by tasks
+        monkeypatch.setattr(acks_topic, "MOST_AT_ONCE", most)
+        same = read_known(by_spark, TOPIC)
+        assert (same.states, same.fold.refused) == (found.states, found.fold.refused)
+
+
+def test_states_come_to_the_driver_so_many_at_once_and_of_so_many_bytes() -> None:
+    def cut(sizes: list[int]) -> list[list[int]]:
+        return [sizes[some] for some in fold_query.slices(sizes)]
+
+    most = fold_query.SLICE_BYTES
+    assert cut([]) == []
+    assert cut([1, 0, 2]) == [[1, 0, 2]]
+    assert cut([1] * (2 * fold_query.SLICE + 1)) == [[1] * fold_query.SLICE, [1] * fold_query.SLICE, [1]]
+    assert cut([most - 1, 1, 1, 3 * most, most]) == [[most - 1, 1], [1], [3 * most], [most]]
 
 
 def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: World) -> None:

@@ -1,0 +1,53 @@
+"""The newest version of a log, which is listed once and then asked by name, is always the one that a list would show."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geo.tables import delta_log, places
+from geo.tables.delta_log import newest_version
+
+_CHANGES = st.one_of(
+    st.tuples(st.just("commits"), st.integers(1, 40)),
+    st.tuples(st.just("cut"), st.integers(0, 40)),
+    st.tuples(st.just("another log"), st.integers(0, 40)),
+    st.tuples(st.just("away"), st.just(0)),
+)
+
+
+@given(st.lists(_CHANGES, max_size=12))
+def test_whatever_becomes_of_a_log_its_newest_version_is_found(changes: list[tuple[str, int]]) -> None:
+    folder = Path(tempfile.mkdtemp()) / "_delta_log"
+    try:
+        there: list[int] = []
+        for change, count in changes:
+            if change == "commits":
+                first = there[-1] + 1 if there else 0
+                there += range(first, first + count)
+            elif change == "cut":
+                there = there[min(count, len(there) - 1) :] if there else []
+            else:
+                there = list(range(count))
+            shutil.rmtree(folder, ignore_errors=True)
+            if change != "away":
+                folder.mkdir()
+            for version in there:
+                (folder / f"{version:020}.json").touch()
+                (folder / f"{version:020}.crc").touch()
+            assert newest_version(folder) == (there[-1] if there else None)
+    finally:
+        shutil.rmtree(folder.parent)
+
+
+def test_a_log_is_listed_once(tmp_path: Path) -> None:
+    with mock.patch.object(delta_log, "names_in", wraps=places.names_in) as listed:
+        for version in range(50):
+            (tmp_path / f"{version:020}.json").touch()
+            assert newest_version(tmp_path) == version
+    assert listed.call_count == 1
