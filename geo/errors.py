@@ -88,3 +88,7 @@ class SourceChangedError(UnsafeError):
 
 class RetryableError(GeoError):
     """A fault that may pass by itself: the caller may try again, nothing was lost."""
+
+
+class DamagedError(RetryableError):
+    """A file on a disk is not what was written into it. It passes once somebody brings it back."""

@@ -50,6 +50,8 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     # Default false: a commit whose answer was lost on the way from an object store meets its own file, takes it for another
     # writer's, and lands a second time.
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+    # Default false: a page of a file that is not what was written is rows that nobody wrote, if it can still be unpacked.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # Default 0: rows are sorted by a table's partition columns before they are written, here by publish_date, which most appends
     # have one of. So many dates are written side by side instead; more are sorted as before.
     "spark.sql.maxConcurrentOutputFileWriters": "16",

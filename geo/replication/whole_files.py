@@ -7,7 +7,6 @@ holds that); what it would take besides, row by row, is left.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from geo.errors import UnsafeError
 from geo.ids import LEDGER_ID_LIMIT, LedgerId
@@ -24,6 +22,8 @@ from geo.replication.rule import AHEAD_US, Rule
 from geo.tables.delta_state import DeltaState
 from geo.tables.native import DataFile, data_files
 from geo.tables.native_append import Added, Written, new_name, remove_files, statistics
+from geo.tables.places import parquet
+from geo.tables.sums import copy_with_sum
 from geo.tables.table import Table
 
 _READ = ("origin", "ledger_id", "entry_id", "publish_time", "marker", "replicate_to")
@@ -135,11 +135,12 @@ def _judged(
         return None
     inside = {field.name: field for field in state.schema if field.name not in state.partition_by}
     # Spark writes the partition's columns into the files too; readers take them from the log.
-    schema = pa.schema([field for field in pq.read_schema(file.path) if field.name not in state.partition_by])
+    opened = parquet(file.path)
+    schema = pa.schema([field for field in opened.schema_arrow if field.name not in state.partition_by])
     if not _fits(schema, inside):
         return None
     read = [name for name in schema.names if name in state.statistics_of or name in _READ]
-    columns = pq.read_table(file.path, columns=read, partitioning=None, coerce_int96_timestamp_unit="us")
+    columns = opened.read(columns=read)
     if not _crosses(columns, ledger, first, last, rule, times, now_us):
         return None
     partition = tuple((name, file.partition(name)) for name in state.partition_by)
@@ -210,8 +211,8 @@ def without(found: Iterable[Gap], taken: Collection[Whole]) -> Iterator[Gap]:
 
 
 def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
-    """Copies of the files in the folder of the target, which is in this state; no commit has added them yet. Raises OSError, and
-    none is there then."""
+    """Copies of the files in the folder of the target, which is in this state; no commit has added them yet. Raises OSError and
+    DamagedError, and none is there then."""
     assert target.log_folder is not None, "it has a state"
     folder, added = target.log_folder.parent, list[Added]()
     try:
@@ -220,7 +221,7 @@ def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
             name = new_name(partition)
             (folder / name).parent.mkdir(exist_ok=True)
             added.append(Added(name, partition, file.size, file.rows, 0, file.statistics))
-            shutil.copyfile(file.path, folder / name)
+            copy_with_sum(file.path, folder / name)
             found = (folder / name).stat()
             if found.st_size != file.size:
                 raise OSError(f"{file.path}: {found.st_size} of {file.size} bytes were copied")

@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from geo.disk import sync
-from geo.errors import RetryableError
+from geo.errors import DamagedError, RetryableError
 from geo.tables.commits import Commit, of_file
-from geo.tables.places import Place, is_there, lines_of, names_in
+from geo.tables.places import Place, each, is_there, names_in
+from geo.tables.sums import lines_checked, read_checked
 
 _LOG_FILE = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _COMPACTED = re.compile(r"\d{20}\.(\d{20})\.compacted\.json")
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.")
+
+POINTER = "_last_checkpoint"
+"""The file that says where the newest checkpoint is."""
 
 _LOOK_BACK = 500
 """Commits that are read for a table's metadata; a table of Delta's own has it in the newest checksum."""
@@ -80,15 +84,40 @@ def _has(folder: Place, version: int) -> bool:
     return is_there(folder, f"{version:020}.json")
 
 
+def newest_checkpoint(folder: Place) -> tuple[int, list[str]]:
+    """Version and files of the newest checkpoint, as the log says; -1 if it says of none."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads((folder / POINTER).read_text(encoding="utf-8"))
+        version, parts = int(found["version"]), found.get("parts")
+        if parts is None:
+            return version, [f"{version:020}.checkpoint.parquet"]
+        return version, [f"{version:020}.checkpoint.{part:010}.{parts:010}.parquet" for part in range(1, parts + 1)]
+    return -1, []
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether what the newest version follows from, its checkpoint and the commits behind it, is what was written, as far as there are
+    sums: a file that is not listed any more would be rows that are not there."""
+    checkpoint, names = newest_checkpoint(folder)
+    newest = newest_version(folder)
+    commits = range(checkpoint + 1, 0 if newest is None else newest + 1)
+    try:
+        for name in (*names, *(f"{version:020}.json" for version in commits)):
+            read_checked(folder / name)
+    except (DamagedError, OSError):
+        return False
+    return True
+
+
 def newest_metadata(folder: Place, newest: int) -> dict[str, Any] | None:
     """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits
     themselves; None if it is too far back (a writer without checksums)."""
     for version in range(newest, max(-1, newest - _LOOK_BACK), -1):
-        with suppress(FileNotFoundError, ValueError, KeyError):
-            found: dict[str, Any] = json.loads((folder / f"{version:020}.crc").read_text())["metadata"]
+        with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
+            found: dict[str, Any] = json.loads(read_checked(folder / f"{version:020}.crc"))["metadata"]
             return found
         with suppress(FileNotFoundError):
-            for line in (folder / f"{version:020}.json").read_text(encoding="utf-8").split("\n"):
+            for line in lines_checked(folder / f"{version:020}.json"):
                 if line.startswith('{"metaData"'):
                     try:
                         return dict(json.loads(line)["metaData"])
@@ -102,8 +131,8 @@ def data_files(folder: Place) -> int | None:
     newest = newest_version(folder)
     if newest is None:
         return None
-    with suppress(FileNotFoundError, ValueError, KeyError):
-        return int(json.loads((folder / f"{newest:020}.crc").read_text())["numFiles"])
+    with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
+        return int(json.loads(read_checked(folder / f"{newest:020}.crc"))["numFiles"])
     return None
 
 
@@ -112,7 +141,9 @@ def opened_commits(folder: Place, first: int, last: int) -> Iterator[Commit]:
     if first < last and not _has(folder, first):
         first = _first_commit(folder, first, last)
     versions = range(first, last + 1)
-    for version, lines in zip(versions, lines_of(folder, (f"{version:020}.json" for version in versions)), strict=True):
+    for version, lines in zip(
+        versions, each(folder, (f"{version:020}.json" for version in versions), lines_checked), strict=True
+    ):
         if lines is not None:
             yield of_file(version, lines)
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from geo.errors import DamagedError
 from geo.tables.delta_log import newest_version
 from geo.tables.places import Place
+from geo.tables.sums import read_checked
 
 _FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "checkConstraints"})
 """Features of a writer that ask nothing of an append, as long as the table has no constraint. With the change feed on, added
@@ -64,7 +66,7 @@ def newest_state(folder: Place) -> DeltaState | None:
     if newest is None or "%" in str(folder):  # deltalake takes such a path for another one
         return None
     try:
-        checksum = json.loads((folder / f"{newest:020}.crc").read_text(encoding="utf-8"))
+        checksum = json.loads(read_checked(folder / f"{newest:020}.crc"))
         with (folder / f"{newest:020}.json").open(encoding="utf-8") as lines:
             written_by = json.loads(lines.readline()).get("commitInfo", {}).get("txnId")
         metadata, protocol = checksum["metadata"], checksum["protocol"]
@@ -76,7 +78,7 @@ def newest_state(folder: Place) -> DeltaState | None:
         interval = int(metadata["configuration"].get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
         named = metadata["configuration"].get("delta.dataSkippingStatsColumns", "")
         statistics_of = frozenset(name.strip() for name in named.split(",")) - {""}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, DamagedError):
         return None
     return DeltaState(newest, metadata["id"], schema, partition_by, statistics_of, interval, checksum)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from geo.disk import sync, syncs
-from geo.tables.delta_log import newest_version
+from geo.tables.delta_log import POINTER, newest_checkpoint, newest_version
+from geo.tables.sums import sum_of
 
 SETTLED_S = 600.0
 """What is so old the operating system has written out long ago, whoever made it."""
@@ -42,7 +43,9 @@ def sync_commits(log_folder: Path) -> None:
     sync({file.parent for file in added} | {log_folder.parent})
     # Not its checksum, without which a version is whole.
     sync(_with_checksum(log_folder / f"{version:020}.json" for version in versions))
-    sync(_with_checksum(log_folder / name for name in _newest_checkpoint(log_folder, versions)))
+    checkpoint, names = newest_checkpoint(log_folder)
+    if checkpoint in versions:
+        sync(_with_checksum(log_folder / name for name in (*names, POINTER)))
     sync([log_folder])
     if (of := _file(log_folder, newest)) is not None:
         _synced[log_folder] = newest, *of
@@ -82,22 +85,8 @@ def _added(log_folder: Path, version: int) -> Iterator[Path]:
                 yield log_folder.parent / unquote(file["path"])
 
 
-def _newest_checkpoint(log_folder: Path, versions: list[int]) -> Iterator[str]:
-    """The files of the newest checkpoint, if it is of one of these versions, and what points to it."""
-    pointer = "_last_checkpoint"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads((log_folder / pointer).read_text(encoding="utf-8"))
-        version, parts = int(found["version"]), found.get("parts")
-        if version in versions:
-            if parts is None:
-                yield f"{version:020}.checkpoint.parquet"
-            for part in range(1, (parts or 0) + 1):
-                yield f"{version:020}.checkpoint.{part:010}.{parts:010}.parquet"
-            yield pointer
-
-
 def _with_checksum(paths: Iterable[Path]) -> Iterator[Path]:
     """Files, and those in which Hadoop keeps their sums: it refuses what does not fit them."""
     for path in paths:
         yield path
-        yield path.with_name(f".{path.name}.crc")
+        yield sum_of(path)

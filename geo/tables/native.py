@@ -18,12 +18,12 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from geo.tables.delta_log import is_whole
 from geo.tables.delta_state import DeltaState, newest_state
 from geo.tables.driver import Reads
 from geo.tables.native_rows import MOST_BYTES, MOST_ROWS, read_files
-from geo.tables.places import Place, opened
+from geo.tables.places import Place, parquet
 from geo.tables.small_table import as_collected
 from geo.times import in_us
 
@@ -74,7 +74,7 @@ class DataFile:
         """How many rows have NULL in a column, as Delta's log says, or else the file itself at its end."""
         if (told := self.statistics.get(f"null_count.{column}")) is not None:
             return int(told)
-        end = pq.read_metadata(opened(self.path))
+        end = parquet(self.path).metadata
         names = [end.schema.column(at).path for at in range(len(end.schema))]
         if column not in names:
             return int(end.num_rows)  # the table got it later
@@ -85,7 +85,7 @@ class DataFile:
 
     def first(self, column: str) -> Any:
         """The value of its first row; None if the file has no such column."""
-        row = next(pq.ParquetFile(opened(self.path)).iter_batches(1, columns=[column]))
+        row = next(parquet(self.path).iter_batches(1, columns=[column]))
         return row.column(0)[0].as_py() if row.num_columns else None
 
 
@@ -114,9 +114,9 @@ def last_rows(
         for file in files:
             if len(found) == count and in_us(file.statistics[greatest]) + ROUNDED_US < found[-1][0][0]:
                 break
-            parquet = pq.ParquetFile(opened(file.path), coerce_int96_timestamp_unit="us")
-            for group in range(parquet.num_row_groups):
-                table = parquet.read_row_group(group, [*columns, where_null])
+            read_from = parquet(file.path)
+            for group in range(read_from.num_row_groups):
+                table = read_from.read_row_group(group, [*columns, where_null])
                 if not _has_plain_types(table) or not {*order, where_null} <= set(table.column_names):
                     return None
                 table = table.filter(table[where_null].is_null())
@@ -150,9 +150,9 @@ def scan(
         if log.reads is Reads.LITTLE and not _are_little(unknown):
             return None
         for file in unknown:
-            parquet = pq.ParquetFile(opened(file.path), coerce_int96_timestamp_unit="us")
+            read_from = parquet(file.path)
             # Of payloads a few megabytes each may come, so batches are small.
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=list(columns)):
+            for batch in read_from.iter_batches(_BATCH_ROWS, columns=list(columns)):
                 read = pa.Table.from_batches([batch])
                 if not _has_plain_types(read) or not set(columns) <= set(read.column_names):
                     return None
@@ -231,6 +231,8 @@ def data_files(folder: Place, version: int | None = None) -> list[DataFile] | No
 def _table(folder: Place, version: int | None = None) -> Any:
     """The table as `deltalake` has it, at a version or at its newest."""
     if "%" in str(folder):  # it takes such a path for another one
+        return None
+    if isinstance(folder, Path) and not is_whole(folder):
         return None
     try:
         from deltalake import DeltaTable

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from geo.crash import CrashPoint, reach
 from geo.tables.delta_state import DeltaState
 from geo.tables.put_commit import put_checksum, put_commit
+from geo.tables.sums import put_sum, sum_of
 from geo.text import first_line
 
 try:
@@ -148,15 +149,16 @@ def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_m
     reach(CrashPoint.APPEND_COMMITTED)
     put_checksum(folder, version, {**_checksum_after(state.checksum, added), "txnId": transaction})
     if is_due(state):
-        _write_checkpoint(folder, state.table_id)
+        _write_checkpoint(folder, version, state.table_id)
     return True
 
 
 def remove_files(table: Path, added: Sequence[Added]) -> None:
     """Remove files that no commit will add."""
     for file in added:
-        with suppress(OSError):
-            (table / file.path).unlink()
+        for path in (table / file.path, sum_of(table / file.path)):
+            with suppress(OSError):
+                path.unlink()
 
 
 # -- its files ---------------------------------------------------------------------------------------------------------
@@ -184,10 +186,12 @@ def _write(table: Path, state: DeltaState, partition: Mapping[str, str], rows: p
     path.parent.mkdir(exist_ok=True)
     try:
         inside_rows = pa.table(columns, schema=pa.schema(inside))
-        pq.write_table(inside_rows, path, row_group_size=_rows_of_a_group(inside_rows))
+        pq.write_table(inside_rows, path, row_group_size=_rows_of_a_group(inside_rows), write_page_checksum=True)
+        put_sum(path)
         found = path.stat()
     except OSError:
         path.unlink(missing_ok=True)
+        sum_of(path).unlink(missing_ok=True)
         raise
     return Added(name, partition, found.st_size, len(rows), int(found.st_mtime * 1000), statistics(rows, state.statistics_of))
 
@@ -262,13 +266,14 @@ def _histogram_after(before: Mapping[str, Any], added: Sequence[Added]) -> dict[
     return {**before, "fileCounts": counts, "totalBytes": sizes}
 
 
-def _write_checkpoint(folder: Path, table_id: str) -> None:
+def _write_checkpoint(folder: Path, version: int, table_id: str) -> None:
     """Write one of the newest version. What fails here is no fault of the commit; those of that table are Spark's from then
     on."""
     try:
         # Hadoop would hold the pointer to the newest checkpoint against the sum of the one before.
         (folder / "._last_checkpoint.crc").unlink(missing_ok=True)
         DeltaTable(folder.parent).create_checkpoint()
+        put_sum(folder / f"{version:020}.checkpoint.parquet")
     except Exception as error:  # of deltalake, whatever it is
         _checkpoints_of_spark.add(table_id)
         log.warning("%s: no checkpoint was written, Spark writes the next ones: %s", folder.parent, first_line(error))

@@ -13,10 +13,11 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from geo.errors import DamagedError
 from geo.tables.delta_state import DeltaState
-from geo.tables.places import Place, opened
+from geo.tables.places import Place, parquet
+from geo.tables.sums import lines_checked, parquet_checked
 
 MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
 """Rows, and bytes of the files, that are read like this at once."""
@@ -24,7 +25,7 @@ MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
 _MOST_IN_MEMORY, _BATCH_ROWS = 64 * 1024 * 1024, 256
 """Bytes of rows at once: a payload that comes again and again is in a file once."""
 
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, DamagedError)
 """A commit or a file is gone or damaged, or is of a kind not known here: Spark meets it too, and has the words for it."""
 
 
@@ -49,7 +50,8 @@ def added_where(folder: Path, version: int, column: str, columns: Sequence[str])
     try:
         for add in _added(folder, version):
             path = folder.parent / unquote(add["path"])
-            end = pq.read_metadata(path)
+            file = parquet_checked(path) if add["size"] <= MOST_BYTES else parquet(path)
+            end = file.metadata
             at = [end.schema.column(number).path for number in range(len(end.schema))].index(column)
             for group in range(end.num_row_groups):
                 part = end.row_group(group)
@@ -57,7 +59,7 @@ def added_where(folder: Path, version: int, column: str, columns: Sequence[str])
                 if statistics is not None and statistics.has_null_count and statistics.null_count == part.num_rows:
                     others |= part.num_rows > 0
                     continue
-                there = pq.ParquetFile(path).read_row_group(group, columns=list(columns))
+                there = file.read_row_group(group, columns=list(columns))
                 there = there.select(columns).cast(pa.schema([_as_read(field) for field in there.select(columns).schema]))
                 some = there.filter(there[column].is_valid())
                 others |= len(some) < len(there)
@@ -74,15 +76,14 @@ def _as_read(field: pa.Field) -> pa.Field:
 
 def _added(folder: Path, version: int) -> Iterator[dict[str, Any]]:
     """The files by which a commit added rows. Raises ValueError if it did so in another way."""
-    with open(folder / f"{version:020}.json", encoding="utf-8") as lines:
-        for line in lines:
-            action = json.loads(line)
-            if "cdc" in action:
-                raise ValueError("the change feed has files of its own")
-            if (add := action.get("add")) is not None and add["dataChange"]:
-                if add.get("deletionVector"):
-                    raise ValueError("not all rows of the file count")
-                yield add
+    for line in lines_checked(folder / f"{version:020}.json"):
+        action = json.loads(line)
+        if "cdc" in action:
+            raise ValueError("the change feed has files of its own")
+        if (add := action.get("add")) is not None and add["dataChange"]:
+            if add.get("deletionVector"):
+                raise ValueError("not all rows of the file count")
+            yield add
 
 
 def read_files(files: Iterable[tuple[Place, Mapping[str, str]]], state: DeltaState) -> pa.Table | None:
@@ -99,7 +100,7 @@ def read_files(files: Iterable[tuple[Place, Mapping[str, str]]], state: DeltaSta
 
 
 def _read(path: Place, state: DeltaState, partition: Mapping[str, str], most: int) -> pa.Table:
-    file = pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us")
+    file = parquet_checked(path)
     inside = [field.name for field in state.schema if field.name not in state.partition_by]
     batches, size = [], 0
     for batch in file.iter_batches(_BATCH_ROWS, columns=inside):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
+
+T = TypeVar("T")
 
 _AT_ONCE = 16
 """Files of a store that are read at once, since each is a request that waits."""
@@ -53,9 +56,12 @@ class RemotePath:
     def open(self, encoding: str = "utf-8") -> TextIO:
         return io.StringIO(self.read_text(encoding))
 
-    def read_text(self, encoding: str = "utf-8") -> str:
+    def read_bytes(self) -> bytes:
         with self.store.files.open_input_stream(self._path, compression=None) as stream:
-            return bytes(stream.read()).decode(encoding)
+            return bytes(stream.read())
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        return self.read_bytes().decode(encoding)
 
     def names(self) -> list[str]:
         """Of the files in a folder; none if it is not there."""
@@ -81,28 +87,24 @@ def is_there(folder: Place, name: str) -> bool:
     return os.path.exists(f"{folder}/{name}") if isinstance(folder, Path) else (folder / name).exists()
 
 
-def opened(place: Place) -> Path | pa.NativeFile:
-    """A Parquet file, as pyarrow takes it."""
-    return place if isinstance(place, Path) else place.open_binary()
+def parquet(place: Place | pa.NativeFile) -> pq.ParquetFile:
+    """A Parquet file: each page that is read must be what was written; times in microseconds, else the year 9999 is 1816."""
+    file = place.open_binary() if isinstance(place, RemotePath) else place
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 
 
-def lines_of(folder: Place, names: Iterable[str]) -> Iterator[Iterable[str] | None]:
-    """Of each file in a folder its lines, None if it is not there: in order, of a store some at once."""
-    if isinstance(folder, Path):
-        for name in names:
-            with ExitStack() as opened_one:
-                lines = None
-                with suppress(FileNotFoundError):
-                    lines = opened_one.enter_context(open(folder / name, encoding="utf-8"))
-                yield lines
-        return
+def each(folder: Place, names: Iterable[str], read: Callable[[Place], T]) -> Iterator[T | None]:
+    """What `read` makes of each file in a folder, None if it is not there: in order, of a store some at once."""
 
-    def read(name: str) -> Iterable[str] | None:
+    def one(name: str) -> T | None:
         with suppress(FileNotFoundError):
-            return (folder / name).read_text().split("\n")  # not `splitlines`: a text in it may have other ends of lines
+            return read(folder / name)
         return None
 
+    if isinstance(folder, Path):
+        yield from map(one, names)
+        return
     left = iter(names)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         while some := list(islice(left, 2 * _AT_ONCE)):
-            yield from pool.map(read, some)
+            yield from pool.map(one, some)

@@ -15,6 +15,7 @@ from typing import Any
 
 from geo.crash import CrashPoint, reach
 from geo.disk import sync
+from geo.tables.sums import put_sum, sum_of
 
 
 def put_commit(
@@ -29,8 +30,8 @@ def put_commit(
         new.write_text("".join(f"{_line(action)}\n" for action in actions), encoding="utf-8")
         sync([*files, new])  # a power cut may spare a name and take the content
         # Of a version of this number that went with an older copy of the log: Hadoop and Spark would hold ours against it.
-        for other in (f".{version:020}.json.crc", f".{version:020}.checkpoint.parquet.crc"):
-            (folder / other).unlink(missing_ok=True)
+        for other in (commit, folder / f"{version:020}.checkpoint.parquet"):
+            sum_of(other).unlink(missing_ok=True)
         reach(CrashPoint.COMMIT_WRITTEN)
         os.link(new, commit)
     except FileExistsError:
@@ -42,6 +43,8 @@ def put_commit(
             new.unlink()
     with suppress(OSError):  # of that older version, too
         (folder / f"{version:020}.crc").unlink()
+    with suppress(OSError):  # a commit without is whole
+        put_sum(commit)
     return True
 
 
@@ -51,8 +54,10 @@ def put_checksum(folder: Path, version: int, checksum: Mapping[str, Any]) -> Non
     new = folder / f".{version:020}.{checksum['txnId']}.crc.tmp"
     with suppress(OSError):
         new.write_text(_line(checksum) + "\n", encoding="utf-8")
-        (folder / f".{version:020}.crc.crc").unlink(missing_ok=True)
-        new.replace(folder / f"{version:020}.crc")
+        path = folder / f"{version:020}.crc"
+        sum_of(path).unlink(missing_ok=True)
+        new.replace(path)
+        put_sum(path)
 
 
 def _line(fields: Mapping[str, Any]) -> str:

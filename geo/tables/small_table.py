@@ -13,10 +13,11 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from geo.errors import DamagedError
 from geo.tables.delta_log import is_checkpoint, read_folder
-from geo.tables.places import Place, opened
+from geo.tables.places import Place
+from geo.tables.sums import lines_checked, parquet_checked
 
 _TRIES = 3
 """A log may be cut while it is read."""
@@ -31,7 +32,7 @@ def read_small(folder: Place, columns: tuple[str, ...]) -> list[dict[str, Any]] 
             return None if paths is None else [row for path in paths for row in _rows(folder.parent / path, columns)]
         except FileNotFoundError:
             continue
-        except (_TooMuchError, ValueError, KeyError, pa.ArrowException):
+        except (_TooMuchError, ValueError, KeyError, pa.ArrowException, DamagedError):
             return None
     return None
 
@@ -50,8 +51,7 @@ def _active_files(folder: Place) -> list[str] | None:
     parts = [folder / name for name in found.files.get(checkpoint, ()) if is_checkpoint(name)]
     there = {path: None for part in parts for path in _checkpointed(part)}
     for version in later:
-        text = (folder / f"{version:020}.json").read_text(encoding="utf-8")
-        for line in text.split("\n"):  # not `splitlines`: a text in it may have other ends of lines
+        for line in lines_checked(folder / f"{version:020}.json"):
             if line.startswith('{"add"'):
                 there[_path(json.loads(line)["add"])] = None
             elif line.startswith('{"remove"'):
@@ -60,7 +60,7 @@ def _active_files(folder: Place) -> list[str] | None:
 
 
 def _checkpointed(file: Place) -> Iterator[str]:
-    for add in pq.ParquetFile(opened(file)).read(["add"])["add"].to_pylist():
+    for add in parquet_checked(file).read(["add"])["add"].to_pylist():
         if add is not None:
             yield _path(add)
 
@@ -72,7 +72,7 @@ def _path(add: dict[str, Any]) -> str:
 
 
 def _rows(file: Place, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    found = pq.ParquetFile(opened(file), coerce_int96_timestamp_unit="us")  # else the year 9999 is 1816
+    found = parquet_checked(file)
     if not set(columns) & set(found.schema_arrow.names):
         raise _TooMuchError  # they have other names in the files
     table = found.read(columns=list(columns))

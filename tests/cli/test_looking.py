@@ -31,8 +31,9 @@ from geo.subscription.consumer import Subscription
 from geo.tables import native, s3_store
 from geo.tables.cluster import connect, connect_later
 from geo.tables.driver import Reads
-from geo.tables.places import RemotePath, lines_of
+from geo.tables.places import RemotePath, each
 from geo.tables.s3_store import store_of
+from geo.tables.sums import lines_checked
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.version_starts import found_start
@@ -301,11 +302,9 @@ def test_commits_on_a_store_are_read_many_at_once_in_their_order(on_s3: Path, ke
     folder = RemotePath(store, f"s3a://geo-us/clusters/topics/{TOPIC.path}/_delta_log")
     there = sorted(name for name in folder.names() if name.endswith(".json") and not name.startswith("."))
     names = ["gone", *there, "gone"] * 100
-    found = [None if lines is None else list(lines) for lines in lines_of(folder, names)]
-    assert len(names) > 2 * 256
-    assert (
-        found == [None if name == "gone" else (folder / name).read_text().split("\n") for name in ["gone", *there, "gone"]] * 100
-    )
+    expected = [None if name == "gone" else (folder / name).read_text().splitlines() for name in ["gone", *there, "gone"]] * 100
+    assert len(names) > 4 * 16
+    assert list(each(folder, names, lines_checked)) == expected
 
 
 def _cluster(beside: Path, root: str, conf: Mapping[str, str], *, single_driver: bool = True) -> Cluster:

@@ -24,6 +24,7 @@ from geo.tables.cluster import connect
 from geo.tables.delta_log import committed_before, data_files, newest_version, read_folder, remove_below
 from geo.tables.driver import Driver
 from geo.tables.ownership import claim, origin_runners, release
+from geo.tables.sums import sum_of
 from geo.tables.table import Table
 from schemas import LEDGERS, LINKS
 
@@ -302,3 +303,4 @@ def _say(log: Log, version: int, record: str) -> None:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[0]["commitInfo"]["userMetadata"] = record
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    sum_of(path).unlink()

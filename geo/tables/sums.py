@@ -1,0 +1,93 @@
+"""Sums of what was written into a file of a local disk, as Hadoop keeps them beside it: who reads such a file by Spark is refused what
+has changed since. What this process writes and reads without Spark is held to the same. Other storages keep sums of their own.
+
+A file without one, as other programs leave it, is taken as it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geo.disk import sync
+from geo.errors import DamagedError
+from geo.tables.places import Place, parquet
+
+_HEADER = struct.Struct(">4si")
+_MAGIC = b"crc\0"
+
+_PART = 64 * 1024
+"""Bytes of a file that have a sum, a CRC-32. Hadoop's own are 512: a hundred times as many to make."""
+
+
+def sum_of(path: Path) -> Path:
+    """Where the sums of a file are."""
+    return path.with_name(f".{path.name}.crc")
+
+
+def put_sum(path: Path) -> None:
+    """Keep the sums of a file that was written and that nobody reads yet, or that is whole without them. They are written out before
+    they have their name: Hadoop reads no file of which half of the sums is there."""
+    with path.open("rb") as file:
+        sums = _HEADER.pack(_MAGIC, _PART) + b"".join(_summed(file, _PART))
+    new = sum_of(path).with_suffix(".new")
+    new.write_bytes(sums)
+    sync([new])
+    new.replace(sum_of(path))
+
+
+def copy_with_sum(path: Path, to: Path) -> None:
+    """Copy a file, with its sums. Raises DamagedError, and OSError: what was copied is for the caller to remove."""
+    shutil.copyfile(path, to)
+    try:
+        shutil.copyfile(sum_of(path), sum_of(to))
+    except FileNotFoundError:
+        put_sum(to)
+        return
+    with to.open("rb") as file:
+        _check(file, path, sum_of(to).read_bytes())
+
+
+def read_checked(place: Place) -> bytes:
+    """The content of a file. Raises DamagedError if it is not what was written, FileNotFoundError."""
+    if not isinstance(place, Path):
+        return place.read_bytes()
+    with place.open("rb") as file:
+        with suppress(FileNotFoundError):
+            _check(file, place, sum_of(place).read_bytes())
+            file.seek(0)
+        return file.read()
+
+
+def lines_checked(place: Place) -> list[str]:
+    """The lines of a text. Raises as `read_checked`, and UnicodeDecodeError."""
+    return (
+        read_checked(place).decode().removesuffix("\n").split("\n")
+    )  # not `splitlines`: a text in it may have other ends of lines
+
+
+def parquet_checked(place: Place) -> pq.ParquetFile:
+    """As `parquet`, of a small file on a local disk that is read whole: its end, too, must be what was written. Raises as `read_checked`."""
+    return parquet(pa.BufferReader(read_checked(place)) if isinstance(place, Path) else place)
+
+
+def _check(file: BinaryIO, path: Path, sums: bytes) -> None:
+    magic, part = _HEADER.unpack_from(sums) if len(sums) >= _HEADER.size else (b"", 0)
+    if magic != _MAGIC or part <= 0 or sums[_HEADER.size :] != b"".join(_summed(file, part)):
+        raise DamagedError(
+            f"{path} is damaged: it is not what was written, by the sums in {sum_of(path).name}. Nothing of it was read. Bring both back from "
+            "a copy."
+        )
+
+
+def _summed(file: BinaryIO, part: int) -> Iterator[bytes]:
+    while content := file.read(part):
+        yield zlib.crc32(content).to_bytes(4, "big")
