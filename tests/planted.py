@@ -1347,6 +1347,60 @@ FAULTS = (
         "lower <= at",
         ("fleet/placement/test_bundles.py",),
     ),
+    # files on a disk
+    Fault(
+        "what the sums say is not asked",
+        "geo/tables/sums.py",
+        'or sums[_HEADER.size :] != b"".join(_summed(file, part))',
+        "or not sums",
+        ("tables/test_damage.py -k this_process",),
+        spark=True,
+    ),
+    Fault(
+        "pages are not asked for their sums",
+        "geo/tables/places.py",
+        "page_checksum_verification=True",
+        "page_checksum_verification=False",
+        ("tables/test_damage.py -k pages",),
+        spark=True,
+    ),
+    Fault(
+        "the newest version is the one that was seen",
+        "geo/tables/delta_log.py",
+        "_last_behind(folder, seen)",
+        "seen",
+        ("tables/test_delta_log.py",),
+    ),
+    Fault(
+        "what a process left that died making a table stays",
+        "geo/tables/native_create.py",
+        "        if _is_free(folder):\n            folder.rmdir()",
+        "        _is_free(folder)",
+        ("tables/test_native_create.py -k stops_here",),
+        spark=True,
+    ),
+    Fault(
+        "a log in the place of one that was written out counts as written out",
+        "geo/tables/durable.py",
+        "and _file(log_folder, version) == tuple(of)",
+        "and of",
+        ("tables/test_power_cut.py -k in_the_place",),
+        spark=True,
+    ),
+    Fault(
+        "of records that tasks fold those of one task count",
+        "geo/subscription/acks/fold.py",
+        "merged([self.states[key], state] if key in self.states else [state])",
+        "state",
+        ("subscription/acks/test_fold.py",),
+    ),
+    Fault(
+        "states beyond the first slice are not folded",
+        "geo/subscription/acks/fold_query.py",
+        "            first, held = at, 0\n",
+        "            return\n",
+        ("subscription/acks/test_fold_query.py -k many_at_once",),
+    ),
 )
 
 

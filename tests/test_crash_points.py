@@ -35,7 +35,7 @@ SYNC_POINTS = [point for point in CrashPoint if point.value.startswith(("markers
 """Met in tests/subscription/test_version_sync.py."""
 PLACEMENT_POINTS = [point for point in CrashPoint if point.value.startswith("placement-")]
 """Met in tests/fleet/test_member.py."""
-APPEND_POINTS = [point for point in CrashPoint if point.value.startswith("append-")]
+APPEND_POINTS = [point for point in CrashPoint if point.value.startswith(("append-", "commit-"))]
 """Met in tests/tables/test_native_append.py."""
 TABLE_POINTS = [point for point in CrashPoint if point.value.startswith("table-")]
 """Met in tests/tables/test_native_create.py."""

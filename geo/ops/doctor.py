@@ -34,6 +34,7 @@ Level = Literal["ok", "warn", "error"]
 _MATTERS = {
     "spark.sql.streaming.checkpointFileManagerClass": "each micro-batch takes 45 to 90 ms longer",
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "a commit whose answer is lost on the way lands twice",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "a damaged file may be read as rows that nobody wrote",
 }
 """Settings of the session, and what it means that one is not there."""
 

@@ -24,6 +24,7 @@ from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
 from tests.benchmarks.faults import faults
 from tests.benchmarks.kafka import Arrivals, KafkaBench
 from tests.benchmarks.lag import lags
+from tests.benchmarks.looking import looked
 from tests.benchmarks.outage import outage
 from tests.benchmarks.placement import placed
 from tests.benchmarks.publishing import PublishBench
@@ -59,6 +60,7 @@ _WHICH = (
     "long",
     "many",
     "unacknowledged",
+    "looking",
 )
 
 _BATCHES = 25
@@ -281,6 +283,10 @@ def main() -> None:
                     for line in ages(spark, place / str(number), clusters, 120.0 / part):
                         print(line, flush=True)
                 for line in many_versions(spark, place / "many", 100 // part, 60.0 / part):
+                    print(line, flush=True)
+                continue
+            if which == "looking":
+                for line in looked(spark, Path(folder) / which, 200 // part):
                     print(line, flush=True)
                 continue
             if which == "state":
