@@ -2,7 +2,7 @@
 are asked.
 
 Prints of each file how many changes they caught. The share of all must not fall below FLOOR. What survived is in the folder that
-is named at the end, by `mutmut show NAME` there. All files take a quarter of an hour on two cores.
+is named at the end, by `mutmut show NAME` there. All files take three quarters of an hour on two cores.
 
 Run it alone: when a change has had its time mutmut sends a signal to the number of its process, which may be another process's by
 then.
@@ -20,8 +20,8 @@ from pathlib import Path
 from tests.planted import copy_checkout
 from tests.test_structure import PURE, ROOT
 
-FLOOR = 0.82
-"""The least share that must be caught: 2,463 of 2,986 were (82.5 %) when it was set."""
+FLOOR = 0.87
+"""The least share that must be caught: 7,899 of 9,014 were (87.6 %) when it was set."""
 
 _COPIED = ("geo", "jobs", "schemas", "tests", "conf", "notebooks", "docs", "README.md", "CHANGELOG.md", "run")
 _LEFT_OUT = {"geo/errors.py", "geo/crash.py"}

@@ -7,6 +7,8 @@ SIGKILL, with its JVM, and is started again, while new lines keep arriving. At t
 With `--versions` there is a broker in each cluster that runs all, and a version subscription in each whose consumer finishes versions
 meanwhile. At the end what tests/version_checks.py says must hold of the tables, and each consumer may go on in every other cluster that
 its snapshots ask.
+
+With `--hdfs` no lock keeps the processes apart that write one log, and the storage is away for a minute.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from geo.cli.running import start_spark
@@ -29,23 +32,27 @@ from geo.subscription.version_starts import read_starts
 from geo.subscription.version_subscriptions import create, finish, version_subscription
 from geo.subscription.version_sync import VersionSync
 from geo.tables.cluster import connect
+from tests.hdfs import Hdfs
+from tests.kafka_broker import free_ports
 from tests.processes import GeoProcess
 from tests.version_checks import violations
 from tests.world import SHAPES, config_text
 
 TOPIC = "persistent://soak/random/kills"
 
+HALT_S = 60.0
+
 
 class Soak:
     """The processes, their input, and how often each was killed."""
 
-    def __init__(self, folder: Path, shape: str, seed: int, *, versions: bool) -> None:
+    def __init__(self, folder: Path, shape: str, seed: int, *, versions: bool, at: str = "") -> None:
         self.folder, self.random = folder, random.Random(seed)
         self.path = folder / "geo.yaml"
         clusters, links = SHAPES[shape]
         sources = [f'  - {{cluster: {name}, topic: "{TOPIC}", jsonl: in/{name}}}' for name in clusters]
         brokers = "snapshots: {frequency: 1 seconds}\npublish:\n" + "\n".join(sources) + "\n" if versions else ""
-        self.path.write_text(config_text(clusters, links) + brokers)
+        self.path.write_text(config_text(clusters, links, at=at) + brokers)
         self.config = load(self.path)
         self.lines = dict.fromkeys(self.config.clusters, 0)
         self.kills: dict[str, int] = {}
@@ -172,27 +179,57 @@ class Consumers:
         return holds
 
 
+class Halt:
+    """HDFS answers nobody for a minute from a time on."""
+
+    def __init__(self, hdfs: Hdfs, begins: float) -> None:
+        self._hdfs, self._begins, self._halted, self._over = hdfs, begins, False, False
+
+    def look(self) -> None:
+        if not self._halted and time.monotonic() >= self._begins:
+            print(f"  HDFS answers nobody for {HALT_S:.0f} s", flush=True)
+            self._hdfs.pause()
+            self._halted = True
+        elif self._halted and not self._over and time.monotonic() >= self._begins + HALT_S:
+            self.end()
+
+    def end(self) -> None:
+        """It answers again."""
+        self._hdfs.go_on()
+        self._over = True
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="pair", help="of the links (default: %(default)s)")
     parser.add_argument("--versions", action="store_true", help="brokers, and consumers of versions")
+    parser.add_argument("--hdfs", action="store_true", help="clusters on HDFS, which answers nobody for a minute in the middle")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
     print(f"{args.shape}, seed {args.seed}, {args.minutes} minutes")
-    with tempfile.TemporaryDirectory(prefix="geo-soak-") as folder:
-        soak = Soak(Path(folder), args.shape, args.seed, versions=args.versions)
+    with tempfile.TemporaryDirectory(prefix="geo-soak-") as folder, ExitStack() as running:
+        hdfs = Hdfs(Path(folder) / "hdfs", free_ports(1)[0]) if args.hdfs else None
+        if hdfs is not None:
+            running.callback(hdfs.close)
+        at = f"{hdfs.uri}/geo/" if hdfs is not None else ""
+        soak = Soak(Path(folder), args.shape, args.seed, versions=args.versions, at=at)
         try:
             ends = time.monotonic() + args.minutes * 60
+            halts = Halt(hdfs, time.monotonic() + args.minutes * 30) if hdfs is not None else None
             next_kill = time.monotonic() + 40
             while time.monotonic() < ends:
                 soak.feed()
+                if halts is not None:
+                    halts.look()
                 if soak.consumers is not None:
                     soak.consumers.go_on()
                 time.sleep(soak.random.uniform(0.2, 2.0))
                 if time.monotonic() >= next_kill:
                     soak.kill_one()
                     next_kill = time.monotonic() + soak.random.uniform(2.0, 40.0)
+            if halts is not None:
+                halts.end()
             soak.settle()
             clean = soak.check()
         finally:

@@ -45,10 +45,15 @@ SHAPES: Mapping[str, tuple[Sequence[str], Sequence[Link]]] = {
 """Clusters and links."""
 
 
-def config_text(clusters: Sequence[str], links: Iterable[Link], ttl: str | None = None) -> str:
-    """A configuration file whose clusters lie beside it."""
+def config_text(clusters: Sequence[str], links: Iterable[Link], ttl: str | None = None, *, at: str = "") -> str:
+    """A configuration file whose clusters lie beside it, or below a URI."""
     maps = [{"source": k[0], "target": k[1]} if isinstance(k, tuple) else dict(k) for k in links]
-    lines = ["version: 1", "clusters:", *(f"  {name}: {{root: {name}}}" for name in clusters), "links:" if maps else "links: []"]
+    lines = [
+        "version: 1",
+        "clusters:",
+        *(f"  {name}: {{root: {at}{name}}}" for name in clusters),
+        "links:" if maps else "links: []",
+    ]
     lines += ["  - {" + ", ".join(f"{key}: {value}" for key, value in link.items()) + "}" for link in maps]
     if ttl:
         lines += ["topics:", f'  - {{match: "persistent://*/*/*", message_ttl: {ttl}}}']
@@ -56,7 +61,7 @@ def config_text(clusters: Sequence[str], links: Iterable[Link], ttl: str | None 
 
 
 class World:
-    """Clusters below `folder`. Links are pairs (source, target); by default a full mesh."""
+    """Clusters below `folder`, or below the URI `at`. Links are pairs (source, target); by default a full mesh."""
 
     def __init__(
         self,
@@ -65,8 +70,10 @@ class World:
         clusters: Sequence[str] = ("eu", "us"),
         links: Iterable[Link] | None = None,
         ttl: str | None = None,
+        *,
+        at: str = "",
     ) -> None:
-        self.spark, self.folder = spark, folder
+        self.spark, self.folder, self._at = spark, folder, at
         self.path = folder / "geo.yaml"
         self.rewrite(clusters, links, ttl)
 
@@ -78,7 +85,8 @@ class World:
     ) -> None:
         """Another configuration for the same folder: how a cluster joins or a link is added."""
         new = self.path.with_suffix(".new")  # two processes may be at it
-        new.write_text(config_text(clusters, itertools.permutations(clusters, 2) if links is None else links, ttl))
+        mesh = itertools.permutations(clusters, 2)
+        new.write_text(config_text(clusters, mesh if links is None else links, ttl, at=self._at))
         new.replace(self.path)
         self.reload()
 
@@ -186,10 +194,11 @@ class World:
             assert there == due, f"{link.name}: {len(due)} messages due, {len(there)} there"
 
     def messages(self, cluster: str) -> dict[tuple[str, int, int], dict[str, Any]]:
-        """What the log of a cluster holds, by message id, read without Spark. Fails if one is there twice."""
-        if not self.log(cluster).exists():
+        """What the log of a cluster holds, by message id, read without Spark on a local disk. Fails if one is there twice."""
+        log = self.log(cluster)
+        if not log.exists():
             return {}
-        rows = DeltaTable(self.log(cluster).name).to_pyarrow_table().to_pylist()
+        rows = (log.read().toArrow() if self._at else DeltaTable(log.name).to_pyarrow_table()).to_pylist()
         by_id = {(row["origin"], row["ledger_id"], row["entry_id"]): row for row in rows}
         assert len(by_id) == len(rows), f"{cluster}: a message is there twice"
         return by_id
