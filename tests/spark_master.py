@@ -148,8 +148,8 @@ class Standalone:
         at = "--host", "127.0.0.1", "--port", "0"
         return self._start(name, program, f"org.apache.spark.deploy.{which.lower()}.{which}", *at, *arguments)
 
-    def _start(self, name: str, *command: str) -> Started:
-        started = Started(name, self._folder / f"{name}.log", *command, env=self._env)
+    def _start(self, name: str, *command: str, **env: str) -> Started:
+        started = Started(name, self._folder / f"{name}.log", *command, env={**self._env, **env})
         self._running.callback(started.end)
         return started
 
@@ -157,8 +157,8 @@ class Standalone:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(self._page, timeout=10) as answer:
             return [worker for worker in json.load(answer)["workers"] if worker["state"] == "ALIVE"]
 
-    def submit(self, name: str, job: str, *arguments: str) -> Application:
-        """A job of this repository, on all workers."""
+    def submit(self, name: str, job: str, *arguments: str, **env: str) -> Application:
+        """A job of this repository, on all workers. `env` is its driver's."""
         events = self._folder / f"{name}-events"
         events.mkdir()
         settings = {
@@ -171,7 +171,7 @@ class Standalone:
         }
         options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
         command = str(_ROOT / "spark-submit.sh"), "--master", self.url, *options, f"jobs/{job}.py", *arguments
-        return Application(self, self._start(name, *command), events)
+        return Application(self, self._start(name, *command, **env), events)
 
     def worker_of(self, application: str, executor: str) -> str:
         """The worker that ran an executor: it has its folder."""

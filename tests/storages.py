@@ -1,11 +1,12 @@
-"""`python -m tests.storages [--brief] [s3] [hdfs]`: two regions whose tables are not on a disk of this machine, by the command line as users type
+"""`python -m tests.storages [--brief] [s3] [hdfs] [cluster]`: two regions whose tables are not on a disk of this machine, by the command line as users type
 it: published, replicated, consumed, killed in the middle, and compared; on an S3 API that answers now and then that it is busy, and
-on HDFS with two producers that write one log. Prints what is shown; exit code 0, or 1 with what failed.
+on HDFS with two producers that write one log, and on HDFS below a Spark standalone master. Prints what is shown; exit code 0, or 1 with what failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -29,12 +30,17 @@ from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.processes import JAVA, LEAST
 from tests.shared_classes import java_options
-from tests.spark_master import Failed, Started, tell
+from tests.spark_master import WORKERS, Application, Failed, Standalone, Started, on_both, tell
 
 CLUSTERS = ("eu", "us")
 TOPIC = "persistent://shop/web/clicks"
 LINES = 300
 """That a region is given at once."""
+
+TOPICS = 2
+"""Of the broker's cluster: one, and its acknowledgements."""
+
+MINUTE_S = 60.0
 
 
 class Regions:
@@ -166,6 +172,11 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         running_one = regions.start("broker", "--cluster", "eu", "--trigger", "5 seconds")
         running_one.finds("(STOPPED|RUNNING|published|brought)")
         said = regions.broker("eu", code=3)
+        time.sleep(MINUTE_S)  # until it has nothing to do
+        idle = _requests(store)
+        regions.give("eu")
+        busy = _requests(store) - idle
+        yield f"requests of a broker, of each idle topic in an hour: {60 * idle / TOPICS:,.0f}; of a small commit that it publishes: {busy:,}"
         running_one.signal(signal.SIGKILL)
         running_one.ends(-signal.SIGKILL)
         yield f"a second broker of eu beside the first: {said.strip().splitlines()[-1][:100]} …"
@@ -184,11 +195,15 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     yield f"requests in all: {', '.join(f'{count:,} {what}' for what, count in sorted(store.counts().items()))}"
 
 
+def _requests(store: ObjectStore) -> int:
+    """Of a minute."""
+    before = store.counts()
+    time.sleep(MINUTE_S)
+    return (store.counts() - before).total()
+
+
 def hdfs(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
-    name_node = Hdfs(folder / "hdfs", free_ports(1)[0])
-    running.callback(name_node.close)
-    roots = {cluster: f"{name_node.uri}/geo/{cluster}" for cluster in CLUSTERS}
-    regions = Regions(_made(folder / "regions"), roots, {cluster: {"dfs.replication": "1"} for cluster in CLUSTERS})
+    name_node, regions = _on_hdfs(folder, running)
     yield from story(regions, brief=brief)
 
     if brief:
@@ -212,7 +227,46 @@ def hdfs(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     yield verified(regions)
 
 
-STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {"s3": s3, "hdfs": hdfs}
+def cluster(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    """By jobs on a Spark standalone master, as `tests/standalone.py` has them, with nothing of the tables on a disk of this machine."""
+    _, regions = _on_hdfs(folder, running)
+    spark, applications = Standalone(folder, running), itertools.count()
+
+    def submit(job: str, *arguments: str, code: int = 0, **env: str) -> Application:
+        named = f"{next(applications)}-{job}"
+        one = spark.submit(named, job, "--config", str(regions.path), *arguments, **env)
+        one.process.ends(code)
+        return one
+
+    def broker(region: str, code: int = 0, **env: str) -> Application:
+        return submit("broker", "--cluster", region, "--trigger", "available-now", code=code, **env)
+
+    for region in CLUSTERS:
+        regions.give(region)
+    broker("us")
+    broker("eu", code=128 + signal.SIGKILL, GEO_CRASH="link-after-reconcile-append:kill")
+    brought = broker("eu").work()
+    yield (
+        f"on HDFS below a Spark master with {WORKERS} workers: a broker of us, one of eu that was killed behind the commit by which a link "
+        f"began, and one more of eu ({on_both(brought.tasks, 'broker', WORKERS)} of its tasks)"
+    )
+    if not brief:
+        consumed = ("--cluster", "eu", "--topic", TOPIC, "--subscription", "billing", "--trigger", "available-now")
+        said = submit("consume", *consumed).process.finds(r"(\d+ messages? .*)")
+        yield f"a consumer in eu: {said}"
+    broker("us")
+    said = submit("verify").process.finds(r"(?m)^(clean: .*)")
+    yield f"geo verify: {said}; the tables alone: {regions.check()} messages, each line once, both regions equal"
+
+
+def _on_hdfs(folder: Path, running: ExitStack) -> tuple[Hdfs, Regions]:
+    name_node = Hdfs(folder / "hdfs", free_ports(1)[0])
+    running.callback(name_node.close)
+    roots = {cluster: f"{name_node.uri}/geo/{cluster}" for cluster in CLUSTERS}
+    return name_node, Regions(_made(folder / "regions"), roots, {cluster: {"dfs.replication": "1"} for cluster in CLUSTERS})
+
+
+STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {"s3": s3, "hdfs": hdfs, "cluster": cluster}
 
 
 def _made(folder: Path) -> Path:
