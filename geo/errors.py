@@ -91,4 +91,5 @@ class RetryableError(GeoError):
 
 
 class DamagedError(RetryableError):
-    """A file on a disk is not what was written into it. It passes once somebody brings it back."""
+    """A file on a disk is not what was written into it. Whoever meets it tries again, so that all goes on by itself once somebody has
+    brought it back."""

@@ -28,10 +28,7 @@ _REMEDIES = (
         r"^java\.net\.(ConnectException|NoRouteToHostException)",
         "nobody answers there; if it is a cluster's, check its root and the endpoint in its spark_conf",
     ),
-    (
-        r"ChecksumException|page integrity|CRC checksum verification",
-        "a file on this disk is not what was written: bring it back from a copy",
-    ),
+    (r"ChecksumException|page integrity", "that file is not what was written: bring it back from a copy"),
     (r"UnknownHostException", "nobody knows that host; if it is a cluster's, check its root and the endpoint in its spark_conf"),
 )
 

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
+from tests.world import ClusterPlace
 
 _LOCK = Path(__file__).with_name("hdfs.lock")
 _START_S = 120.0
@@ -40,6 +41,10 @@ class Hdfs:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"HDFS does not start:\n{self._log.read_text()[-3000:]}")
             time.sleep(0.1)
+
+    def below(self, folder: str) -> ClusterPlace:
+        """Where clusters of a world are that lie in a folder."""
+        return lambda name: f"root: {self.uri}/{folder}/{name}"
 
     def pause(self) -> None:
         """Nobody is answered until `go_on`."""

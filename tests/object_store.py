@@ -54,6 +54,11 @@ class ObjectStore:
         """From now on each so-manieth request is answered with 503; 0: none."""
         self._ask(f"fail/{count}")
 
+    def refuse(self, code: str = "", status: int = 0, methods: str = "") -> None:
+        """From now on each request, or those with these methods, is answered as S3 does with this code of an error; without one no
+        more."""
+        self._ask(f"refuse/{code}/{status}/{methods}")
+
     def counts(self) -> Counter[str]:
         """How many requests there were by now, by method, those for lists apart, and those that failed."""
         return Counter(self._ask("counts"))
@@ -85,13 +90,16 @@ class _Faulty:
         self._application, self._lock = application, threading.Lock()
         self._counts: Counter[str] = Counter()
         self._requests, self._one_in = 0, 0
+        self._refusal = ("", "0", "")
 
     def __call__(self, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path = environment["PATH_INFO"]
         if path.startswith(_CONTROL):
-            what, _, count = path.removeprefix(_CONTROL).partition("/")
+            what, *more = path.removeprefix(_CONTROL).split("/")
             if what == "fail":
-                self._one_in = int(count)
+                self._one_in = int(more[0])
+            elif what == "refuse":
+                self._refusal = (more[0], more[1], more[2])
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps(self._counts).encode()]
         with self._lock:
@@ -100,13 +108,24 @@ class _Faulty:
             is_list = environment["REQUEST_METHOD"] == "GET" and "list-type" in environment.get("QUERY_STRING", "")
             self._counts["LIST" if is_list else environment["REQUEST_METHOD"]] += 1
             self._counts["failed"] += fails
+        code, status, methods = self._refusal
         if fails:
-            environment["wsgi.input"].read(
-                None if environment.get("wsgi.input_terminated") else int(environment.get("CONTENT_LENGTH") or 0)
-            )
-            start("503 Slow Down", [("Content-Type", "application/xml")])
-            return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+            return _refused(environment, start, "503 Slow Down", "SlowDown")
+        if code and (not methods or environment["REQUEST_METHOD"] in methods.split(",")):
+            return _refused(environment, start, f"{status} {code}", code)
         return self._application(environment, start)
+
+
+def _refused(environment: Mapping[str, Any], start: Callable[..., Any], status: str, code: str) -> Iterable[bytes]:
+    environment["wsgi.input"].read(
+        None if environment.get("wsgi.input_terminated") else int(environment.get("CONTENT_LENGTH") or 0)
+    )
+    start(status, [("Content-Type", "application/xml")])
+    return (
+        []
+        if environment["REQUEST_METHOD"] == "HEAD"
+        else [f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()]
+    )
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 """`./run hdfs`: what a crash, a halt and two writers are to a log on HDFS, where no lock keeps processes apart: the tests of crash points
-and of stopped processes, in worlds on a real HDFS. A command of its own: it takes some minutes.
+and of stopped processes, in worlds on a real HDFS. A command of its own: it takes some ten minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 
 
 def _world(spark: SparkSession, folder: Path, hdfs: Hdfs) -> World:
-    return World(spark, folder, at=f"{hdfs.uri}/worlds/{next(_number)}/")
+    return World(spark, folder, place=hdfs.below(f"worlds/{next(_number)}"))
 
 
 @pytest.fixture

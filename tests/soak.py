@@ -36,23 +36,24 @@ from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
 from tests.processes import GeoProcess
 from tests.version_checks import violations
-from tests.world import SHAPES, config_text
+from tests.world import SHAPES, ClusterPlace, beside, config_text
 
 TOPIC = "persistent://soak/random/kills"
 
 HALT_S = 60.0
+"""A restart of a NameNode, or its failing over to another."""
 
 
 class Soak:
     """The processes, their input, and how often each was killed."""
 
-    def __init__(self, folder: Path, shape: str, seed: int, *, versions: bool, at: str = "") -> None:
+    def __init__(self, folder: Path, shape: str, seed: int, *, versions: bool, place: ClusterPlace = beside) -> None:
         self.folder, self.random = folder, random.Random(seed)
         self.path = folder / "geo.yaml"
         clusters, links = SHAPES[shape]
         sources = [f'  - {{cluster: {name}, topic: "{TOPIC}", jsonl: in/{name}}}' for name in clusters]
         brokers = "snapshots: {frequency: 1 seconds}\npublish:\n" + "\n".join(sources) + "\n" if versions else ""
-        self.path.write_text(config_text(clusters, links, at=at) + brokers)
+        self.path.write_text(config_text(clusters, links, place=place) + brokers)
         self.config = load(self.path)
         self.lines = dict.fromkeys(self.config.clusters, 0)
         self.kills: dict[str, int] = {}
@@ -180,23 +181,16 @@ class Consumers:
 
 
 class Halt:
-    """HDFS answers nobody for a minute from a time on."""
+    """HDFS answers nobody from a time on for HALT_S."""
 
     def __init__(self, hdfs: Hdfs, begins: float) -> None:
-        self._hdfs, self._begins, self._halted, self._over = hdfs, begins, False, False
+        self._hdfs, self._begins, self._ends = hdfs, begins, begins + HALT_S
 
     def look(self) -> None:
-        if not self._halted and time.monotonic() >= self._begins:
-            print(f"  HDFS answers nobody for {HALT_S:.0f} s", flush=True)
+        if time.monotonic() >= self._ends:
+            self._hdfs.go_on()
+        elif time.monotonic() >= self._begins:
             self._hdfs.pause()
-            self._halted = True
-        elif self._halted and not self._over and time.monotonic() >= self._begins + HALT_S:
-            self.end()
-
-    def end(self) -> None:
-        """It answers again."""
-        self._hdfs.go_on()
-        self._over = True
 
 
 def main() -> int:
@@ -212,8 +206,8 @@ def main() -> int:
         hdfs = Hdfs(Path(folder) / "hdfs", free_ports(1)[0]) if args.hdfs else None
         if hdfs is not None:
             running.callback(hdfs.close)
-        at = f"{hdfs.uri}/geo/" if hdfs is not None else ""
-        soak = Soak(Path(folder), args.shape, args.seed, versions=args.versions, at=at)
+        place = beside if hdfs is None else hdfs.below("geo")
+        soak = Soak(Path(folder), args.shape, args.seed, versions=args.versions, place=place)
         try:
             ends = time.monotonic() + args.minutes * 60
             halts = Halt(hdfs, time.monotonic() + args.minutes * 30) if hdfs is not None else None
@@ -228,8 +222,8 @@ def main() -> int:
                 if time.monotonic() >= next_kill:
                     soak.kill_one()
                     next_kill = time.monotonic() + soak.random.uniform(2.0, 40.0)
-            if halts is not None:
-                halts.end()
+            if hdfs is not None:
+                hdfs.go_on()
             soak.settle()
             clean = soak.check()
         finally:

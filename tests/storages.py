@@ -1,4 +1,4 @@
-"""`python -m tests.storages [--brief] [s3] [hdfs] [cluster]`: two regions whose tables are not on a disk of this machine, by the command line as users type
+"""`python -m tests.storages [--brief] [s3] [hdfs] [cluster] [faults]`: two regions whose tables are not on a disk of this machine, by the command line as users type
 it: published, replicated, consumed, killed in the middle, and compared; on an S3 API that answers now and then that it is busy, and
 on HDFS with two producers that write one log, and on HDFS below a Spark standalone master. Prints what is shown; exit code 0, or 1 with what failed.
 """
@@ -55,7 +55,7 @@ class Regions:
         document = {
             "version": 1,
             "clusters": {name: {"root": root, "spark_conf": dict(conf[name]), **more} for name, root in roots.items()},
-            "links": [{"source": "us", "target": "eu"}, {"source": "eu", "target": "us"}],
+            "links": [{"source": one, "target": other} for one, other in itertools.permutations(roots, 2)],
             "publish": [{"cluster": name, "topic": TOPIC, "jsonl": f"lines-{name}"} for name in roots],
         }
         self.path.write_text(yaml.safe_dump(document))
@@ -195,6 +195,46 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     yield f"requests in all: {', '.join(f'{count:,} {what}' for what, count in sorted(store.counts().items()))}"
 
 
+def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    """What a person is told of a storage that cannot be used: one line with what to do, and no trace."""
+    if brief:
+        return
+    port, nobody = free_ports(2)
+    store = ObjectStore(port, folder / "store.log")
+    running.callback(store.close)
+    store.make_bucket("geo-eu")
+    place, settings = {"eu": "s3a://geo-eu/tables"}, store.settings("geo-eu")
+    regions = Regions(_made(folder / "regions"), place, {"eu": settings}, single_driver=True)
+    publish = ("publish", "--cluster", "eu", "--topic", TOPIC, "--jsonl", str(regions.give("eu")))
+    regions.run(*publish)
+    for what, refusal in (
+        ("a key that is not known", ("InvalidAccessKeyId", 403)),
+        ("a secret that is wrong", ("SignatureDoesNotMatch", 403)),
+        ("a credential that has expired", ("ExpiredToken", 400)),
+        ("a bucket that may only be read", ("AccessDenied", 403, "PUT,POST,DELETE")),
+    ):
+        store.refuse(*refusal)
+        for verb in (publish, ("topics",)) if len(refusal) == 2 else (publish,):
+            yield f"{what}: {_last_line(regions.run(*verb, code=1))}"
+        store.refuse()
+    regions.run(*publish)
+    elsewhere = {**settings, "fs.s3a.bucket.geo-eu.endpoint": f"http://127.0.0.1:{nobody}"}
+    for what, root, conf in (
+        ("an endpoint where nobody is", place["eu"], elsewhere),
+        (
+            "a bucket that is not there",
+            "s3a://nowhere/tables",
+            {key.replace("geo-eu", "nowhere"): value for key, value in settings.items()},
+        ),
+    ):
+        other = Regions(_made(folder / what.split()[1]), {"eu": root}, {"eu": conf}, single_driver=True)
+        yield f"{what}: {_last_line(other.run(*publish, code=1))}"
+
+
+def _last_line(said: str) -> str:
+    return next(line for line in reversed(said.strip().splitlines()) if "--verbose" not in line)[:300]
+
+
 def _requests(store: ObjectStore) -> int:
     """Of a minute."""
     before = store.counts()
@@ -266,7 +306,7 @@ def _on_hdfs(folder: Path, running: ExitStack) -> tuple[Hdfs, Regions]:
     return name_node, Regions(_made(folder / "regions"), roots, {cluster: {"dfs.replication": "1"} for cluster in CLUSTERS})
 
 
-STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {"s3": s3, "hdfs": hdfs, "cluster": cluster}
+STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {"s3": s3, "hdfs": hdfs, "cluster": cluster, "faults": faults}
 
 
 def _made(folder: Path) -> Path:

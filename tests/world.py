@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,15 @@ TOPIC = Topic.parse("persistent://shop/web/clicks")
 
 Link = tuple[str, str] | Mapping[str, object]
 
+ClusterPlace = Callable[[str], str]
+"""Where the configuration says that a cluster of a name is."""
+
+
+def beside(name: str) -> str:
+    """Beside the configuration."""
+    return f"root: {name}"
+
+
 SHAPES: Mapping[str, tuple[Sequence[str], Sequence[Link]]] = {
     "pair": (("eu", "us"), [("us", "eu"), ("eu", "us")]),
     "one-way": (("a", "b"), [("a", "b")]),
@@ -45,13 +54,13 @@ SHAPES: Mapping[str, tuple[Sequence[str], Sequence[Link]]] = {
 """Clusters and links."""
 
 
-def config_text(clusters: Sequence[str], links: Iterable[Link], ttl: str | None = None, *, at: str = "") -> str:
-    """A configuration file whose clusters lie beside it, or below a URI."""
+def config_text(clusters: Sequence[str], links: Iterable[Link], ttl: str | None = None, *, place: ClusterPlace = beside) -> str:
+    """A configuration file."""
     maps = [{"source": k[0], "target": k[1]} if isinstance(k, tuple) else dict(k) for k in links]
     lines = [
         "version: 1",
         "clusters:",
-        *(f"  {name}: {{root: {at}{name}}}" for name in clusters),
+        *(f"  {name}: {{{place(name)}}}" for name in clusters),
         "links:" if maps else "links: []",
     ]
     lines += ["  - {" + ", ".join(f"{key}: {value}" for key, value in link.items()) + "}" for link in maps]
@@ -61,7 +70,7 @@ def config_text(clusters: Sequence[str], links: Iterable[Link], ttl: str | None 
 
 
 class World:
-    """Clusters below `folder`, or below the URI `at`. Links are pairs (source, target); by default a full mesh."""
+    """Clusters below `folder`, or in another `place`. Links are pairs (source, target); by default a full mesh."""
 
     def __init__(
         self,
@@ -71,9 +80,9 @@ class World:
         links: Iterable[Link] | None = None,
         ttl: str | None = None,
         *,
-        at: str = "",
+        place: ClusterPlace = beside,
     ) -> None:
-        self.spark, self.folder, self._at = spark, folder, at
+        self.spark, self.folder, self._place = spark, folder, place
         self.path = folder / "geo.yaml"
         self.rewrite(clusters, links, ttl)
 
@@ -86,7 +95,7 @@ class World:
         """Another configuration for the same folder: how a cluster joins or a link is added."""
         new = self.path.with_suffix(".new")  # two processes may be at it
         mesh = itertools.permutations(clusters, 2)
-        new.write_text(config_text(clusters, mesh if links is None else links, ttl, at=self._at))
+        new.write_text(config_text(clusters, mesh if links is None else links, ttl, place=self._place))
         new.replace(self.path)
         self.reload()
 
@@ -194,11 +203,11 @@ class World:
             assert there == due, f"{link.name}: {len(due)} messages due, {len(there)} there"
 
     def messages(self, cluster: str) -> dict[tuple[str, int, int], dict[str, Any]]:
-        """What the log of a cluster holds, by message id, read without Spark on a local disk. Fails if one is there twice."""
+        """What the log of a cluster holds, by message id, read without Spark where they are beside the configuration. Fails if one is there twice."""
         log = self.log(cluster)
         if not log.exists():
             return {}
-        rows = (log.read().toArrow() if self._at else DeltaTable(log.name).to_pyarrow_table()).to_pylist()
+        rows = (log.read().toArrow() if self._place is not beside else DeltaTable(log.name).to_pyarrow_table()).to_pylist()
         by_id = {(row["origin"], row["ledger_id"], row["entry_id"]): row for row in rows}
         assert len(by_id) == len(rows), f"{cluster}: a message is there twice"
         return by_id

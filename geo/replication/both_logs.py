@@ -18,8 +18,7 @@ from geo.ids import LedgerId
 from geo.log.topic_log import after_ends
 from geo.now import now_us
 from geo.replication import missing_rows
-from geo.replication.gaps import STEP_ROWS
-from geo.replication.missing import missing
+from geo.replication.missing import find_missing
 from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
 from geo.replication.rule_rows import crossing
@@ -40,12 +39,12 @@ class BothLogs:
     """The link whose logs they are, for the lines of progress."""
 
     def missing(
-        self, version: int, target_version: int, floors: Floors | None, most: int = STEP_ROWS
+        self, version: int, target_version: int, floors: Floors | None, most: int | None = None
     ) -> Iterator[DataFrame | pa.Table]:
         """What `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else
         may bring these origins meanwhile. A few are found without Spark."""
         now = now_us()
-        return missing(
+        return find_missing(
             self.source,
             version,
             self.target,

@@ -17,7 +17,7 @@ from geo.tables.native import few_rows, scan
 from geo.tables.table import Table
 
 
-def missing(
+def find_missing(
     source: Table,
     version: int,
     target: Table,
@@ -25,12 +25,12 @@ def missing(
     wanted: Callable[[], Column],
     few_wanted: Callable[[pa.Table], pa.Table],
     what: str,
-    most: int = STEP_ROWS,
+    most: int | None = None,
 ) -> Iterator[DataFrame | pa.Table]:
-    """The messages of the source at a version that are `wanted`, as those of the target are that count, and whose MessageId is not in
-    the target at its version; `few_wanted` picks the same of rows at hand. In steps of at most so many, with the columns of the
-    source. How far it has come is logged as `what`."""
-    most = min(most, STEP_ROWS)
+    """The messages of the source at a version that are wanted and whose MessageId the target at its version lacks: in steps of at most so
+    many, with the columns of the source. What is wanted is said as a condition, made when it is needed since it takes a JVM, and as what
+    it leaves of rows at hand. How far it has come is logged as `what`."""
+    most = STEP_ROWS if most is None else min(most, STEP_ROWS)
     few = _few_missing(source, version, target, target_version, few_wanted)
     if few is not None:
         return (few.slice(first, most) for first in range(0, len(few), most))

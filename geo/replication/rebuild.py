@@ -21,7 +21,7 @@ from geo.log.ledgers import REBUILD_RECORD
 from geo.log.topic_log import is_message, open_log, user_columns
 from geo.log.topics import create_topic, deleted_topics, grow, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.replication.missing import missing
+from geo.replication.missing import find_missing
 from geo.replication.missing_rows import count_rows, in_target_shape
 from geo.replication.ordered_append import append_in_order
 from geo.replication.target_watch import TargetWatch, newest_commit
@@ -96,7 +96,7 @@ def _mine(cluster: str) -> Column:
 
 def _missing(source: Table, version: int, target: Table, target_version: int, cluster: str) -> Iterator[DataFrame | pa.Table]:
     """What `target` at its version lacks of the cluster's own rows of `source` at `version`, in bounded steps."""
-    return missing(
+    return find_missing(
         source,
         version,
         target,

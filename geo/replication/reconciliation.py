@@ -14,7 +14,6 @@ from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError
 from geo.faults import FAULTS
 from geo.replication.both_logs import BothLogs
-from geo.replication.gaps import STEP_ROWS
 from geo.replication.link_row import LinkRow
 from geo.replication.link_start import Reconcile, Standing
 from geo.replication.link_state import LinkState
@@ -116,14 +115,15 @@ class Reconciliation:
             rule = self._logs.rule
             raise SourceChangedError(fault.message(rule.source, rule.target, str(self._into.topic), cursor))
 
-    def _step_size(self) -> tuple[int, float]:
-        """How many messages a step brings at most, and how many bytes each takes, 0 where nobody asks."""
+    def _step_size(self) -> tuple[int | None, float]:
+        """How many messages a step brings at most, None for as many as ever, and how many bytes each takes, 0 where nobody
+        asks."""
         most = self._turns.most
-        messages = STEP_ROWS if most.messages is None else most.messages
         if most.size >= TURN_BYTES:
-            return messages, 0.0
+            return most.messages, 0.0
         row_bytes = self._logs.row_bytes()
-        return min(messages, max(1, int(most.size / row_bytes))), row_bytes
+        of_size = max(1, int(most.size / row_bytes))
+        return of_size if most.messages is None else min(most.messages, of_size), row_bytes
 
 
 def preview(logs: BothLogs, recorded: LinkState | None, start_at: Start | datetime | None) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geo.errors import UnsafeError
+from geo.errors import DamagedError, UnsafeError
 from geo.ids import LEDGER_ID_LIMIT, LedgerId
 from geo.replication.gaps import Gap
 from geo.replication.rule import AHEAD_US, Rule
@@ -140,7 +140,10 @@ def _judged(
     if not _fits(schema, inside):
         return None
     read = [name for name in schema.names if name in state.statistics_of or name in _READ]
-    columns = opened.read(columns=read)
+    try:
+        columns = opened.read(columns=read)
+    except OSError as error:
+        raise DamagedError(f"{file.path}: {error}. Bring it back from a copy.") from None
     if not _crosses(columns, ledger, first, last, rule, times, now_us):
         return None
     partition = tuple((name, file.partition(name)) for name in state.partition_by)

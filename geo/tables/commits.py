@@ -159,7 +159,7 @@ def of_info(version: int, info: Mapping[str, Any], commit_id: str) -> Commit:
 
 
 def of_file(version: int, lines: Iterable[str]) -> Commit:
-    """A commit from the lines of its file; only the first is read, where Delta writes its `commitInfo`. Raises RetryableError for
+    """A commit from the lines of its file; only the first is looked at, where Delta writes its `commitInfo`. Raises RetryableError for
     a file that is not whole: it may be on its way."""
     try:
         return _of_file(version, lines)
@@ -177,6 +177,8 @@ def _of_file(version: int, lines: Iterable[str]) -> Commit:
                 return of_info(version, info, str(txn_id))
     # A writer without transaction ids, or one that has no commitInfo at all: then the whole file is what names it.
     infos = [json.loads(line)["commitInfo"] for line in read if line.startswith('{"commitInfo"')]
+    while read and not read[-1].rstrip("\r\n"):
+        read.pop()  # what is behind the last line's end is a line to some readers
     digest = hashlib.sha256("\n".join(line.rstrip("\r\n") for line in read).encode()).hexdigest()
     return of_info(version, infos[0] if infos else {}, f"sha256:{digest}")
 

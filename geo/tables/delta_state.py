@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from geo.errors import DamagedError
 from geo.tables.delta_log import newest_version
-from geo.tables.places import Place
+from geo.tables.places import Place, is_known_to_deltalake
 from geo.tables.sums import read_checked
 
 _FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "checkConstraints"})
@@ -63,7 +63,7 @@ def newest_state(folder: Place) -> DeltaState | None:
     """The newest version of the table whose `_delta_log` is `folder`; None where that takes more than is known here, or cannot be
     told."""
     newest = newest_version(folder)
-    if newest is None or "%" in str(folder):  # deltalake takes such a path for another one
+    if newest is None or not is_known_to_deltalake(folder):
         return None
     try:
         checksum = json.loads(read_checked(folder / f"{newest:020}.crc"))

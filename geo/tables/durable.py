@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from geo.disk import sync, syncs
-from geo.tables.delta_log import POINTER, newest_checkpoint, newest_version
+from geo.tables.delta_log import POINTER, commit_stamp, newest_checkpoint, newest_version
 from geo.tables.sums import sum_of
 
 SETTLED_S = 600.0
@@ -23,9 +23,8 @@ SETTLED_S = 600.0
 _FILES = ('{"add"', '{"cdc"')
 """How the lines of a commit begin that name a file of rows, or of changes."""
 
-_synced: dict[Path, tuple[int, int, int]] = {}
-"""By a log's folder, the newest version that this process wrote out, and which file it is: its number, and when it was written, in
-nanoseconds."""
+_synced: dict[Path, tuple[int, tuple[int, ...] | None]] = {}
+"""By a log's folder, the newest version that this process wrote out, and its stamp."""
 
 
 def sync_commits(log_folder: Path) -> None:
@@ -47,22 +46,13 @@ def sync_commits(log_folder: Path) -> None:
     if checkpoint in versions:
         sync(_with_checksum(log_folder / name for name in (*names, POINTER)))
     sync([log_folder])
-    if (of := _file(log_folder, newest)) is not None:
-        _synced[log_folder] = newest, *of
+    _synced[log_folder] = newest, commit_stamp(log_folder, newest)
 
 
 def _written_out(log_folder: Path) -> int:
     """The newest version that this process wrote out; -1 if it wrote out none, or the log is another one now."""
-    version, *of = _synced.get(log_folder, (-1, 0, 0))
-    return version if version >= 0 and _file(log_folder, version) == tuple(of) else -1
-
-
-def _file(log_folder: Path, version: int) -> tuple[int, int] | None:
-    """Which file a commit is; None if it is not there."""
-    with suppress(FileNotFoundError):
-        found = (log_folder / f"{version:020}.json").stat()
-        return found.st_ino, found.st_mtime_ns
-    return None
+    version, stamp = _synced.get(log_folder, (-1, None))
+    return version if stamp is not None and commit_stamp(log_folder, version) == stamp else -1
 
 
 def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:
@@ -70,7 +60,8 @@ def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:
     settled = time.time() - SETTLED_S
     for version in range(newest, synced, -1):
         try:
-            if (log_folder / f"{version:020}.json").stat().st_mtime < settled:
+            found = (log_folder / f"{version:020}.json").stat()
+            if max(found.st_mtime, found.st_ctime) < settled:  # a copy may keep the first, and nobody the second
                 return
         except FileNotFoundError:
             return  # cut off below

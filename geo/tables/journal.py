@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from geo.tables.arrow_rows import rows_frame, rows_table
 from geo.tables.cut import KEEP_OF_JOURNAL, Reader, cut_below
-from geo.tables.delta_log import data_files, read_folder, remove_below
+from geo.tables.delta_log import count_data_files, read_folder, remove_below
 from geo.tables.small_table import read_small
 from geo.tables.table import Table
 from schemas import TableSchema
@@ -165,7 +165,7 @@ class Journal:
         if not self.exists():
             return 0
         folder = self._table.read_folder
-        count = None if folder is None else data_files(folder)
+        count = None if folder is None else count_data_files(folder)
         return len(self._table.read().inputFiles()) if count is None else count
 
     def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:

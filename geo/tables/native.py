@@ -19,12 +19,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geo.tables.delta_log import is_whole
+from geo.errors import DamagedError
+from geo.tables.delta_log import is_undamaged
 from geo.tables.delta_state import DeltaState, newest_state
 from geo.tables.driver import Reads
 from geo.tables.native_rows import MOST_BYTES, MOST_ROWS, read_files
-from geo.tables.places import Place, parquet
+from geo.tables.places import Place, is_known_to_deltalake, parquet
 from geo.tables.small_table import as_collected
+from geo.tables.sums import parquet_checked
 from geo.times import in_us
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ LITTLE_FILES, LITTLE_ROWS, LITTLE_BYTES = 1_000, 100_000, 16 * 1024**2
 """What takes less time to read here than a job of Spark's does: files of a table, and the rows and bytes of those that the
 statistics do not tell of."""
 
-_UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError)
+_UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError, OverflowError, DamagedError)
 """A file was removed meanwhile, is damaged, or is of another kind; a text is no UTF-8; a date is beyond Python's."""
 
 T = TypeVar("T")
@@ -150,7 +152,7 @@ def scan(
         if log.reads is Reads.LITTLE and not _are_little(unknown):
             return None
         for file in unknown:
-            read_from = parquet(file.path)
+            read_from = parquet_checked(file.path, file.statistics.get("size_bytes") or 0)
             # Of payloads a few megabytes each may come, so batches are small.
             for batch in read_from.iter_batches(_BATCH_ROWS, columns=list(columns)):
                 read = pa.Table.from_batches([batch])
@@ -230,9 +232,7 @@ def data_files(folder: Place, version: int | None = None) -> list[DataFile] | No
 
 def _table(folder: Place, version: int | None = None) -> Any:
     """The table as `deltalake` has it, at a version or at its newest."""
-    if "%" in str(folder):  # it takes such a path for another one
-        return None
-    if isinstance(folder, Path) and not is_whole(folder):
+    if not is_known_to_deltalake(folder) or (isinstance(folder, Path) and not is_undamaged(folder, version)):
         return None
     try:
         from deltalake import DeltaTable

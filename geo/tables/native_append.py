@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
+from geo.tables.delta_log import POINTER
 from geo.tables.delta_state import DeltaState
 from geo.tables.put_commit import put_checksum, put_commit
 from geo.tables.sums import put_sum, sum_of
@@ -156,7 +157,7 @@ def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_m
 def remove_files(table: Path, added: Sequence[Added]) -> None:
     """Remove files that no commit will add."""
     for file in added:
-        for path in (table / file.path, sum_of(table / file.path)):
+        for path in (sum_of(table / file.path), table / file.path):  # a file that stays is removed by VACUUM, sums are not
             with suppress(OSError):
                 path.unlink()
 
@@ -190,8 +191,8 @@ def _write(table: Path, state: DeltaState, partition: Mapping[str, str], rows: p
         put_sum(path)
         found = path.stat()
     except OSError:
-        path.unlink(missing_ok=True)
-        sum_of(path).unlink(missing_ok=True)
+        for one in (sum_of(path), path):
+            one.unlink(missing_ok=True)
         raise
     return Added(name, partition, found.st_size, len(rows), int(found.st_mtime * 1000), statistics(rows, state.statistics_of))
 
@@ -271,9 +272,10 @@ def _write_checkpoint(folder: Path, version: int, table_id: str) -> None:
     on."""
     try:
         # Hadoop would hold the pointer to the newest checkpoint against the sum of the one before.
-        (folder / "._last_checkpoint.crc").unlink(missing_ok=True)
+        sum_of(folder / POINTER).unlink(missing_ok=True)
         DeltaTable(folder.parent).create_checkpoint()
-        put_sum(folder / f"{version:020}.checkpoint.parquet")
+        with suppress(OSError):  # another commit came between
+            put_sum(folder / f"{version:020}.checkpoint.parquet")
     except Exception as error:  # of deltalake, whatever it is
         _checkpoints_of_spark.add(table_id)
         log.warning("%s: no checkpoint was written, Spark writes the next ones: %s", folder.parent, first_line(error))

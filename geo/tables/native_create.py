@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 import uuid
 from contextlib import suppress
@@ -20,11 +19,9 @@ from typing import Any
 
 from geo.crash import CrashPoint, reach
 from geo.tables.delta_state import newest_state
-from geo.tables.put_commit import put_checksum, put_commit
+from geo.tables.put_commit import UNNAMED, put_checksum, put_commit
 
 _FIRST = f"{0:020}"
-
-_UNNAMED = re.compile(rf"\.{_FIRST}\.[0-9a-f-]{{36}}\.tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +31,9 @@ class FirstVersion:
     actions: tuple[dict[str, Any], ...]
     checksum: dict[str, Any]
 
+
+_FOLDERS_OF_SPARK = ("_staged_commits", "_commits")
+"""Which it makes in a log before the first commit."""
 
 _first_versions: dict[str, FirstVersion] = {}
 """Of tables that Spark made in this process, by their definitions."""
@@ -74,6 +74,7 @@ def make(folder: Path, definition: str) -> bool:
         if not _is_free(folder):
             return False
         folder.mkdir(parents=True, exist_ok=True)
+        _remove_left(folder)
         if not put_commit(folder, 0, transaction, actions):
             return False
     except OSError:  # Spark meets it too, and its errors are known
@@ -88,16 +89,23 @@ def clear(folder: Path) -> None:
     take it for something that is no table. Whoever calls holds the table's lock."""
     with suppress(OSError):
         if _is_free(folder):
+            _remove_left(folder)
             folder.rmdir()
 
 
 def _is_free(folder: Path) -> bool:
-    """Whether nothing is where the table is to be. What a process left that died here is removed."""
+    """Whether nothing is where the table is to be, but for what a process, or Spark in it, left that died here."""
     with suppress(FileNotFoundError):
         if any(name != folder.name for name in os.listdir(folder.parent)):
             return False
-        for name in os.listdir(folder):
-            if not _UNNAMED.fullmatch(name):
-                return False
-            (folder / name).unlink()
+        return all(UNNAMED.fullmatch(path.name) or _is_empty_of_spark(path) for path in folder.iterdir())
     return True
+
+
+def _is_empty_of_spark(path: Path) -> bool:
+    return path.name in _FOLDERS_OF_SPARK and path.is_dir() and not any(path.iterdir())
+
+
+def _remove_left(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.rmdir() if path.is_dir() else path.unlink()

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from geo.errors import DamagedError
 from geo.tables.delta_state import DeltaState
-from geo.tables.places import Place, parquet
+from geo.tables.places import Place
 from geo.tables.sums import lines_checked, parquet_checked
 
 MOST_ROWS, MOST_BYTES = 10_000, 16 * 1024 * 1024
@@ -44,13 +44,13 @@ def added_rows(folder: Path, state: DeltaState, first: int, last: int) -> pa.Tab
 
 def added_where(folder: Path, version: int, column: str, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
     """Those of the rows that a version added which have a value in a column, with these columns, and whether it added others. What a
-    file says of itself is asked first, so that one without such rows is not read, however large it is. None wherever Spark is to say
+    file says of itself is asked first, so that of a large one without such rows nothing else is read. None wherever Spark is to say
     it."""
     found, others = [], False
     try:
         for add in _added(folder, version):
             path = folder.parent / unquote(add["path"])
-            file = parquet_checked(path) if add["size"] <= MOST_BYTES else parquet(path)
+            file = parquet_checked(path, add["size"])
             end = file.metadata
             at = [end.schema.column(number).path for number in range(len(end.schema))].index(column)
             for group in range(end.num_row_groups):

@@ -77,6 +77,11 @@ Place = Path | RemotePath
 """Of a file or folder that this process reads."""
 
 
+def is_known_to_deltalake(folder: Place) -> bool:
+    """Whether `deltalake` takes a path for what it is: of one with a `%` it makes another."""
+    return "%" not in str(folder)
+
+
 def names_in(folder: Place) -> list[str]:
     """Of the files, and on a local disk of the folders. Raises FileNotFoundError or NotADirectoryError on a local disk."""
     return os.listdir(folder) if isinstance(folder, Path) else folder.names()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,35 +18,47 @@ from geo.crash import CrashPoint, reach
 from geo.disk import sync
 from geo.tables.sums import put_sum, sum_of
 
+UNNAMED = re.compile(r"\.\d{20}\.(json\.)?[0-9a-f-]{36}\.tmp|\.\.\d{20}\.json\.[0-9a-f-]{36}\.tmp\.crc")
+"""What a process, or Spark in it, leaves that died before a commit had its name."""
+
 
 def put_commit(
     folder: Path, version: int, transaction: str, actions: Iterable[Mapping[str, Any]], files: Iterable[Path] = ()
 ) -> bool:
-    """Put the commit that the transaction made, which names `files`. False, and nothing was done, if that version is there.
+    """Put the commit that the transaction made, once `files`, which it names, are written out. False if that version is there.
 
     Raises OSError, with nothing done, if it cannot be written, also where the file system has no links.
     """
     commit, new = folder / f"{version:020}.json", folder / f".{version:020}.{transaction}.tmp"
+    if commit.exists():
+        return False
     try:
         new.write_text("".join(f"{_line(action)}\n" for action in actions), encoding="utf-8")
-        sync([*files, new])  # a power cut may spare a name and take the content
-        # Of a version of this number that went with an older copy of the log: Hadoop and Spark would hold ours against it.
-        for other in (commit, folder / f"{version:020}.checkpoint.parquet"):
-            sum_of(other).unlink(missing_ok=True)
+        # A power cut may spare a name and take the content.
+        sync([*(one for file in files for one in (file, sum_of(file))), new])
+        # Of a version of this number that went with an older copy of the log: readers would hold ours against it.
+        checksum = folder / f"{version:020}.crc"
+        for other in (sum_of(commit), sum_of(folder / f"{version:020}.checkpoint.parquet"), checksum, sum_of(checksum)):
+            other.unlink(missing_ok=True)
         reach(CrashPoint.COMMIT_WRITTEN)
-        os.link(new, commit)
+        _link(new, commit)
     except FileExistsError:
-        # A network file system may ask again for a link that it made: then it is ours.
-        if not (commit.exists() and commit.samefile(new)):
-            return False
+        return False
     finally:
         with suppress(OSError):
             new.unlink()
-    with suppress(OSError):  # of that older version, too
-        (folder / f"{version:020}.crc").unlink()
     with suppress(OSError):  # a commit without is whole
         put_sum(commit)
     return True
+
+
+def _link(new: Path, commit: Path) -> None:
+    try:
+        os.link(new, commit)
+    except OSError:
+        # A network file system may lose the answer, or ask again for a link that it made: then it is ours.
+        if not (commit.exists() and commit.samefile(new)):
+            raise
 
 
 def put_checksum(folder: Path, version: int, checksum: Mapping[str, Any]) -> None:
@@ -57,7 +70,7 @@ def put_checksum(folder: Path, version: int, checksum: Mapping[str, Any]) -> Non
         path = folder / f"{version:020}.crc"
         sum_of(path).unlink(missing_ok=True)
         new.replace(path)
-        put_sum(path)
+        put_sum(path, writes_out=False)  # neither is: where they do not fit, it is as if there were none
 
 
 def _line(fields: Mapping[str, Any]) -> str:

@@ -6,11 +6,11 @@ A file without one, as other programs leave it, is taken as it is.
 
 from __future__ import annotations
 
+import io
 import shutil
 import struct
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +24,9 @@ from geo.tables.places import Place, parquet
 _HEADER = struct.Struct(">4si")
 _MAGIC = b"crc\0"
 
+WHOLE_BYTES = 16 * 1024 * 1024
+"""A Parquet file of so many bytes is read whole for its sums. Of a larger one the pages that are read are held to their own."""
+
 _PART = 64 * 1024
 """Bytes of a file that have a sum, a CRC-32. Hadoop's own are 512: a hundred times as many to make."""
 
@@ -33,15 +36,19 @@ def sum_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.crc")
 
 
-def put_sum(path: Path) -> None:
+def put_sum(path: Path, *, writes_out: bool = True) -> None:
     """Keep the sums of a file that was written and that nobody reads yet, or that is whole without them. They are written out before
     they have their name: Hadoop reads no file of which half of the sums is there."""
     with path.open("rb") as file:
         sums = _HEADER.pack(_MAGIC, _PART) + b"".join(_summed(file, _PART))
     new = sum_of(path).with_suffix(".new")
-    new.write_bytes(sums)
-    sync([new])
-    new.replace(sum_of(path))
+    try:
+        new.write_bytes(sums)
+        if writes_out:
+            sync([new])
+        new.replace(sum_of(path))
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def copy_with_sum(path: Path, to: Path) -> None:
@@ -52,39 +59,52 @@ def copy_with_sum(path: Path, to: Path) -> None:
     except FileNotFoundError:
         put_sum(to)
         return
-    with to.open("rb") as file:
-        _check(file, path, sum_of(to).read_bytes())
+    check(to, named=path)
 
 
 def read_checked(place: Place) -> bytes:
     """The content of a file. Raises DamagedError if it is not what was written, FileNotFoundError."""
-    if not isinstance(place, Path):
-        return place.read_bytes()
-    with place.open("rb") as file:
-        with suppress(FileNotFoundError):
-            _check(file, place, sum_of(place).read_bytes())
-            file.seek(0)
-        return file.read()
+    content = place.read_bytes()
+    if isinstance(place, Path) and (sums := _sums(place)) is not None:
+        _check(io.BytesIO(content), place, sums)
+    return content
+
+
+def check(path: Path, *, named: Path | None = None) -> None:
+    """As `read_checked`, of a file of any size, which is not held."""
+    with path.open("rb") as file:
+        if (sums := _sums(path)) is not None:
+            _check(file, named or path, sums)
+
+
+def _sums(path: Path) -> bytes | None:
+    try:
+        return sum_of(path).read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def lines_checked(place: Place) -> list[str]:
-    """The lines of a text. Raises as `read_checked`, and UnicodeDecodeError."""
-    return (
-        read_checked(place).decode().removesuffix("\n").split("\n")
-    )  # not `splitlines`: a text in it may have other ends of lines
+    """The lines of a text. Raises as `read_checked`."""
+    try:
+        # Not `splitlines`: a text in it may have other ends of lines.
+        return read_checked(place).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise DamagedError(f"{place} is damaged: it is no text. Bring it back from a copy.") from None
 
 
-def parquet_checked(place: Place) -> pq.ParquetFile:
-    """As `parquet`, of a small file on a local disk that is read whole: its end, too, must be what was written. Raises as `read_checked`."""
-    return parquet(pa.BufferReader(read_checked(place)) if isinstance(place, Path) else place)
+def parquet_checked(place: Place, size: int = 0) -> pq.ParquetFile:
+    """As `parquet`. One on a local disk that has up to WHOLE_BYTES is read whole: its end, too, must be what was written. Raises as
+    `read_checked`."""
+    return parquet(pa.BufferReader(read_checked(place)) if isinstance(place, Path) and size <= WHOLE_BYTES else place)
 
 
 def _check(file: BinaryIO, path: Path, sums: bytes) -> None:
     magic, part = _HEADER.unpack_from(sums) if len(sums) >= _HEADER.size else (b"", 0)
     if magic != _MAGIC or part <= 0 or sums[_HEADER.size :] != b"".join(_summed(file, part)):
         raise DamagedError(
-            f"{path} is damaged: it is not what was written, by the sums in {sum_of(path).name}. Nothing of it was read. Bring both back from "
-            "a copy."
+            f"{path} is damaged: it is not what was written, by the sums in {sum_of(path).name}. Nothing of it was taken. Bring both back from a "
+            "copy; if the file is right as it is, remove its sums."
         )
 
 

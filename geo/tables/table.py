@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from geo.faults import is_conflict
 from geo.session import own_session
 from geo.sql_text import identifier, literal
 from geo.tables.commits import Commit, of_file, of_history, of_info
-from geo.tables.delta_log import newest_metadata, newest_version, opened_commits
+from geo.tables.delta_log import commit_stamp, newest_metadata, newest_version, opened_commits
 from geo.tables.delta_state import DeltaState, newest_state
 from geo.tables.driver import Driver, Reads
 from geo.tables.durable import sync_commits
@@ -228,13 +227,7 @@ class Table:
     def commit_stamp(self, version: int) -> Hashable:
         """What tells the file of a commit from any other that may take its place, without reading it. None where there is no such
         file, or nothing that could tell."""
-        if (folder := self.log_folder) is None:
-            return None
-        try:
-            found = os.stat(f"{folder}/{version:020}.json")
-        except FileNotFoundError:
-            return None
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return None if self.log_folder is None else commit_stamp(self.log_folder, version)
 
     def commits(self, first: int, last: int, only: Sequence[str] = ()) -> Iterator[Commit]:
         """The commits `first` to `last`, oldest first, those that are there. The log is never listed for it, and few of them are
@@ -572,10 +565,10 @@ class Table:
             try:
                 yield
             finally:
-                if (folder := self._written_log()) is not None:
+                if (folder := self._log_folder_if_there()) is not None:
                     sync_commits(folder)
 
-    def _written_log(self) -> Path | None:
+    def _log_folder_if_there(self) -> Path | None:
         """The `log_folder`; None, too, where there is no table: nothing was committed."""
         try:
             return self.log_folder

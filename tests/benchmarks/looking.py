@@ -29,17 +29,19 @@ VERBS = (
     ("doctor", "--engine", "native"),
     ("doctor",),
 )
+BY_SPARK = ("topics", "peek")
+"""Those that read rows with either."""
 
 
 def looked(spark: SparkSession, folder: Path, topics: int) -> Iterator[str]:
-    """A line for each verb, as it is measured: best of some times, and how long Spark takes for the same."""
+    """A line for each verb, as it is measured: best of some times, and of some how many times as long one by Spark takes."""
     subprocess.run([sys.executable, "-m", "geo", "demo", "--root", str(folder)], check=True, stdout=subprocess.DEVNULL)
     config = folder / "geo.yaml"
     for verb in VERBS:
         own = min(_seconds(config, verb) for _ in range(_TIMES))
-        by_spark = (
-            "" if "doctor" in verb else f", {_seconds(config, (*verb, '--engine', 'spark')) / own:.0f} x as fast as with Spark"
-        )
+        by_spark = ""
+        if verb[0] in BY_SPARK:
+            by_spark = f", {_seconds(config, (*verb, '--engine', 'spark')) / own:.0f} x as fast as with Spark"
         yield f"demo's world: {' '.join(verb)}: {own:.2f} s{by_spark}"
     _copy(spark, config, topics)
     for verb in VERBS:

@@ -21,7 +21,7 @@ from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.tables.cluster import connect
-from geo.tables.delta_log import committed_before, data_files, newest_version, read_folder, remove_below
+from geo.tables.delta_log import committed_before, count_data_files, newest_version, read_folder, remove_below
 from geo.tables.driver import Driver
 from geo.tables.ownership import claim, origin_runners, release
 from geo.tables.sums import sum_of
@@ -109,7 +109,7 @@ def test_after_a_cut_the_table_is_as_good_as_before(log: Log, spark: SparkSessio
     assert log.entries(fresh) == everything
     assert log.entries(fresh, 9) == list(range(2, 10))
     assert log.entries(fresh, 11) == list(range(2, 12))
-    assert (newest_version(log.folder), data_files(log.folder)) == (14, 13)
+    assert (newest_version(log.folder), count_data_files(log.folder)) == (14, 13)
     assert log.table.properties()["delta.checkpointInterval"] == "3"
     assert [commit.version for commit in log.table.commits(0, 14)] == list(range(9, 15))
 

@@ -69,6 +69,7 @@ def test_a_commit_is_named_by_its_transaction_or_by_all_of_its_file() -> None:
     assert found.commit_id.startswith("sha256:")
     assert (found.operation, found.rows) == ("WRITE", 3)
     assert of_file(9, [line.rstrip("\n") + "\r\n" for line in without]).commit_id == found.commit_id
+    assert of_file(9, [*without, ""]).commit_id == found.commit_id, "what is behind the last line is no line"
     assert of_file(5, without[:1]).commit_id != found.commit_id
     assert of_file(5, without[:1]).kind is REWRITE, "a commit that says nothing of itself is not passed over"
 

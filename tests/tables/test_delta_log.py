@@ -51,3 +51,32 @@ def test_a_log_is_listed_once(tmp_path: Path) -> None:
             (tmp_path / f"{version:020}.json").touch()
             assert newest_version(tmp_path) == version
     assert listed.call_count == 1
+
+
+def _commits(folder: Path, *versions: int) -> None:
+    for version in versions:
+        (folder / f"{version:020}.json").touch()
+
+
+def test_behind_a_gap_that_an_older_copy_left_is_the_newest(tmp_path: Path) -> None:
+    """Whoever took what is before it would put commits there that nobody else reads."""
+    _commits(tmp_path, *range(51))
+    assert newest_version(tmp_path) == 50
+    _commits(tmp_path, *range(81), *range(100, 151))
+    (tmp_path / "_last_checkpoint").write_text('{"version":100}')
+    assert newest_version(tmp_path) == 150
+
+
+def test_what_is_cut_off_while_it_is_looked_for_is_not_the_newest(tmp_path: Path) -> None:
+    _commits(tmp_path, *range(51))
+    assert newest_version(tmp_path) == 50
+    _commits(tmp_path, *range(51, 101))
+    search = delta_log._last_behind
+
+    def cut_meanwhile(folder: Path, there: int) -> int:
+        for version in range(50, 80):
+            (folder / f"{version:020}.json").unlink()
+        return search(folder, there)
+
+    with mock.patch.object(delta_log, "_last_behind", cut_meanwhile):
+        assert newest_version(tmp_path) == 100

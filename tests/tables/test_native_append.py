@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -387,16 +388,17 @@ def test_times_of_any_year_are_appended_and_found_again(spark: SparkSession, log
     assert log.read().where(f"event_time >= {at[5]}").count() == 2
 
 
-def test_a_link_that_was_made_and_told_as_there_is_ours(log: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a network file system may: it asks again for what it did, and says that it is there."""
+@pytest.mark.parametrize("told", [errno.EEXIST, errno.EIO], ids=["as-there", "as-failed"])
+def test_a_link_that_was_made_and_told_otherwise_is_ours(log: Table, monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+    """As a network file system may: it asks again for what it did, and says that it is there; or its answer is lost."""
     link = os.link
 
-    def twice(source: Path, target: Path) -> None:
+    def made(source: Path, target: Path) -> None:
         link(source, target)
-        link(source, target)
+        raise OSError(told, "of what was made")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "link", twice)
+        patched.setattr(os, "link", made)
         assert log.append_here(_rows(0, 2))
     assert log.latest_version() == 1
     assert _checksum(log, 1)["numFiles"] == 1

@@ -116,7 +116,10 @@ def test_one_that_stops_here_is_there_whole_or_made_anew(
     here = _table(spark, tmp_path, "here")
     if point is CrashPoint.COMMIT_WRITTEN:  # as a process leaves it that dies there
         assert here.log_folder is not None
-        (here.log_folder / f".{0:020}.01234567-89ab-cdef-0123-456789abcdef.tmp").write_text("half of")
+        drawn = "01234567-89ab-cdef-0123-456789abcdef"
+        for name in (f".{0:020}.{drawn}.tmp", f".{0:020}.json.{drawn}.tmp", f"..{0:020}.json.{drawn}.tmp.crc"):
+            (here.log_folder / name).write_text("half of")
+        (here.log_folder / "_staged_commits").mkdir(exist_ok=True)
     assert here.exists() is (point is CrashPoint.TABLE_COMMITTED)
     if not same_process:
         native_create._first_versions.clear()

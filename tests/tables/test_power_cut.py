@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.disk import SETTING
+from geo.fleet.backfill import Backfill, Mode, backfill
 from geo.log.publish import publish_json_lines
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer.subscription import Subscription
@@ -40,6 +43,11 @@ class Disk:
             self._names[path] = set(os.listdir(path))
         else:
             self._contents[path] = path.read_bytes()
+
+    def named(self, path: Path, other: Path) -> None:
+        """A file has another name now, or one more: what of it is on the disk is the same."""
+        if path in self._contents:
+            self._contents[other] = self._contents[path]
 
     def cut(self, into: Path, *, all_names: bool) -> int:
         """Make what is left after a power cut: files come back as they were written out, else empty; with a name that was written
@@ -73,7 +81,16 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
         fsync(handle)
         disk.written_out(handle)
 
+    def told(act: Callable[..., None]) -> Callable[..., None]:
+        def acted(path: Path, other: Path, **options: Any) -> None:
+            act(path, other, **options)
+            disk.named(Path(path), Path(other))
+
+        return acted
+
     monkeypatch.setattr(os, "fsync", seen)
+    for act in ("link", "rename", "replace"):
+        monkeypatch.setattr(os, act, told(getattr(os, act)))
     return disk
 
 
@@ -145,6 +162,21 @@ def test_a_table_in_the_place_of_one_that_was_written_out_is_written_out_whole(
         before.create(TOPIC_LOG)
         for number in range(3):
             append(number)
+        for path in Path(before.name).rglob("*"):
+            os.utime(path, (0, 0))  # as a copy of an old log has it
     append(3)
     disk.cut(tmp_path / "after", all_names=True)
     assert sorted(row["entry_id"] for row in after.read().collect()) == [0, 1, 2, 3]
+
+
+def test_files_that_a_backfill_copied_can_be_read(spark: SparkSession, tmp_path: Path, disk: Disk) -> None:
+    """Spark refuses a file whose sums are there by their name alone."""
+    (tmp_path / "before").mkdir()
+    links = [{"source": "us", "target": "eu", "start": "latest"}]
+    world = World(spark, tmp_path / "before", links=links)
+    world.write("us", 0, 30)
+    world.replicate("eu")
+    (done,), not_done = backfill(spark, world.config, "us", "eu", what=Backfill(mode=Mode.FILES))
+    assert (done.by_file, not_done) == (30, {})
+    disk.cut(tmp_path / "after", all_names=True)
+    assert World(spark, tmp_path / "after", links=links).log("eu").read().count() == 30

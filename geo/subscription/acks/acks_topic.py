@@ -39,7 +39,8 @@ nobody."""
 
 
 MOST_AT_ONCE = 10_000
-"""Records that come to this process at once; of more, as where nobody has folded for a long time, it is given what tasks made of them."""
+"""Records that come to this process. More, as where nobody has folded for a long time, are read again and folded by tasks, of which the
+states come."""
 
 RECORD_COLUMNS = ("origin", "key", "payload", "publish_time", "ledger_id", "entry_id", "marker")
 """What is read of such a log without Spark, before it is known which rows are of interest."""
@@ -82,11 +83,11 @@ class Known:
 def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = None) -> Known:
     """What the cluster of `tables` knows of `subscription` of `topic`, or of all subscriptions of the topic's namespace."""
     key = None if subscription is None else key_of(topic, check_subscription(subscription))
-    known = Known(Fold(), None)
     log_table = tables.log(topic.acks)
     if log_table.find(TOPIC_LOG) is None:
-        return known
-    known.version = log_table.latest_version()  # before the cursors: they may know more, never less
+        return Known(Fold(), None)
+    version = log_table.latest_version()  # before the cursors: they may know more, never less
+    states: dict[str, AckState] = {}
     folded: dict[str, Mapping[LedgerId, int]] = {}
     cursors = tables.journal(CURSORS)
     if subscription is None:
@@ -95,10 +96,9 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
         cursor_rows = cursors.newest(topic=str(topic), subscription=subscription)
     for row in cursor_rows:
         one = f"{row['topic']}/{row['subscription']}"
-        known.states[one] = decode(bytes(row["state"]), limited=False)
+        states[one] = decode(bytes(row["state"]), limited=False)
         folded[one] = parse_ends(row["folded"])
-    known.fold = _with_newer(known.states, log_table, known.version, key, folded)
-    return known
+    return Known(_with_newer(states, log_table, version, key, folded), version)
 
 
 def _with_newer(
@@ -109,7 +109,6 @@ def _with_newer(
     folded: Mapping[str, Mapping[LedgerId, int]],
 ) -> Fold:
     """The states of the cursors, with the records, of one subscription or of all, that are not in them."""
-    by_itself, by_spark = Fold(dict(states)), Fold(dict(states))
 
     def newer(rows: pa.Table) -> list[dict[str, Any]]:
         rows = rows.filter(rows["marker"].is_null())
@@ -118,24 +117,23 @@ def _with_newer(
         wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
         return as_ack_columns(rows.filter(pa.array(wanted, pa.bool_())))
 
-    def told(file: DataFile) -> set[str] | None:
-        """Nothing, if all of the file's records are in the subscription's cursor; None: it is to be read."""
+    def told(file: DataFile) -> bool | None:
+        """True if all of the file's records are in the subscription's cursor; None: it is to be read."""
         if key is None or (only := only_ledger(file)) is None:
             return None
         ledger, _, last = only
-        return set() if last <= folded.get(key, {}).get(ledger, -1) else None
+        return last <= folded.get(key, {}).get(ledger, -1) or None
 
-    def take(rows: pa.Table) -> set[str]:
-        return by_itself.add(map(received, newer(rows)))
+    by_itself, wanted = Fold(dict(states)), None if key is None else pc.field("key") == key
 
-    if (
-        scan(log_table, version, RECORD_COLUMNS, take, where=None if key is None else pc.field("key") == key, told=told)
-        is not None
-    ):
+    def take(rows: pa.Table) -> bool:
+        return bool(by_itself.add(map(received, newer(rows))))
+
+    if scan(log_table, version, RECORD_COLUMNS, take, where=wanted, told=told) is not None:
         return by_itself
     rows = log_table.read(version).where(is_message())
     newer_rows = _newer(rows, folded) if key is None else rows.where((F.col("key") == key) & after(folded.get(key, {})))
-    records = newer_rows.selectExpr(*ACK_COLUMNS)
+    records, by_spark = newer_rows.selectExpr(*ACK_COLUMNS), Fold(dict(states))
     few = records.limit(MOST_AT_ONCE + 1).toArrow()
     if len(few) <= MOST_AT_ONCE:
         by_spark.add(map(received, few.to_pylist()))

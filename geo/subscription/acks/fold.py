@@ -71,16 +71,20 @@ class Fold:
         return changed
 
     def join(self, key: str, state: AckState | None, refused: Mapping[Refusal, int]) -> None:
-        """Take in what another fold made of records of a subscription. Those of them that are of an older epoch than what is known here
-        are not counted."""
+        """Take in what another fold made of records of a subscription."""
         self._refused.update({(key, reason): count for reason, count in refused.items()})
         if state is not None:
             self.states[key] = merged([self.states[key], state] if key in self.states else [state])
 
     def found(self) -> Iterator[tuple[str, AckState | None, Counter[Refusal]]]:
-        """What `join` takes, of each subscription of which there was a record."""
-        for key in self.states.keys() | {of for of, _ in self._refused}:
-            yield key, self.states.get(key), self.refused_of(key)
+        """What `join` takes, of each subscription of which there was a record. Records of an older epoch are not among the refused: how
+        many there are depends on what else is known."""
+        refused: dict[str, Counter[Refusal]] = {}
+        for (key, reason), count in self._refused.items():
+            if reason is not Refusal.OLDER_EPOCH:
+                refused.setdefault(key, Counter())[reason] += count
+        for key in self.states.keys() | refused.keys():
+            yield key, self.states.get(key), refused.get(key, Counter())
 
     def _checked(self, record: Received) -> AckState:
         parse_key(record.key or "")

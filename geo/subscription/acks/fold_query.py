@@ -60,8 +60,8 @@ FOLD_ROWS = 10_000
 """Records of a subscription that are merged at once: a first batch has all of the log."""
 
 SLICE, SLICE_BYTES = 100, 16 * 1024 * 1024
-"""Subscriptions whose states come to the driver, and whose cursors are read, made anew and written at once; and bytes of these
-states, unless a single one has more."""
+"""Subscriptions whose states come to the driver, and whose cursors are made anew, at once. Their states have so many bytes at most,
+unless a single one has more."""
 
 MOST_PARTITIONS = 4
 """Of the states, some kilobytes each: every one is a task and a commit of a state store in each batch. With Spark's 200, as on a
@@ -197,11 +197,12 @@ class NamespaceFold(QueryWork[OpenFold]):
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
         kept = rows.persist(StorageLevel.DISK_ONLY)  # a batch is computed once
         try:
-            sizes = kept.select("topic", "subscription", F.length("state").alias("size")).collect()
+            found = kept.agg(F.sum(F.length("state"))).collect()
+            parts = -(-(found[0][0] or 0) // SLICE_BYTES)
             with self._one_at_a_time:
                 reach(CrashPoint.FOLD_FOLDED)
-                for some in slices([row["size"] or 0 for row in sizes]):
-                    self._fold_slice(_of(kept, sizes[some]) if len(sizes[some]) < len(sizes) else kept.collect())
+                for some in slices(kept.collect() if parts <= 1 else kept.repartition(parts).toLocalIterator()):
+                    self._fold_slice(some)
                 reach(CrashPoint.FOLD_CURSORS_WRITTEN)
         finally:
             kept.unpersist()
@@ -271,22 +272,19 @@ class NamespaceFold(QueryWork[OpenFold]):
         return {key_of(Topic.parse(row["topic"]), row["subscription"]): row for row in rows}
 
 
-def slices(sizes: Sequence[int]) -> Iterator[slice]:
-    """What is folded at once, of states with these sizes: as many as SLICE and SLICE_BYTES allow, one at least."""
-    first, held = 0, 0
-    for at, size in enumerate(sizes):
-        if at > first and (at - first == SLICE or held + size > SLICE_BYTES):
-            yield slice(first, at)
-            first, held = at, 0
-        held += size
-    if sizes:
-        yield slice(first, len(sizes))
-
-
-def _of(rows: DataFrame, subscriptions: Sequence[Row]) -> list[Row]:
-    """The rows of these subscriptions."""
-    keys = [f"{row['topic']}/{row['subscription']}" for row in subscriptions]
-    return rows.where(F.concat_ws("/", "topic", "subscription").isin(keys)).collect()
+def slices(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """What is folded at once, of rows with states: as many as SLICE and SLICE_BYTES allow, one at least."""
+    held: list[Row] = []
+    size = 0
+    for row in rows:
+        more = len(row["state"] or b"")
+        if held and (len(held) == SLICE or size + more > SLICE_BYTES):
+            yield held
+            held, size = [], 0
+        held.append(row)
+        size += more
+    if held:
+        yield held
 
 
 def _is_long_ago(compacted_at: datetime | None, now: datetime, most_s: float) -> bool:

@@ -101,6 +101,7 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
 ) -> None:
     """In slices of one subscription."""
     monkeypatch.setattr(fold_query, "SLICE", 1)
+    monkeypatch.setattr(fold_query, "SLICE_BYTES", 20)
     before = state(consumed, "eu")
     rows: list[Mapping[str, object]] = [
         *({"key": key_of(TOPIC, name), "payload": encode(before)} for name in OTHERS),
@@ -128,11 +129,11 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
         assert (same.states, same.fold.refused) == (found.states, found.fold.refused)
 
 
-def test_states_come_to_the_driver_so_many_at_once_and_of_so_many_bytes() -> None:
+def test_states_are_folded_so_many_at_once_and_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(sizes: list[int]) -> list[list[int]]:
-        return [sizes[some] for some in fold_query.slices(sizes)]
+        return [[len(row["state"]) for row in some] for some in fold_query.slices(Row(state=bytes(size)) for size in sizes)]
 
-    most = fold_query.SLICE_BYTES
+    monkeypatch.setattr(fold_query, "SLICE_BYTES", most := 1000)
     assert cut([]) == []
     assert cut([1, 0, 2]) == [[1, 0, 2]]
     assert cut([1] * (2 * fold_query.SLICE + 1)) == [[1] * fold_query.SLICE, [1] * fold_query.SLICE, [1]]

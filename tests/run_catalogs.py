@@ -1,0 +1,91 @@
+"""`./run catalogs`: a cluster in Spark's session catalog, a Hive metastore in Derby, linked with one by path: the tests of crash points and of
+failing over, and what keeps house and compares. A command of its own, since its session is another one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geo.ops.maintain import maintain
+from geo.session import session
+from tests.processes import LEAST
+from tests.subscription.consuming import consume
+from tests.subscription.test_failover import (  # noqa: F401
+    test_a_failover_takes_what_no_link_has_brought,
+    test_one_message_in_the_middle_is_all_that_is_repeated_elsewhere_and_the_topic_may_be_idle,
+)
+from tests.test_crash_points import (  # noqa: F401
+    test_a_link_that_stops_here_replicates_everything_once_after_a_restart,
+    test_a_publish_that_stops_here_goes_on_where_it_was,
+    test_what_landed_before_a_stop_is_told_by_its_own_commit_and_not_appended_again,
+)
+from tests.world import World, beside
+
+pytestmark = pytest.mark.spark
+
+_number = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("hive")
+    hive = {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore;create=true",
+        "spark.hadoop.datanucleus.schema.autoCreateTables": "true",
+        "spark.hadoop.hive.metastore.schema.verification": "false",
+    }
+    started = session("delta-geo tests of catalogs", master="local[2]", conf={**LEAST, **hive})
+    yield started
+    started.stop()
+
+
+def _world(spark: SparkSession, folder: Path) -> World:
+    """eu is in the catalog, us beside the configuration."""
+    schema = f"geo_eu_{next(_number)}"
+    spark.sql(f"CREATE SCHEMA {schema} LOCATION '{folder / 'warehouse'}'")
+    in_catalog = f"catalog: spark_catalog, schema: {schema}, checkpoints: {folder / 'checkpoints'}"
+    return World(spark, folder, place=lambda name: in_catalog if name == "eu" else beside(name))
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    return _world(spark, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def one_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return _world(spark, tmp_path_factory.mktemp("one-world"))
+
+
+@pytest.fixture
+def linked(world: World) -> World:
+    for source, target in (("us", "eu"), ("eu", "us")):
+        world.write(source, 0, 20)
+        world.replicate(target)
+    return world
+
+
+@pytest.fixture
+def consumed(linked: World) -> World:
+    """In eu all but one message, eu:1:5, was acknowledged."""
+    consume(linked, "eu", "NOT (origin = 'eu' AND entry_id = 5)")
+    return linked
+
+
+def test_what_keeps_house_and_compares_knows_both(linked: World) -> None:
+    for cluster in ("eu", "us"):
+        maintain(linked.spark, linked.config, cluster)
+        linked.publish(cluster, 30, producer=f"p-{cluster}")
+    for cluster in ("eu", "us"):
+        linked.replicate(cluster)
+    report = linked.verify()
+    assert report.clean
+    assert {link.link: link.compared for link in report.links} == {"us->eu": 50, "eu->us": 50}
+    linked.assert_clean()
