@@ -30,16 +30,20 @@ def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dic
     parts = scan(log, version, [*_KEY, "entry_id", "marker", "publish_time", "replicate_to"], _parts, where=late, told=told)
     if parts is not None:
         return _joined(part for batch in parts for part in batch)
-    wanted = is_message()
+    messages = log.read(version)  # before any condition: Spark may start here
+    messages = messages.where(is_message())
     if since is not None:
-        wanted &= F.col("publish_time") >= F.lit(since)
-    grouped = log.read(version).where(wanted).groupBy(*_KEY)
-    rows = grouped.agg(
-        F.min("entry_id").alias("first"),
-        F.max("entry_id").alias("last"),
-        F.count("*").alias("entries"),
-        F.first("replicate_to", ignorenulls=True).alias("to"),
-    ).collect()
+        messages = messages.where(F.col("publish_time") >= F.lit(since))
+    rows = (
+        messages.groupBy(*_KEY)
+        .agg(
+            F.min("entry_id").alias("first"),
+            F.max("entry_id").alias("last"),
+            F.count("*").alias("entries"),
+            F.first("replicate_to", ignorenulls=True).alias("to"),
+        )
+        .collect()
+    )
     return _joined((LedgerId(r[0], r[1]), LedgerPart(r["first"], r["last"], r["entries"], _tuple(r["to"]))) for r in rows)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession, functions
 from pyspark.sql import functions as F
 
 from geo.cli import running
@@ -204,16 +204,22 @@ VERBS = pytest.mark.parametrize(
 def test_looking_verbs_start_no_spark_and_say_the_same(
     looked_at: World, verb: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said, started = {}, list[str]()
+    said, started, column, at = {}, list[str](), functions.col, 0
 
     def start(engine: str) -> SparkSession:
         started.append(engine)
         return looked_at.spark
 
+    def of_a_session(name: str) -> Column:
+        assert len(started) > at, "a process that looks has no session yet, and a condition takes one"
+        return column(name)
+
     for engine in ("native", "spark"):
         with monkeypatch.context() as patched:
             patched.setattr(running, "start_spark", lambda name, config, engine=engine: start(engine))
+            patched.setattr(functions, "col", of_a_session)
             for form in ("text", "json"):
+                at = len(started)
                 assert main([*verb, "--config", str(looked_at.path), "-o", form, "--engine", engine]) == 0
                 said[engine, form] = _said(capsys)
     assert started == (["spark"] if verb[0] != "links" else []) * 2, (
