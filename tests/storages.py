@@ -284,7 +284,7 @@ def cluster(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     for region in CLUSTERS:
         regions.give(region)
     broker("us")
-    broker("eu", code=128 + signal.SIGKILL, GEO_CRASH="link-after-reconcile-append:kill")
+    broker("eu", code=-signal.SIGKILL, GEO_CRASH="link-after-reconcile-append:kill")
     brought = broker("eu").work()
     yield (
         f"on HDFS below a Spark master with {WORKERS} workers: a broker of us, one of eu that was killed behind the commit by which a link "
