@@ -13,16 +13,13 @@ from pyspark.sql import SparkSession
 
 from geo.ops.maintain import maintain
 from geo.session import session
+from tests.elsewhere import *  # noqa: F403
+from tests.elsewhere import Elsewhere
 from tests.processes import LEAST
 from tests.subscription.consuming import consume
 from tests.subscription.test_failover import (  # noqa: F401
     test_a_failover_takes_what_no_link_has_brought,
     test_one_message_in_the_middle_is_all_that_is_repeated_elsewhere_and_the_topic_may_be_idle,
-)
-from tests.test_crash_points import (  # noqa: F401
-    test_a_link_that_stops_here_replicates_everything_once_after_a_restart,
-    test_a_publish_that_stops_here_goes_on_where_it_was,
-    test_what_landed_before_a_stop_is_told_by_its_own_commit_and_not_appended_again,
 )
 from tests.world import World, beside
 
@@ -46,30 +43,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     started.stop()
 
 
-def _world(spark: SparkSession, folder: Path) -> World:
+@pytest.fixture(scope="session")
+def elsewhere(spark: SparkSession) -> Elsewhere:
     """eu is in the catalog, us beside the configuration."""
-    schema = f"geo_eu_{next(_number)}"
-    spark.sql(f"CREATE SCHEMA {schema} LOCATION '{folder / 'warehouse'}'")
-    in_catalog = f"catalog: spark_catalog, schema: {schema}, checkpoints: {folder / 'checkpoints'}"
-    return World(spark, folder, place=lambda name: in_catalog if name == "eu" else beside(name))
 
+    def make(folder: Path) -> World:
+        schema = f"geo_eu_{next(_number)}"
+        spark.sql(f"CREATE SCHEMA {schema} LOCATION '{folder / 'warehouse'}'")
+        in_catalog = f"catalog: spark_catalog, schema: {schema}, checkpoints: {folder / 'checkpoints'}"
+        return World(spark, folder, place=lambda name: in_catalog if name == "eu" else beside(name))
 
-@pytest.fixture
-def world(spark: SparkSession, tmp_path: Path) -> World:
-    return _world(spark, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def one_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    return _world(spark, tmp_path_factory.mktemp("one-world"))
-
-
-@pytest.fixture
-def linked(world: World) -> World:
-    for source, target in (("us", "eu"), ("eu", "us")):
-        world.write(source, 0, 20)
-        world.replicate(target)
-    return world
+    return make
 
 
 @pytest.fixture

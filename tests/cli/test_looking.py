@@ -31,7 +31,7 @@ from geo.subscription.consumer import Subscription
 from geo.tables import native, s3_store
 from geo.tables.cluster import connect, connect_later
 from geo.tables.driver import Reads
-from geo.tables.places import _AT_ONCE, RemotePath, each
+from geo.tables.places import RemotePath, each
 from geo.tables.s3_store import store_of
 from geo.tables.sums import lines_checked
 from tests.kafka_broker import free_ports
@@ -309,7 +309,7 @@ def test_commits_on_a_store_are_read_many_at_once_in_their_order(on_s3: Path, ke
     there = sorted(name for name in folder.names() if name.endswith(".json") and not name.startswith("."))
     names = ["gone", *there, "gone"] * 100
     expected = [None if name == "gone" else (folder / name).read_text().splitlines() for name in ["gone", *there, "gone"]] * 100
-    assert len(names) > 4 * _AT_ONCE
+    assert len(names) > 2 * 256
     assert list(each(folder, names, lines_checked)) == expected
 
 

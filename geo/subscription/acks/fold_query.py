@@ -17,7 +17,6 @@ from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -60,8 +59,7 @@ FOLD_ROWS = 10_000
 """Records of a subscription that are merged at once: a first batch has all of the log."""
 
 SLICE, SLICE_BYTES = 100, 16 * 1024 * 1024
-"""Subscriptions whose states come to the driver, and whose cursors are made anew, at once. Their states have so many bytes at most,
-unless a single one has more."""
+"""Subscriptions whose cursors are made anew at once. Their states have so many bytes at most, unless a single one has more."""
 
 MOST_PARTITIONS = 4
 """Of the states, some kilobytes each: every one is a task and a commit of a state store in each batch. With Spark's 200, as on a
@@ -195,17 +193,12 @@ class NamespaceFold(QueryWork[OpenFold]):
         return BatchQuery(states, f"geo fold {self.acks}", self._on_batch, checkpoint=place, trigger=self._trigger)
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        kept = rows.persist(StorageLevel.DISK_ONLY)  # a batch is computed once
-        try:
-            found = kept.agg(F.sum(F.length("state"))).collect()
-            parts = -(-(found[0][0] or 0) // SLICE_BYTES)
-            with self._one_at_a_time:
+        with self._one_at_a_time:
+            # A partition at a time comes to the driver while the next one is made.
+            for some in slices(rows.toLocalIterator(prefetchPartitions=True)):
                 reach(CrashPoint.FOLD_FOLDED)
-                for some in slices(kept.collect() if parts <= 1 else kept.repartition(parts).toLocalIterator()):
-                    self._fold_slice(some)
-                reach(CrashPoint.FOLD_CURSORS_WRITTEN)
-        finally:
-            kept.unpersist()
+                self._fold_slice(some)
+            reach(CrashPoint.FOLD_CURSORS_WRITTEN)
 
     def _fold_slice(self, rows: Sequence[Row]) -> None:
         known = self._cursors({row["topic"] for row in rows})
