@@ -30,16 +30,19 @@ def put_commit(
     Raises OSError, with nothing done, if it cannot be written, also where the file system has no links.
     """
     commit, new = folder / f"{version:020}.json", folder / f".{version:020}.{transaction}.tmp"
+    # Of a version of this number that went with an older copy of the log: readers would hold ours against it. Whoever puts the same
+    # version without the lock writes these behind the commit, so what is there before it is not of theirs.
+    checksum = folder / f"{version:020}.crc"
+    others = (sum_of(commit), sum_of(folder / f"{version:020}.checkpoint.parquet"), checksum, sum_of(checksum))
+    left = [path for path in others if path.exists()]
     if commit.exists():
         return False
     try:
         new.write_text("".join(f"{_line(action)}\n" for action in actions), encoding="utf-8")
         # A power cut may spare a name and take the content.
         sync([*(one for file in files for one in (file, sum_of(file))), new])
-        # Of a version of this number that went with an older copy of the log: readers would hold ours against it.
-        checksum = folder / f"{version:020}.crc"
-        for other in (sum_of(commit), sum_of(folder / f"{version:020}.checkpoint.parquet"), checksum, sum_of(checksum)):
-            other.unlink(missing_ok=True)
+        for path in left:
+            path.unlink(missing_ok=True)
         reach(CrashPoint.COMMIT_WRITTEN)
         _link(new, commit)
     except FileExistsError:
