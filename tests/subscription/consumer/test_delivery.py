@@ -166,3 +166,13 @@ def test_what_was_handed_out_before_a_reset_is_not_acknowledged_after_it() -> No
     assert not consumer.state.acked
     assert consumer.take_unpublished() is None
     assert consumer.wanted(ONE) == ONE
+
+
+def test_each_message_comes_again_after_the_delay_that_the_answer_has_for_it() -> None:
+    first, second, third = (MessageSet({LedgerId("eu", 1): ((entry, entry),)}) for entry in range(3))
+    consumer, given = Delivery(AckState(), DELAY_S), first | second | third
+    consumer.hand_out(consumer.wanted(given))
+    consumer.settle(given, Answer(delays={2: first, 5: second}), consumer.state.epoch, now=0)
+    assert [consumer.due(now=time_s) for time_s in (1, 2, 4, 5, 9, DELAY_S)] == [
+        MessageSet(), first, MessageSet(), second, MessageSet(), third,
+    ]  # fmt: skip
