@@ -1,13 +1,11 @@
 """spark-submit and wheel entry point of `geo backfill`: ./spark-submit.sh jobs/backfill.py ARGUMENTS (see `geo backfill --help`)."""
 
-import sys
-
-from geo.cli.main import main as geo
+from geo.cli.main import run_job
 
 
-def main() -> int:
-    return geo(["backfill", *sys.argv[1:]])
+def main() -> None:
+    run_job("backfill")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

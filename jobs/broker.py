@@ -1,13 +1,11 @@
 """spark-submit and wheel entry point of `geo broker`: ./spark-submit.sh jobs/broker.py ARGUMENTS (see `geo broker --help`)."""
 
-import sys
-
-from geo.cli.main import main as geo
+from geo.cli.main import run_job
 
 
-def main() -> int:
-    return geo(["broker", *sys.argv[1:]])
+def main() -> None:
+    run_job("broker")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,13 +1,11 @@
 """spark-submit and wheel entry point of `geo consume`: ./spark-submit.sh jobs/consume.py ARGUMENTS (see `geo consume --help`)."""
 
-import sys
-
-from geo.cli.main import main as geo
+from geo.cli.main import run_job
 
 
-def main() -> int:
-    return geo(["consume", *sys.argv[1:]])
+def main() -> None:
+    run_job("consume")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

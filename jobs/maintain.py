@@ -1,13 +1,11 @@
 """spark-submit and wheel entry point of `geo maintain`: ./spark-submit.sh jobs/maintain.py ARGUMENTS (see `geo maintain --help`)."""
 
-import sys
-
-from geo.cli.main import main as geo
+from geo.cli.main import run_job
 
 
-def main() -> int:
-    return geo(["maintain", *sys.argv[1:]])
+def main() -> None:
+    run_job("maintain")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

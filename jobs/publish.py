@@ -1,13 +1,11 @@
 """spark-submit and wheel entry point of `geo publish`: ./spark-submit.sh jobs/publish.py ARGUMENTS (see `geo publish --help`)."""
 
-import sys
-
-from geo.cli.main import main as geo
+from geo.cli.main import run_job
 
 
-def main() -> int:
-    return geo(["publish", *sys.argv[1:]])
+def main() -> None:
+    run_job("publish")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,13 +1,11 @@
 """spark-submit and wheel entry point of `geo reconcile`: ./spark-submit.sh jobs/reconcile.py ARGUMENTS (see `geo reconcile --help`)."""
 
-import sys
-
-from geo.cli.main import main as geo
+from geo.cli.main import run_job
 
 
-def main() -> int:
-    return geo(["reconcile", *sys.argv[1:]])
+def main() -> None:
+    run_job("reconcile")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,13 +1,11 @@
 """spark-submit and wheel entry point of `geo replicate`: ./spark-submit.sh jobs/replicate.py ARGUMENTS (see `geo replicate --help`)."""
 
-import sys
-
-from geo.cli.main import main as geo
+from geo.cli.main import run_job
 
 
-def main() -> int:
-    return geo(["replicate", *sys.argv[1:]])
+def main() -> None:
+    run_job("replicate")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,14 +2,12 @@
 `sync`, the stateful query that joins snapshot markers (PIP-33). ./spark-submit.sh jobs/subscriptions.py fold|sync ARGUMENTS (see
 `geo subscriptions --help`)."""
 
-import sys
-
-from geo.cli.main import main as geo
+from geo.cli.main import run_job
 
 
-def main() -> int:
-    return geo(["subscriptions", *sys.argv[1:]])
+def main() -> None:
+    run_job("subscriptions")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

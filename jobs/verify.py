@@ -1,13 +1,11 @@
 """spark-submit and wheel entry point of `geo verify`: ./spark-submit.sh jobs/verify.py ARGUMENTS (see `geo verify --help`)."""
 
-import sys
-
-from geo.cli.main import main as geo
+from geo.cli.main import run_job
 
 
-def main() -> int:
-    return geo(["verify", *sys.argv[1:]])
+def main() -> None:
+    run_job("verify")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

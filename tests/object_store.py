@@ -59,6 +59,10 @@ class ObjectStore:
         more."""
         self._ask(f"refuse/{code}/{status}/{methods}")
 
+    def takes_only(self, key: str) -> None:
+        """From now on each request that another access key signed is answered as S3 does for a key that is not known."""
+        self._ask(f"key/{key}")
+
     def counts(self) -> Counter[str]:
         """How many requests there were by now, by method, those for lists apart, and those that failed."""
         return Counter(self._ask("counts"))
@@ -91,6 +95,7 @@ class _Faulty:
         self._counts: Counter[str] = Counter()
         self._requests, self._one_in = 0, 0
         self._refusal = ("", "0", "")
+        self._key = ""
 
     def __call__(self, environment: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path = environment["PATH_INFO"]
@@ -100,6 +105,8 @@ class _Faulty:
                 self._one_in = int(more[0])
             elif what == "refuse":
                 self._refusal = (more[0], more[1], more[2])
+            elif what == "key":
+                self._key = more[0]
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps(self._counts).encode()]
         with self._lock:
@@ -113,6 +120,9 @@ class _Faulty:
             return _refused(environment, start, "503 Slow Down", "SlowDown")
         if code and (not methods or environment["REQUEST_METHOD"] in methods.split(",")):
             return _refused(environment, start, f"{status} {code}", code)
+        if self._key and f"Credential={self._key}/" not in environment.get("HTTP_AUTHORIZATION", ""):
+            self._counts["of another key"] += 1
+            return _refused(environment, start, "403 InvalidAccessKeyId", "InvalidAccessKeyId")
         return self._application(environment, start)
 
 

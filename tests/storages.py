@@ -1,4 +1,4 @@
-"""`python -m tests.storages [--brief] [s3] [hdfs] [cluster] [faults]`: two regions whose tables are not on a disk of this machine, by the command line as users type
+"""`python -m tests.storages [--brief] [s3] [hdfs] [cluster] [faults] [keys]`: two regions whose tables are not on a disk of this machine, by the command line as users type
 it: published, replicated, consumed, killed in the middle, and compared; on an S3 API that answers now and then that it is busy, and
 on HDFS with two producers that write one log, and on HDFS below a Spark standalone master. Prints what is shown; exit code 0, or 1 with what failed.
 """
@@ -41,6 +41,12 @@ TOPICS = 2
 """Of the broker's cluster: one, and its acknowledgements."""
 
 MINUTE_S = 60.0
+
+_BROUGHT_S = 180.0
+"""Until a broker that runs has brought what is new, with the start of a process that looks."""
+
+_PROVIDER = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
+"""It reads its file again when that has changed."""
 
 
 class Regions:
@@ -231,6 +237,52 @@ def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         yield f"{what}: {_last_line(other.run(*publish, code=1))}"
 
 
+def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    """Keys are rotated while a link runs, whose provider reads them from the file of the SDK."""
+    if brief:
+        return
+    store, file = ObjectStore(free_ports(1)[0], folder / "store.log"), folder / "credentials"
+    running.callback(store.close)
+    roots = {cluster: f"s3a://geo-{cluster}/tables" for cluster in CLUSTERS}
+    conf = {}
+    for cluster in CLUSTERS:
+        store.make_bucket(f"geo-{cluster}")
+        said = store.settings(f"geo-{cluster}")
+        conf[cluster] = {key: value for key, value in said.items() if not key.endswith((".access.key", ".secret.key"))}
+        conf[cluster][f"fs.s3a.bucket.geo-{cluster}.aws.credentials.provider"] = _PROVIDER
+    regions = Regions(_made(folder / "regions"), roots, conf, single_driver=True)
+    os.environ["AWS_SHARED_CREDENTIALS_FILE"] = str(file)
+
+    def rotate(key: str) -> None:
+        file.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {SECRET}\n")
+        store.takes_only(key)
+
+    def brought() -> int:
+        """How many messages eu has, once it has all."""
+        deadline = time.monotonic() + _BROUGHT_S
+        while True:
+            found = re.search(r'"cluster": "eu",[^}]*"messages": (\d+)', regions.run("topics", "-o", "json"))
+            count = int(found[1]) if found else 0
+            if count >= regions.lines["us"]:
+                return count
+            if time.monotonic() > deadline:
+                raise Failed(f"eu has {count} messages of {regions.lines['us']}:\n{broker.said[-5000:]}")
+
+    rotate("first")
+    regions.give("us")
+    regions.broker("us")
+    broker = regions.start("broker", "--cluster", "eu", "--trigger", "5 seconds")
+    for key in ("second", "third"):
+        yield f"eu has {brought()} messages by its running broker; from now on the store takes the {key} key only"
+        rotate(key)
+        regions.give("us")
+        regions.broker("us")
+    yield f"eu has {brought()} messages by the same broker ({store.counts()['of another key']} requests with an older key were refused)"
+    broker.signal(signal.SIGTERM)
+    broker.ends(0)
+    yield verified(regions)
+
+
 def _last_line(said: str) -> str:
     return next(line for line in reversed(said.strip().splitlines()) if "--verbose" not in line)[:300]
 
@@ -306,7 +358,13 @@ def _on_hdfs(folder: Path, running: ExitStack) -> tuple[Hdfs, Regions]:
     return name_node, Regions(_made(folder / "regions"), roots, {cluster: {"dfs.replication": "1"} for cluster in CLUSTERS})
 
 
-STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {"s3": s3, "hdfs": hdfs, "cluster": cluster, "faults": faults}
+STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {
+    "s3": s3,
+    "hdfs": hdfs,
+    "cluster": cluster,
+    "faults": faults,
+    "keys": keys,
+}
 
 BRIEF = ("s3", "cluster")
 """What the CI runs."""

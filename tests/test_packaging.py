@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
+
+import pytest
+import yaml
+from databricks.bundles.jobs import Job
+
+from geo.cli.main import _parser
+from geo.session import NEEDED_ALWAYS, SPARK_DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -21,3 +31,42 @@ def test_every_job_has_an_entry_point() -> None:
     assert scripts.keys() == {"geo", *(f"geo-{job}" for job in jobs)}
     for job in jobs:
         assert scripts[f"geo-{job}"].load() is import_module(f"jobs.{job}").main
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "printed"),
+    [("version: 1\nclusters: {eu: {root: eu}}\n", 0, "returned"), ("version: 1\n", 2, "")],
+    ids=["what it was asked for", "what cannot be"],
+)
+def test_a_job_ends_its_process_with_an_exit_code_and_returns_without_one(
+    tmp_path: Path, config: str, code: int, printed: str
+) -> None:
+    """A runtime that calls the entry point of a wheel looks at what it raises, not at what it returns."""
+    (tmp_path / "geo.yaml").write_text(config)
+    (tmp_path / "eu").mkdir()
+    call = [sys.executable, "-c", "from jobs.subscriptions import main; main(); print('returned')"]
+    done = subprocess.run(
+        [*call, "list", "--engine", "native", "--config", "geo.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (code, [printed] if printed else []), done.stderr
+
+
+def test_the_jobs_of_the_bundle_are_as_databricks_publishes_them_and_call_verbs_as_they_are() -> None:
+    bundle = yaml.safe_load((ROOT / "conf/databricks/databricks.yml").read_text())
+    scripts = {point.name for point in distribution("delta-geo").entry_points}
+    for job in map(Job.from_dict, bundle["resources"]["jobs"].values()):  # raises ValueError for a field or value that is none
+        (task,), (compute,) = job.as_dict()["tasks"], job.as_dict()["job_clusters"]
+        wheel = task["python_wheel_task"]
+        assert (wheel["package_name"], task["job_cluster_key"]) == ("delta-geo", compute["job_cluster_key"])
+        assert wheel["entry_point"] in scripts
+        verb = wheel["entry_point"].removeprefix("geo-")
+        values = [value.replace("{{job.parameters.max_bytes_per_second}}", "1") for value in wheel["parameters"]]
+        _parser(verb).parse_args([verb, *values])  # exits if it does not know one
+        said = compute["new_cluster"]["spark_conf"]
+        assert said == {key: SPARK_DEFAULTS[key] for key in said}
+        assert set(NEEDED_ALWAYS) <= said.keys()
+        assert said["spark.sql.session.timeZone"] == "UTC"

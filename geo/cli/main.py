@@ -84,6 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def run_job(verb: str) -> None:
+    """Run a verb with the arguments of this process, and end it with the exit code unless that is 0.
+
+    Databricks calls the entry point of a wheel, takes its return for success whatever it is, and an end with 0 for a failure.
+    """
+    if code := main([verb, *sys.argv[1:]]):
+        sys.exit(code)
+
+
 def _complete(words: Sequence[str]) -> None:
     """Tell the shell what may follow these words, and exit."""
     import argcomplete
