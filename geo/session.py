@@ -52,6 +52,9 @@ SPARK_DEFAULTS: Mapping[str, str] = {
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
     # Default false: a page of a file that is not what was written is rows that nobody wrote, if it can still be unpacked.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # Default 7: a minute and more for each of several requests, until a person hears that nobody answers at an endpoint. What runs
+    # for long tries again by itself, later. A store that is busy (503) is asked as often as before.
+    "spark.hadoop.fs.s3a.retry.limit": "4",
     # Default 0: rows are sorted by a table's partition columns before they are written, here by publish_date, which most appends
     # have one of. So many dates are written side by side instead; more are sorted as before.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
@@ -171,17 +174,23 @@ def own_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessio
     return own
 
 
+def refuse_connect(spark: SparkSession) -> None:
+    """Raises SetupError if this is a session of Spark Connect, by which tables are read and not written."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise SetupError(
+            "this is a Spark Connect session: by it delta-geo looks at tables (verify, topics, peek) and writes none. What a process "
+            "began runs on in the server when that process is gone, so whoever takes over from it could not know when nothing of it "
+            "lands any more. Run it with spark-submit, as a job on a dedicated (single user) cluster, or in a notebook attached to one; "
+            "not on serverless or a shared cluster."
+        )
+
+
 def require_delta(spark: SparkSession) -> None:
     """Returns if the session can read and write Delta tables in UTC; raises SetupError with every finding if not.
 
     Reads settings only: no job, no table. Databricks has Delta built in and does not show it in these settings.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise SetupError(
-            "this is a Spark Connect session, and delta-geo needs a classic one: a batch of a stream is published and replicated by the "
-            "driver, which over Connect is another process that knows nothing of this one. Run it with spark-submit, as a job on a "
-            "dedicated (single user) cluster, or in a notebook attached to one; not on serverless or a shared cluster."
-        )
+    refuse_connect(spark)
     findings = []
     if "DATABRICKS_RUNTIME_VERSION" not in os.environ:
         extensions = spark.conf.get("spark.sql.extensions", None) or ""

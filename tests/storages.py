@@ -46,7 +46,15 @@ _BROUGHT_S = 180.0
 """Until a broker that runs has brought what is new, with the start of a process that looks."""
 
 _PROVIDER = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
-"""It reads its file again when that has changed."""
+"""Of Amazon's SDK. Its profile names a program, which is asked again when what it said last has expired."""
+
+_PROGRAM = """
+import json
+from datetime import datetime, timedelta, timezone
+until = datetime.now(timezone.utc) + timedelta(seconds=30)
+key = dict(AccessKeyId=open("{file}").read(), SecretAccessKey="{secret}", Expiration=until.strftime("%Y-%m-%dT%H:%M:%SZ"))
+print(json.dumps(dict(Version=1, **key)))
+"""
 
 
 class Regions:
@@ -147,10 +155,14 @@ def story(regions: Regions, *, brief: bool) -> Iterator[str]:
         "-o",
         "json",
     )
-    keys = sorted(re.findall(r'"key": "((?:eu|us)-\d+)"', regions.run(*consume)))
+    yield _consumed(regions, regions.run(*consume))
+
+
+def _consumed(regions: Regions, said: str) -> str:
+    keys = sorted(re.findall(r'"key": "((?:eu|us)-\d+)"', said))
     if keys != regions.keys:
         raise Failed(f"{len(keys)} messages were consumed, not the {len(regions.keys)} lines")
-    yield f"a consumer in eu: {len(keys)} messages, each line once"
+    return f"a consumer in eu: {len(keys)} messages, each line once"
 
 
 def verified(regions: Regions) -> str:
@@ -238,10 +250,10 @@ def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 
 
 def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
-    """Keys are rotated while a link runs, whose provider reads them from the file of the SDK."""
+    """Keys that are good for some seconds are rotated while a link runs, whose provider asks a program of the user's for them."""
     if brief:
         return
-    store, file = ObjectStore(free_ports(1)[0], folder / "store.log"), folder / "credentials"
+    store, file = ObjectStore(free_ports(1)[0], folder / "store.log"), folder / "key"
     running.callback(store.close)
     roots = {cluster: f"s3a://geo-{cluster}/tables" for cluster in CLUSTERS}
     conf = {}
@@ -251,10 +263,13 @@ def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         conf[cluster] = {key: value for key, value in said.items() if not key.endswith((".access.key", ".secret.key"))}
         conf[cluster][f"fs.s3a.bucket.geo-{cluster}.aws.credentials.provider"] = _PROVIDER
     regions = Regions(_made(folder / "regions"), roots, conf, single_driver=True)
-    os.environ["AWS_SHARED_CREDENTIALS_FILE"] = str(file)
+    profile, program = folder / "profile", folder / "keys.py"
+    program.write_text(_PROGRAM.format(file=str(file), secret=SECRET))
+    profile.write_text(f"[default]\ncredential_process = {sys.executable} {program}\n")
+    os.environ["AWS_CONFIG_FILE"] = str(profile)
 
     def rotate(key: str) -> None:
-        file.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {SECRET}\n")
+        file.write_text(key)
         store.takes_only(key)
 
     def brought() -> int:
@@ -344,8 +359,7 @@ def cluster(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     )
     if not brief:
         consumed = ("--cluster", "eu", "--topic", TOPIC, "--subscription", "billing", "--trigger", "available-now")
-        said = submit("consume", *consumed).process.finds(r"(\d+ messages? .*)")
-        yield f"a consumer in eu: {said}"
+        yield _consumed(regions, submit("consume", *consumed, "-o", "json").process.said)
     broker("us")
     said = submit("verify").process.finds(r"(?m)^(clean: .*)")
     yield f"geo verify: {said}; the tables alone: {regions.check()} messages, each line once, both regions equal"

@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -58,8 +59,9 @@ def test_a_job_ends_its_process_with_an_exit_code_and_returns_without_one(
 def test_the_jobs_of_the_bundle_are_as_databricks_publishes_them_and_call_verbs_as_they_are() -> None:
     bundle = yaml.safe_load((ROOT / "conf/databricks/databricks.yml").read_text())
     scripts = {point.name for point in distribution("delta-geo").entry_points}
-    for job in map(Job.from_dict, bundle["resources"]["jobs"].values()):  # raises ValueError for a field or value that is none
-        (task,), (compute,) = job.as_dict()["tasks"], job.as_dict()["job_clusters"]
+    for said_of_job in bundle["resources"]["jobs"].values():
+        job: Any = Job.from_dict(said_of_job).as_dict()  # raises ValueError for a field or value that is none
+        (task,), (compute,) = job["tasks"], job["job_clusters"]
         wheel = task["python_wheel_task"]
         assert (wheel["package_name"], task["job_cluster_key"]) == ("delta-geo", compute["job_cluster_key"])
         assert wheel["entry_point"] in scripts

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.errors import SetupError
-from geo.session import LOCAL_DEFAULTS, NEEDED_ALWAYS, SPARK_DEFAULTS, own_session, require_delta
+from geo.session import LOCAL_DEFAULTS, NEEDED_ALWAYS, SPARK_DEFAULTS, own_session
 from tests.processes import LEAST
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,12 +58,6 @@ def test_a_session_of_its_own_is_like_the_other_and_changes_nothing_in_it(spark:
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         spark.conf.unset("fs.s3a.bucket.eu.access.key")
-
-
-def test_a_session_of_spark_connect_is_refused_by_name() -> None:
-    connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
-    with pytest.raises(SetupError, match="this is a Spark Connect session"):
-        require_delta(connect())  # a real one needs a server, and only its class is looked at
 
 
 def test_settings_of_a_single_machine_never_reach_a_cluster() -> None:

@@ -134,7 +134,9 @@ class ClusterTables:
             check_folder(self.location)
 
     def refuse_unsafe_storage(self) -> None:
-        """Raises UnsafeError if several writers could lose commits here: see geo.tables.storage."""
+        """Raises UnsafeError if several writers could lose commits here (see geo.tables.storage), SetupError for a session by which
+        nobody may write."""
+        self._driver.refuse_connect()
         if (why := self.why_unsafe()) is not None:
             raise UnsafeError(f"cluster {self.cluster.name}: {why}")
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pyspark.sql import SparkSession
 
 from geo.faults import SPARK_ERRORS
+from geo.session import refuse_connect
 from geo.tables.places import RemotePath, Store
 from geo.tables.process import Process, this_process
 
@@ -40,11 +41,18 @@ class Driver:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Driver:
-        return cls(lambda: spark)
+        one = cls(lambda: spark)
+        one.spark = spark
+        return one
 
     @cached_property
     def spark(self) -> SparkSession:
         return self._start()
+
+    def refuse_connect(self) -> None:
+        """As `geo.session.refuse_connect` of the session, if there is one by now."""
+        if "spark" in vars(self):
+            refuse_connect(self.spark)
 
     def remote(self, location: str) -> RemotePath | None:
         """A file or folder on the store that this process reads by itself; None if there is no such store."""
