@@ -14,7 +14,7 @@ import time
 import urllib.request
 import venv
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,7 +123,7 @@ class Started:
 class Standalone:
     """A master and its workers, each a process."""
 
-    def __init__(self, folder: Path, running: ExitStack) -> None:
+    def __init__(self, folder: Path, running: ExitStack, *, cores: int = 1, memory: str = "1g") -> None:
         self._folder, self._running = folder, running
         self._env = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
         self._env |= {
@@ -137,7 +137,7 @@ class Standalone:
         self.url = master.finds(r"Starting Spark master at (spark://\S+)")
         self._page = master.finds(r"MasterWebUI .* started at (http://\S+)") + "/json/"
         for name in self.workers:
-            own = "--work-dir", str(folder / name), "--cores", "1", "--memory", "1g", "--webui-port", "0"
+            own = "--work-dir", str(folder / name), "--cores", str(cores), "--memory", memory, "--webui-port", "0"
             self._daemon(name, "Worker", *own, self.url)
         master.until("the registration of both workers", lambda: len(self._alive()) == WORKERS)
 
@@ -157,8 +157,8 @@ class Standalone:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(self._page, timeout=10) as answer:
             return [worker for worker in json.load(answer)["workers"] if worker["state"] == "ALIVE"]
 
-    def submit(self, name: str, job: str, *arguments: str, **env: str) -> Application:
-        """A job of this repository, on all workers. `env` is its driver's."""
+    def submit(self, name: str, job: str, *arguments: str, options: Sequence[str] = (), **env: str) -> Application:
+        """A job of this repository, on all workers unless the options of spark-submit say otherwise. `env` is its driver's."""
         events = self._folder / f"{name}-events"
         events.mkdir()
         settings = {
@@ -169,8 +169,8 @@ class Standalone:
             # Nothing begins before both workers have an executor.
             "spark.scheduler.minRegisteredResourcesRatio": "1",
         }
-        options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-        command = str(_ROOT / "spark-submit.sh"), "--master", self.url, *options, f"jobs/{job}.py", *arguments
+        said = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+        command = str(_ROOT / "spark-submit.sh"), "--master", self.url, *said, *options, f"jobs/{job}.py", *arguments
         return Application(self, self._start(name, *command, **env), events)
 
     def worker_of(self, application: str, executor: str) -> str:

@@ -1,4 +1,4 @@
-"""`python -m tests.storages [--brief] [s3] [hdfs] [cluster] [faults] [keys]`: two regions whose tables are not on a disk of this machine, by the command line as users type
+"""`python -m tests.storages [--brief] [s3] [hdfs] [cluster] [shared] [faults] [keys]`: two regions whose tables are not on a disk of this machine, by the command line as users type
 it: published, replicated, consumed, killed in the middle, and compared; on an S3 API that answers now and then that it is busy, and
 on HDFS with two producers that write one log, and on HDFS below a Spark standalone master. Prints what is shown; exit code 0, or 1 with what failed.
 """
@@ -13,10 +13,11 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -45,6 +46,8 @@ MINUTE_S = 60.0
 _BROUGHT_S = 180.0
 """Until a broker that runs has brought what is new, with the start of a process that looks."""
 
+_SHARED_S = 240.0
+
 _PROVIDER = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
 """Of Amazon's SDK. Its profile names a program, which is asked again when what it said last has expired."""
 
@@ -58,10 +61,19 @@ print(json.dumps(dict(Version=1, **key)))
 
 
 class Regions:
-    """Two clusters, linked both ways, each with a folder of lines that its broker publishes."""
+    """Two clusters, linked both ways, each with a folder of lines that its broker publishes to each of the topics."""
 
-    def __init__(self, folder: Path, roots: Mapping[str, str], conf: Mapping[str, Mapping[str, str]], **more: object) -> None:
-        self._folder, self.path = folder, folder / "geo.yaml"
+    def __init__(
+        self,
+        folder: Path,
+        roots: Mapping[str, str],
+        conf: Mapping[str, Mapping[str, str]],
+        *,
+        topics: Sequence[str] = (TOPIC,),
+        placement: Mapping[str, object] | None = None,
+        **more: object,
+    ) -> None:
+        self._folder, self.path, self._topics = folder, folder / "geo.yaml", topics
         self.lines: dict[str, int] = dict.fromkeys(roots, 0)
         """How many lines each region was given."""
         for name in roots:
@@ -70,7 +82,8 @@ class Regions:
             "version": 1,
             "clusters": {name: {"root": root, "spark_conf": dict(conf[name]), **more} for name, root in roots.items()},
             "links": [{"source": one, "target": other} for one, other in itertools.permutations(roots, 2)],
-            "publish": [{"cluster": name, "topic": TOPIC, "jsonl": f"lines-{name}"} for name in roots],
+            "publish": [{"cluster": name, "topic": topic, "jsonl": f"lines-{name}"} for name in roots for topic in topics],
+            **({} if placement is None else {"placement": placement}),
         }
         self.path.write_text(yaml.safe_dump(document))
 
@@ -118,16 +131,17 @@ class Regions:
         config = load(self.path)
         os.environ.update(GEO_TEST_KEY=KEY, GEO_TEST_SECRET=SECRET)
         spark = session("delta-geo storages", master="local[2]", conf=LEAST, schemes=config.schemes)
-        found = []
-        for cluster in CLUSTERS:
-            rows = connect(spark, config.cluster(cluster)).log(Topic.parse(TOPIC)).read().where("marker IS NULL")
-            found.append(sorted(tuple(row) for row in rows.select("key", *ID).collect()))
-        spark.stop()
-        if found[0] != found[1] or [row[0] for row in found[0]] != self.keys:
-            raise Failed(
-                f"{len(self.keys)} lines, {len(found[0])} messages in eu, {len(found[1])} in us, or they are not the same"
-            )
-        return len(self.keys)
+        for topic in self._topics:
+            found = []
+            for cluster in CLUSTERS:
+                log = connect(spark, config.cluster(cluster)).log(Topic.parse(topic))
+                rows = log.read().where("marker IS NULL").select("key", *ID).collect() if log.exists() else []
+                found.append(sorted(tuple(row) for row in rows))
+            if found[0] != found[1] or [row[0] for row in found[0]] != self.keys:
+                raise Failed(
+                    f"{topic}: {len(self.keys)} lines, {len(found[0])} messages in eu, {len(found[1])} in us, or they are not the same"
+                )
+        return len(self._topics) * len(self.keys)
 
 
 def story(regions: Regions, *, brief: bool) -> Iterator[str]:
@@ -365,17 +379,71 @@ def cluster(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     yield f"geo verify: {said}; the tables alone: {regions.check()} messages, each line once, both regions equal"
 
 
-def _on_hdfs(folder: Path, running: ExitStack) -> tuple[Hdfs, Regions]:
+def shared(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    """Two brokers share the topics of eu, on HDFS below a Spark standalone master; one of them is killed."""
+    if brief:
+        return
+    topics = [f"persistent://shop/web/clicks-{number}" for number in range(4)]
+    _, regions = _on_hdfs(folder, running, topics=topics, placement={"broker_timeout": "10 seconds"})
+    spark = Standalone(folder, running, cores=2, memory="2g")
+    small = ("--conf", "spark.cores.max=1", "--conf", "spark.executor.memory=512m")
+
+    def broker(region: str, name: str, trigger: str) -> Application:
+        what = ("--config", str(regions.path), "--cluster", region, "--name", name, "--trigger", trigger)
+        return spark.submit(f"{region}-{name}", "broker", *what, options=small)
+
+    def owners() -> dict[str, list[str]]:
+        """By broker, the bundles of eu that it owns."""
+        found: dict[str, list[str]] = {}
+        said = regions.run("bundles", "list", "--cluster", "eu", "-o", "json")
+        for bundle, owner in re.findall(r'"bundle": "([^"]+)",\s*"owner": "(\w+)"', said):
+            found.setdefault(owner, []).append(bundle)
+        return found
+
+    def equal() -> int:
+        deadline = time.monotonic() + _SHARED_S
+        while True:
+            try:
+                return regions.check()
+            except Failed:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(5)
+
+    for region in CLUSTERS:
+        regions.give(region)
+    brokers = {name: broker("eu", name, "1 second") for name in ("one", "two")}
+    broker("us", "only", "1 second")
+    yield f"two brokers of eu and one of us: {equal()} messages in both regions"
+    before = owners()
+    if set(before) != set(brokers):
+        raise Failed(f"the bundles of eu are not shared: {before}")
+    yield f"bundles of eu by broker: { ({name: len(found) for name, found in before.items()}) }"
+    killed = brokers["one"].process
+    killed.signal(signal.SIGKILL)
+    killed.ends(-signal.SIGKILL)
+    for region in CLUSTERS:
+        regions.give(region)
+    yield f"broker one was killed: {equal()} messages in both regions"
+    if set(after := owners()) != {"two"}:
+        raise Failed(f"broker two does not own all bundles of eu: {after}")
+    yield f"broker two owns all {len(after['two'])} bundles; {verified(regions)}"
+
+
+def _on_hdfs(folder: Path, running: ExitStack, **more: Any) -> tuple[Hdfs, Regions]:
     name_node = Hdfs(folder / "hdfs", free_ports(1)[0])
     running.callback(name_node.close)
     roots = {cluster: f"{name_node.uri}/geo/{cluster}" for cluster in CLUSTERS}
-    return name_node, Regions(_made(folder / "regions"), roots, {cluster: {"dfs.replication": "1"} for cluster in CLUSTERS})
+    return name_node, Regions(
+        _made(folder / "regions"), roots, {cluster: {"dfs.replication": "1"} for cluster in CLUSTERS}, **more
+    )
 
 
 STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {
     "s3": s3,
     "hdfs": hdfs,
     "cluster": cluster,
+    "shared": shared,
     "faults": faults,
     "keys": keys,
 }
