@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 from datetime import datetime, timezone
 
 from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
-from geo.cli.running import start_spark, stop_on_signals
+from geo.cli.running import on_signal, start_spark, stop_on_signals
 from geo.config import load
 from geo.fleet.broker import TRIGGER, Broker, BrokerReport, Kind
 from geo.streams.life import State
@@ -55,8 +54,7 @@ def broker(args: argparse.Namespace, output: Output) -> int:
         say=lambda line: log.info("%s", line) if output.as_json else output.text(line),
     )
     stop_on_signals(runner.stop)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda *_: runner.reload())
+    on_signal("SIGHUP", runner.reload)
     reports = runner.run()
     if args.trigger == AVAILABLE_NOW:
         output.data([_fields(report) for report in reports])

@@ -138,5 +138,12 @@ def run_in_cluster(args: argparse.Namespace, name: str, make: Callable[..., Runs
 
 def stop_on_signals(stop: Callable[[], None]) -> None:
     """SIGTERM and SIGINT call `stop`, which lets the running batch end first."""
-    signal.signal(signal.SIGTERM, lambda *_: stop())
-    signal.signal(signal.SIGINT, lambda *_: stop())
+    on_signal("SIGTERM", stop)
+    on_signal("SIGINT", stop)
+
+
+def on_signal(name: str, call: Callable[[], None]) -> None:
+    """Call `call` at a signal, where the system has it. Python gives signals to its main thread alone, so a verb that a job's runtime
+    calls in another one ends when the process does."""
+    if hasattr(signal, name) and threading.current_thread() is threading.main_thread():
+        signal.signal(getattr(signal, name), lambda *_: call())
