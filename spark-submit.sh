@@ -36,6 +36,8 @@ done
 [[ $# -ge 1 ]] || die "no job given. Usage: ./spark-submit.sh [SPARK-SUBMIT OPTION ...] JOB.py [ARGUMENT ...]"
 job=$1
 shift
+[[ $deploy_mode != cluster || $master != spark://* ]] ||
+    die "a standalone master runs no Python job in cluster mode (Spark refuses it). Leave DEPLOY_MODE out, and start this on a host of the cluster."
 [[ ${1:-} != -- ]] || shift
 if [[ $job != *://* && ! -f $job ]]; then
     [[ -f $root/$job ]] || die "there is no job file $job, neither here nor in $root. Ours are in jobs/."

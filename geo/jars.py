@@ -194,12 +194,9 @@ def _verify(jar: Jar, path: Path, *, remedy: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m geo.jars [--config FILE] [--scheme SCHEME ...] [FOLDER]`: print the paths joined by commas, as spark-submit's --jars
+    """`python -m geo.jars [--config FILE] [--scheme SCHEME ...]`: print the paths joined by commas, as spark-submit's --jars
     wants them."""
     parser = argparse.ArgumentParser(prog="python -m geo.jars", description=main.__doc__)
-    parser.add_argument(
-        "folder", nargs="?", type=Path, metavar="FOLDER", help="where they lie (default: $GEO_JARS, else the user's cache)"
-    )
     parser.add_argument("--config", metavar="FILE", help="also what the storages of this configuration need")
     parser.add_argument(
         "--scheme", action="append", default=[], choices=sorted(known_schemes()), help="also what this storage needs"
@@ -211,7 +208,7 @@ def main(arguments: Sequence[str]) -> int:
             from geo.config import load
 
             schemes |= load(args.config).schemes
-        print(",".join(map(str, ensure_jars(args.folder, locked_jars(schemes)))))
+        print(",".join(map(str, ensure_jars(jars=locked_jars(schemes)))))
     except GeoError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

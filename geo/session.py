@@ -27,6 +27,11 @@ DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+HOW_TO_START = (
+    "Start it with ./spark-submit.sh or geo.session.session(), or with --properties-file spark-defaults.conf, which lies in conf/ of the "
+    "sources and in the folder geo/ of an installed package."
+)
+
 SPARK_DEFAULTS: Mapping[str, str] = {
     # Without both, Delta's SQL (MERGE, DESCRIBE HISTORY, generated columns) and tables by name do not work.
     "spark.sql.extensions": DELTA_EXTENSION,
@@ -176,7 +181,7 @@ def own_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessio
 
 def refuse_connect(spark: SparkSession) -> None:
     """Raises SetupError if this is a session of Spark Connect, by which tables are read and not written."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(spark).__mro__):
         raise SetupError(
             "this is a Spark Connect session: by it delta-geo looks at tables (verify, topics, peek) and writes none. What a process "
             "began runs on in the server when that process is gone, so whoever takes over from it could not know when nothing of it "
@@ -208,8 +213,7 @@ def require_delta(spark: SparkSession) -> None:
         raise SetupError(
             "this Spark session cannot run delta-geo:\n"
             + "\n".join(f"  - {finding}" for finding in findings)
-            + "\nStart it with ./spark-submit.sh or geo.session.session(), or with --properties-file"
-            " conf/spark-defaults.conf. The first two settings take effect only in a new session."
+            + f"\n{HOW_TO_START} The first two settings take effect only in a new session."
         )
 
 

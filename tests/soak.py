@@ -95,18 +95,22 @@ class Soak:
 
     def kill_one(self) -> None:
         name = self.random.choice(list(self.processes))
-        process = self.processes[name]
-        if (code := process.poll()) is not None:
-            raise AssertionError(f"{name} ended by itself with {code}:\n{process.log.read_text()[-3000:]}")
+        process = self._running(name)
         process.signal(signal.SIGKILL)
         process.wait()
         self.kills[name] = self.kills.get(name, 0) + 1
         print(f"  SIGKILL {name} ({sum(self.kills.values())} so far), {sum(self.lines.values()):,} lines written", flush=True)
         self.processes[name] = self.start(name)
 
+    def _running(self, name: str) -> GeoProcess:
+        process = self.processes[name]
+        if (code := process.poll()) is not None:
+            raise AssertionError(f"{name} ended by itself with {code}:\n{process.log.read_text()[-3000:]}")
+        return process
+
     def settle(self) -> None:
         """Stop cleanly, publish and replicate what is left."""
-        for process in self.processes.values():
+        for process in [self._running(name) for name in self.processes]:
             process.signal(signal.SIGTERM)
         for process in self.processes.values():
             process.wait()

@@ -1,47 +1,37 @@
-"""`python -m tests.storages [--brief] [s3] [hdfs] [cluster] [shared] [faults] [keys]`: two regions whose tables are not on a disk of this machine, by the command line as users type
-it: published, replicated, consumed, killed in the middle, and compared; on an S3 API that answers now and then that it is busy, and
-on HDFS with two producers that write one log, and on HDFS below a Spark standalone master. Prints what is shown; exit code 0, or 1 with what failed.
+"""`python -m tests.storages`, see its `--help`: two regions whose tables are not on a disk of this machine, by the command line as users
+type it: published, replicated, consumed, killed in the middle, and compared; on an S3 API that answers now and then that it is busy, on
+HDFS with two producers that write one log, and on HDFS below a Spark standalone master. Prints what is shown; exit code 0, or 1 with what
+failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from geo.config import load
-from geo.log.topic_log import ID
-from geo.names import Topic
-from geo.session import session
-from geo.tables.cluster import connect
+from geo.text import counted
 from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
-from tests.object_store import KEY, SECRET, ObjectStore
-from tests.processes import JAVA, LEAST
-from tests.shared_classes import java_options
-from tests.spark_master import WORKERS, Application, Failed, Standalone, Started, on_both, tell
-
-CLUSTERS = ("eu", "us")
-TOPIC = "persistent://shop/web/clicks"
-LINES = 300
-"""That a region is given at once."""
-
-TOPICS = 2
-"""Of the broker's cluster: one, and its acknowledgements."""
+from tests.object_store import SECRET, ObjectStore
+from tests.regions import CLUSTERS, CONSUMER, LINES, TOPIC, Regions, consumed, story, verified
+from tests.spark_master import WORKERS, Application, Failed, Standalone, on_both, tell
 
 MINUTE_S = 60.0
+_REST_MINUTES = 8
+_MANY, _FILES = 5, 10
+_PRICES = {"reads": ("GET", "HEAD"), "lists and writes": ("LIST", "PUT", "POST"), "deletions": ("DELETE",)}
+"""Requests by what they cost: a list or a write costs as much as twelve reads, a deletion nothing."""
 
 _BROUGHT_S = 180.0
 """Until a broker that runs has brought what is new, with the start of a process that looks."""
@@ -58,132 +48,6 @@ until = datetime.now(timezone.utc) + timedelta(seconds=30)
 key = dict(AccessKeyId=open("{file}").read(), SecretAccessKey="{secret}", Expiration=until.strftime("%Y-%m-%dT%H:%M:%SZ"))
 print(json.dumps(dict(Version=1, **key)))
 """
-
-
-class Regions:
-    """Two clusters, linked both ways, each with a folder of lines that its broker publishes to each of the topics."""
-
-    def __init__(
-        self,
-        folder: Path,
-        roots: Mapping[str, str],
-        conf: Mapping[str, Mapping[str, str]],
-        *,
-        topics: Sequence[str] = (TOPIC,),
-        placement: Mapping[str, object] | None = None,
-        **more: object,
-    ) -> None:
-        self._folder, self.path, self._topics = folder, folder / "geo.yaml", topics
-        self.lines: dict[str, int] = dict.fromkeys(roots, 0)
-        """How many lines each region was given."""
-        for name in roots:
-            (folder / f"lines-{name}").mkdir()
-        document = {
-            "version": 1,
-            "clusters": {name: {"root": root, "spark_conf": dict(conf[name]), **more} for name, root in roots.items()},
-            "links": [{"source": one, "target": other} for one, other in itertools.permutations(roots, 2)],
-            "publish": [{"cluster": name, "topic": topic, "jsonl": f"lines-{name}"} for name in roots for topic in topics],
-            **({} if placement is None else {"placement": placement}),
-        }
-        self.path.write_text(yaml.safe_dump(document))
-
-    def give(self, cluster: str) -> Path:
-        first = self.lines[cluster]
-        file = self._folder / f"lines-{cluster}" / f"{first:06}.jsonl"
-        file.write_text("".join(json.dumps({"key": f"{cluster}-{n}"}) + "\n" for n in range(first, first + LINES)))
-        self.lines[cluster] += LINES
-        return file
-
-    def start(self, *arguments: str, **env: str) -> Started:
-        """`geo`, with the configuration."""
-        environment = {
-            **os.environ,
-            "MASTER": "local[2]",
-            "SPARK_SUBMIT_OPTS": java_options(),
-            "JDK_JAVA_OPTIONS": JAVA,
-            "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
-            "GEO_TEST_KEY": KEY,
-            "GEO_TEST_SECRET": SECRET,
-            **env,
-        }
-        log = self._folder / f"{'-'.join(word.strip('-') for word in arguments[:3])}-{time.monotonic_ns()}.log"
-        command = (sys.executable, "-m", "geo", *arguments, "--config", str(self.path))
-        return Started(f"geo {' '.join(arguments)}", log, *command, env=environment)
-
-    def run(self, *arguments: str, code: int = 0, **env: str) -> str:
-        """What `geo` said. Raises Failed for another exit code, and where a trace of Java's or Python's is in it."""
-        process = self.start(*arguments, **env)
-        process.ends(code)
-        if "\tat " in process.said or "Traceback" in process.said:
-            raise Failed(f"{process.name}: a trace:\n{process.said[-5000:]}")
-        return process.said
-
-    def broker(self, cluster: str, code: int = 0, **env: str) -> str:
-        return self.run("broker", "--cluster", cluster, "--trigger", "available-now", code=code, **env)
-
-    @property
-    def keys(self) -> list[str]:
-        """Of all lines that were given."""
-        return sorted(f"{cluster}-{n}" for cluster, count in self.lines.items() for n in range(count))
-
-    def check(self) -> int:
-        """How many messages each region has: each line once, and both the same. Raises Failed."""
-        config = load(self.path)
-        os.environ.update(GEO_TEST_KEY=KEY, GEO_TEST_SECRET=SECRET)
-        spark = session("delta-geo storages", master="local[2]", conf=LEAST, schemes=config.schemes)
-        for topic in self._topics:
-            found = []
-            for cluster in CLUSTERS:
-                log = connect(spark, config.cluster(cluster)).log(Topic.parse(topic))
-                rows = log.read().where("marker IS NULL").select("key", *ID).collect() if log.exists() else []
-                found.append(sorted(tuple(row) for row in rows))
-            if found[0] != found[1] or [row[0] for row in found[0]] != self.keys:
-                raise Failed(
-                    f"{topic}: {len(self.keys)} lines, {len(found[0])} messages in eu, {len(found[1])} in us, or they are not the same"
-                )
-        return len(self._topics) * len(self.keys)
-
-
-def story(regions: Regions, *, brief: bool) -> Iterator[str]:
-    """What is shown on either storage."""
-    for cluster in CLUSTERS:
-        regions.give(cluster)
-    said = regions.broker("us")
-    yield f"a pass of the broker of us: {said.strip().splitlines()[-1]}"
-    regions.broker("eu", code=-signal.SIGKILL, GEO_CRASH="link-after-reconcile-append:kill")
-    said = regions.broker("eu")
-    yield f"a broker of eu killed behind the commit by which a link began, and one more pass: {said.strip().splitlines()[-1]}"
-    if brief:
-        return
-    regions.broker("us")
-    consume = (
-        "consume",
-        "--cluster",
-        "eu",
-        "--topic",
-        TOPIC,
-        "--subscription",
-        "billing",
-        "--trigger",
-        "available-now",
-        "-o",
-        "json",
-    )
-    yield _consumed(regions, regions.run(*consume))
-
-
-def _consumed(regions: Regions, said: str) -> str:
-    keys = sorted(re.findall(r'"key": "((?:eu|us)-\d+)"', said))
-    if keys != regions.keys:
-        raise Failed(f"{len(keys)} messages were consumed, not the {len(regions.keys)} lines")
-    return f"a consumer in eu: {len(keys)} messages, each line once"
-
-
-def verified(regions: Regions) -> str:
-    said = regions.run("verify")
-    if "clean:" not in said:
-        raise Failed(said)
-    return f"geo verify: {said.strip().splitlines()[-1]}; the tables alone: {regions.check()} messages, each line once, both regions equal"
 
 
 def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
@@ -204,11 +68,6 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         running_one = regions.start("broker", "--cluster", "eu", "--trigger", "5 seconds")
         running_one.finds("(STOPPED|RUNNING|published|brought)")
         said = regions.broker("eu", code=3)
-        time.sleep(MINUTE_S)  # until it has nothing to do
-        idle = _requests(store)
-        regions.give("eu")
-        busy = _requests(store) - idle
-        yield f"requests of a broker, of each idle topic in an hour: {60 * idle / TOPICS:,.0f}; of a small commit that it publishes: {busy:,}"
         running_one.signal(signal.SIGKILL)
         running_one.ends(-signal.SIGKILL)
         yield f"a second broker of eu beside the first: {said.strip().splitlines()[-1][:100]} …"
@@ -229,8 +88,6 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 
 def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     """What a person is told of a storage that cannot be used: one line with what to do, and no trace."""
-    if brief:
-        return
     port, nobody = free_ports(2)
     store = ObjectStore(port, folder / "store.log")
     running.callback(store.close)
@@ -265,8 +122,6 @@ def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 
 def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     """Keys that are good for some seconds are rotated while a link runs, whose provider asks a program of the user's for them."""
-    if brief:
-        return
     store, file = ObjectStore(free_ports(1)[0], folder / "store.log"), folder / "key"
     running.callback(store.close)
     roots = {cluster: f"s3a://geo-{cluster}/tables" for cluster in CLUSTERS}
@@ -306,7 +161,10 @@ def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         rotate(key)
         regions.give("us")
         regions.broker("us")
-    yield f"eu has {brought()} messages by the same broker ({store.counts()['of another key']} requests with an older key were refused)"
+    have, refused = brought(), store.counts()["of another key"]
+    if not refused:
+        raise Failed("no request with an older key was refused, so it is not shown that the broker took the newer one")
+    yield f"eu has {have} messages by the same broker ({refused} requests with an older key were refused)"
     broker.signal(signal.SIGTERM)
     broker.ends(0)
     yield verified(regions)
@@ -316,11 +174,55 @@ def _last_line(said: str) -> str:
     return next(line for line in reversed(said.strip().splitlines()) if "--verbose" not in line)[:300]
 
 
-def _requests(store: ObjectStore) -> int:
-    """Of a minute."""
-    before = store.counts()
-    time.sleep(MINUTE_S)
-    return (store.counts() - before).total()
+def requests(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
+    """What a broker asks of S3, which costs money: with nothing to do, by topics, and of what it publishes."""
+    store = ObjectStore(free_ports(1)[0], folder / "store.log")
+    running.callback(store.close)
+    for cluster in CLUSTERS:
+        store.make_bucket(f"geo-{cluster}")
+    conf = {cluster: store.settings(f"geo-{cluster}") for cluster in CLUSTERS}
+    idle: dict[int, Counter[str]] = {}
+    for count in (1, _MANY):
+        topics = [f"persistent://shop/web/clicks-{number}" for number in range(count)]
+        roots = {cluster: f"s3a://geo-{cluster}/{count}" for cluster in CLUSTERS}
+        regions = Regions(_made(folder / str(count)), roots, conf, topics=topics, single_driver=True)
+        for cluster in CLUSTERS:
+            regions.give(cluster)
+            regions.broker(cluster)
+        broker = regions.start("broker", "--cluster", "eu", "--trigger", "5 seconds")
+        try:
+            idle[count] = _at_rest(store)
+            yield f"a minute of a broker that has nothing to do, {counted(count, 'topic')}: {_told(idle[count])}"
+            if count == _MANY:
+                before = store.counts()
+                for _ in range(_FILES):
+                    regions.give("eu")
+                    time.sleep(MINUTE_S / _FILES)
+                busy = store.counts() - before
+                busy.subtract(idle[count])
+                yield f"each commit of {LINES} messages that it publishes: {_told(busy, _FILES * count)}"
+        finally:
+            broker.signal(signal.SIGKILL)
+            broker.ends(-signal.SIGKILL)
+    more = Counter(idle[_MANY])
+    more.subtract(idle[1])
+    yield f"each idle topic in an hour at --trigger '5 seconds': {_told(more, (_MANY - 1) / 60)}"
+
+
+def _at_rest(store: ObjectStore) -> Counter[str]:
+    """The requests of a minute in which there was nothing to do: it had about as many as the one before."""
+    counts = [store.counts()]
+    for _ in range(_REST_MINUTES):
+        time.sleep(MINUTE_S)
+        counts.append(store.counts())
+        minutes = [later - earlier for earlier, later in itertools.pairwise(counts)][-2:]
+        if len(minutes) == 2 and minutes[0].total() and abs(minutes[1].total() - minutes[0].total()) < minutes[0].total() / 20:
+            return minutes[1]
+    raise Failed(f"the broker does not come to rest: {counts}")
+
+
+def _told(requests: Counter[str], parts: float = 1) -> str:
+    return ", ".join(f"{sum(requests[one] for one in of) / parts:,.1f} {kind}" for kind, of in _PRICES.items())
 
 
 def hdfs(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
@@ -339,6 +241,8 @@ def hdfs(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         producers.append(regions.start(*what))
     producers[0].finds("(messages, .* a second|published)")
     name_node.pause()
+    if not any(producer.processes() for producer in producers):
+        raise Failed("both producers had ended before HDFS was halted")
     time.sleep(5)
     name_node.go_on()
     for producer in producers:
@@ -372,8 +276,7 @@ def cluster(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         f"began, and one more of eu ({on_both(brought.tasks, 'broker', WORKERS)} of its tasks)"
     )
     if not brief:
-        consumed = ("--cluster", "eu", "--topic", TOPIC, "--subscription", "billing", "--trigger", "available-now")
-        yield _consumed(regions, submit("consume", *consumed, "-o", "json").process.said)
+        yield consumed(regions, submit("consume", *CONSUMER).process.said)
     broker("us")
     said = submit("verify").process.finds(r"(?m)^(clean: .*)")
     yield f"geo verify: {said}; the tables alone: {regions.check()} messages, each line once, both regions equal"
@@ -381,8 +284,6 @@ def cluster(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 
 def shared(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     """Two brokers share the topics of eu, on HDFS below a Spark standalone master; one of them is killed."""
-    if brief:
-        return
     topics = [f"persistent://shop/web/clicks-{number}" for number in range(4)]
     _, regions = _on_hdfs(folder, running, topics=topics, placement={"broker_timeout": "10 seconds"})
     spark = Standalone(folder, running, cores=2, memory="2g")
@@ -444,6 +345,7 @@ STORAGES: Mapping[str, Callable[..., Iterator[str]]] = {
     "hdfs": hdfs,
     "cluster": cluster,
     "shared": shared,
+    "requests": requests,
     "faults": faults,
     "keys": keys,
 }

@@ -17,15 +17,23 @@ _PROGRAM = """
 import json, sys, warnings
 from pyspark.sql import SparkSession
 from geo.cli.main import main
+from geo.errors import SetupError
 from geo.jars import ensure_jars, locked_jars
 from geo.session import LOCAL_DEFAULTS, SPARK_DEFAULTS
+from geo.tables.driver import Driver
 
 warnings.simplefilter("ignore")  # it says of each setting that a server has it from its start
 least, verbs = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 builder = SparkSession.builder.remote("local[2]").config("spark.jars", ",".join(map(str, ensure_jars(jars=locked_jars(())))))
 for key, value in {**SPARK_DEFAULTS, **LOCAL_DEFAULTS, **least}.items():
     builder = builder.config(key, value)
-builder.getOrCreate()
+spark = builder.getOrCreate()
+begun_later = Driver(lambda: spark)
+begun_later.refuse_connect()
+try:
+    print("LATER", begun_later.spark, flush=True)
+except SetupError as error:
+    print("LATER", str(error)[:40], flush=True)
 for verb in verbs:
     print("VERB", " ".join(verb), flush=True)
     print("ENDS", main(verb), flush=True)
@@ -58,6 +66,9 @@ _WRITE = (
     ("topics", "delete", *_OF_EU),
     ("maintain", "--cluster", "eu"),
     ("erase", *_OF_EU, "--where", "key = 'k1'"),
+    ("subscriptions", "reset", *_OF_EU, "--subscription", "billing", "--to", "earliest", "--yes"),
+    ("links", "resolve", *_LINK, "--topic", str(TOPIC)),
+    ("topics", "set", *_OF_EU, "--replication-clusters", "us,eu"),
 )
 
 
@@ -77,6 +88,7 @@ def test_what_looks_works_over_spark_connect_and_what_would_write_is_refused_by_
     assert done.returncode == 0, done.stdout
     said = {(lines := part.splitlines())[0]: lines[1:] for part in done.stdout.split("VERB ")[1:]}
     codes = {verb: next(line for line in lines if line.startswith("ENDS ")) for verb, lines in said.items()}
+    assert "LATER this is a Spark Connect session" in done.stdout, "also by one that is started after the question"
     commands = [" ".join(verb) for verb in verbs]
     assert codes == {verb: "ENDS 0" if at < len(_LOOK) else "ENDS 2" for at, verb in enumerate(commands)}, done.stdout
     assert "clean: 1 topic, 2 links, 40 messages compared, 0 in flight" in said[commands[0]]

@@ -152,8 +152,9 @@ def test_the_command_prints_paths_for_jars_or_an_error_with_its_exit_code(
     lock = tmp_path / "jars.lock"
     lock.write_text("\n".join(f"{jar.coordinates} {jar.sha256}" for jar in LOCK))
     monkeypatch.setattr(jars, "LOCK_FILE", lock)
-    assert main([str(folder)]) == 2
+    monkeypatch.setenv("GEO_JARS", str(folder))
+    assert main([]) == 2
     assert capsys.readouterr().err.startswith("error: no Java")
     put(folder, **GOOD)
-    assert main([str(folder)]) == 0
+    assert main([]) == 0
     assert capsys.readouterr().out == f"{folder}/one-1.0.jar,{folder}/two-1.0.jar\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -57,7 +58,15 @@ def test_a_job_ends_its_process_with_an_exit_code_and_returns_without_one(
 
 
 def test_the_jobs_of_the_bundle_are_as_databricks_publishes_them_and_call_verbs_as_they_are() -> None:
-    bundle = yaml.safe_load((ROOT / "conf/databricks/databricks.yml").read_text())
+    text = (ROOT / "conf/databricks/databricks.yml").read_text()
+    bundle = yaml.safe_load(text)
+    declared = bundle["variables"].keys()
+    assert set(re.findall(r"\$\{var\.(\w+)", text)) == declared, "each is used, and nothing else is"
+    given = {name for name, said in bundle["variables"].items() if "default" in said}
+    for target in bundle["targets"].values():
+        assert declared - given - target["variables"].keys() == {"config", "spark_version", "node_type_id"}, (
+            "what a command line gives"
+        )
     scripts = {point.name for point in distribution("delta-geo").entry_points}
     for said_of_job in bundle["resources"]["jobs"].values():
         job: Any = Job.from_dict(said_of_job).as_dict()  # raises ValueError for a field or value that is none

@@ -123,6 +123,13 @@ def test_a_missing_job_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     assert "there is no job file jobs/no_such_job.py" in done.stderr
 
 
+def test_cluster_mode_on_a_standalone_master_is_refused_before_spark_does(tmp_path: Path) -> None:
+    (tmp_path / "job.py").touch()
+    done = submit("--deploy-mode", "cluster", "job.py", cwd=tmp_path, MASTER="spark://nowhere:7077")
+    assert done.returncode == 2
+    assert "runs no Python job in cluster mode" in done.stderr
+
+
 def test_no_java_and_no_spark_are_errors_that_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "job.py").touch()
     no_java = submit("job.py", cwd=tmp_path, JAVA_HOME=str(tmp_path))

@@ -35,7 +35,7 @@ class Verbs:
     def add(self, name: str, does: str, run: Run, *, config: bool = True) -> argparse.ArgumentParser:
         """A verb, with the arguments that every verb has."""
         parser: argparse.ArgumentParser = self._parsers.add_parser(name, help=does, description=does, epilog=EPILOG)
-        parser.set_defaults(verb=run)
+        parser.set_defaults(verb=run, was_stopped=False)
         parser.add_argument(
             "-o", "--output", choices=("text", "json"), default="text", help="text for people, or JSON with stable keys"
         )
@@ -74,6 +74,11 @@ def add_running(parser: argparse.ArgumentParser, default: str = AVAILABLE_NOW, a
     """`--trigger` and `--take-over` of what runs on."""
     add_trigger(parser, default, also)
     add_take_over(parser)
+
+
+def was_cut_short(args: argparse.Namespace) -> bool:
+    """Whether a signal ended what was to end by itself, so that there may be more to do."""
+    return bool(args.was_stopped) and getattr(args, "trigger", None) == AVAILABLE_NOW
 
 
 def add_trigger(parser: argparse.ArgumentParser, default: str, also: str) -> None:

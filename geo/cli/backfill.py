@@ -52,7 +52,7 @@ def run_backfill(args: argparse.Namespace, output: Output) -> int:
         raise UsageError(f"--checkpoint {args.checkpoint}: its folder is not there. Make it first.")
     tells = output.as_json or not sys.stderr.isatty()  # a terminal has lines of the log, with the time that is left
     stopped = threading.Event()
-    stop_on_signals(stopped.set)
+    stop_on_signals(args, stopped.set)
     done, not_done = backfill(
         start_spark("geo backfill", config), config, args.source, args.target, topics=check_topic_glob(args.topic), what=what,
         checkpoint=checkpoint, dry_run=args.dry_run, stopped=stopped, on_step=lambda filled: _tell(filled) if tells else None,

@@ -53,7 +53,7 @@ def broker(args: argparse.Namespace, output: Output) -> int:
         on_event=event,
         say=lambda line: log.info("%s", line) if output.as_json else output.text(line),
     )
-    stop_on_signals(runner.stop)
+    stop_on_signals(args, runner.stop)
     on_signal("SIGHUP", runner.reload)
     reports = runner.run()
     if args.trigger == AVAILABLE_NOW:

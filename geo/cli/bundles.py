@@ -222,7 +222,7 @@ def ask_for(args: argparse.Namespace, output: Output) -> int:
     placement, bundle, action = placement_of(config), args.bundle, args.action
     namespace, _ = parse_bundle(bundle)
     clusters = LookedAt("geo bundles", config, "auto").clusters  # what is refused or rehearsed mostly needs no Spark
-    tables = open_for_writing(clusters[args.cluster], config)
+    tables = open_for_writing(clusters[args.cluster], config, rehearsal=args.dry_run)
     seen = _Seen.of(tables, placement)
     refuse_unknown_bundle(bundle, seen.bundles)
     said, owner = seen.assigned.get(bundle), owner_of(bundle, seen.claims)

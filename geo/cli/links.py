@@ -109,7 +109,7 @@ def replicate(args: argparse.Namespace, output: Output) -> int:
         take_over=args.take_over,
         on_event=lambda report: output.text(_report_line(report)),
     )
-    stop_on_signals(runner.stop)
+    stop_on_signals(args, runner.stop)
     reports = runner.run()
     output.data([{**r.fields, "state": r.state.value, "reason": r.reason} for r in reports])
     if not reports:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
-from geo.cli.arguments import EPILOG, Verbs
+from geo.cli.arguments import EPILOG, Verbs, was_cut_short
 from geo.cli.output import Output, configure_logging
 from geo.errors import GeoError, NoSparkError
 from geo.text import printable_lines
@@ -66,7 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = Output(as_json=args.output == "json")
     configure_logging(verbose=args.verbose, as_json=output.as_json)
     try:
-        return int(args.verb(args, output) or 0)
+        code = int(args.verb(args, output) or 0)
+        if not code and was_cut_short(args):
+            print("geo: a signal ended it before all was done. Run it again for the rest.", file=sys.stderr)
+            return 1
+        return code
     except (GeoError, NoSparkError) as error:
         print(f"geo: {printable_lines(str(error))}", file=sys.stderr)
         if args.verbose:

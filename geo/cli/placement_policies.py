@@ -174,7 +174,7 @@ def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | No
     config = load(args.config)
     config.cluster(args.cluster)
     placement = placement_of(config)
-    tables = open_for_writing(LookedAt("geo placement", config, "auto").clusters[args.cluster], config)
+    tables = open_for_writing(LookedAt("geo placement", config, "auto").clusters[args.cluster], config, rehearsal=args.dry_run)
     found = read_policies(tables)
     key = (args.kind, args.name)
     if value is not None and args.kind == DOMAIN:

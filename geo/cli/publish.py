@@ -98,7 +98,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
     if args.wait_for is not None and args.trigger != AVAILABLE_NOW:
         raise UsageError("--wait-for is for a run that ends: leave --trigger out.")
     what = Publication(args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start)
-    spark = start_spark("geo publish", config, args.jsonl)
+    spark = start_spark("geo publish", config, args.jsonl, args.rejects)
     begin = partial(
         publish_source, spark, what, config=config, trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows,
         accept_lost=args.accept_lost, rejects=args.rejects, continue_from=args.continue_from,
@@ -115,7 +115,7 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         stopped.set()
         runner.stop()
 
-    stop_on_signals(stop)
+    stop_on_signals(args, stop)
     tables = connect(spark, config.cluster(args.cluster))
     waits_for = partial(Replicas.of, args.wait_for, tables, config, topic, args.producer)
     if args.wait_for not in (None, "in-sync"):

@@ -132,14 +132,19 @@ def run_in_cluster(args: argparse.Namespace, name: str, make: Callable[..., Runs
     config = load(args.config)
     config.cluster(args.cluster)
     running = make(start_spark(name, config), config, args.cluster, trigger=args.trigger, take_over=args.take_over, **more)
-    stop_on_signals(running.stop)
+    stop_on_signals(args, running.stop)
     return running.run()
 
 
-def stop_on_signals(stop: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT call `stop`, which lets the running batch end first."""
-    on_signal("SIGTERM", stop)
-    on_signal("SIGINT", stop)
+def stop_on_signals(args: argparse.Namespace, stop: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT call `stop`, which lets the running batch end first; `args.was_stopped` says that one came."""
+
+    def stop_now() -> None:
+        args.was_stopped = True
+        stop()
+
+    on_signal("SIGTERM", stop_now)
+    on_signal("SIGINT", stop_now)
 
 
 def on_signal(name: str, call: Callable[[], None]) -> None:

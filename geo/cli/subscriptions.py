@@ -210,12 +210,12 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     unfinished: Mapping[str, str] = {}
     if many:
         subscriptions = Subscriptions(spark, args.topic, args.subscription, **options)
-        stop_on_signals(subscriptions.stop)
+        stop_on_signals(args, subscriptions.stop)
         done = subscriptions.run(listener, trigger=args.trigger, for_s=args.for_s)
         unfinished = subscriptions.unfinished
     else:
         subscription = Subscription(spark, args.topic, args.subscription, standby=args.standby, **options)
-        stop_on_signals(subscription.stop)
+        stop_on_signals(args, subscription.stop)
         done = subscription.run(listener, trigger=args.trigger, limit=args.limit, for_s=args.for_s)
     counts = ", ".join(
         f"{count:,} {what.replace('_', ' ')}" for what, count in asdict(done).items() if count or what == "delivered"

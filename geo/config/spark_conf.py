@@ -37,7 +37,7 @@ def check_conf(key: str, value: str | Secret) -> None:
 
 
 def reaches(key: str, conf: Conf, locations: Collection[str]) -> bool:
-    """Whether a setting says how a cluster is reached that has these locations and settings."""
+    """Whether a setting says how a cluster is reached that has these locations and settings, as far as its key tells."""
     authorities: dict[str, list[str]] = {}
     for at in locations:
         authorities.setdefault(storage_of(at), []).append(authority_of(at))
@@ -53,7 +53,7 @@ def reaches(key: str, conf: Conf, locations: Collection[str]) -> bool:
         return any(f"{key}.{account}" not in conf for account in accounts)
     if key.startswith(_GOOGLE):
         return "gs" in authorities
-    return key in conf
+    return False
 
 
 def how_to_scope(key: str, locations: Collection[str]) -> str:
@@ -81,7 +81,12 @@ def contradictions(clusters: Mapping[str, tuple[Conf, Collection[str]]]) -> Iter
         for key, value in conf.items():
             for other, (others, there) in clusters.items():
                 pair = (key, frozenset((name, other)))
-                if other == name or pair in told or others.get(key) == value or not reaches(key, others, there):
+                if (
+                    other == name
+                    or pair in told
+                    or others.get(key) == value
+                    or not (key in others or reaches(key, others, there))
+                ):
                     continue
                 told.add(pair)
                 says = "sets it otherwise" if key in others else "does not set it"

@@ -146,7 +146,7 @@ def backfill(
     require_delta(spark)
     link = config.link(source, target)
     there, here = connect(spark, config.cluster(source)), connect(spark, config.cluster(target))
-    open_for_writing(here, config)
+    open_for_writing(here, config, rehearsal=dry_run)
     if checkpoint is not None and (what.since is not None or what.until is not None):
         raise UsageError("a checkpoint says from where on all is there: leave it out of a backfill by time.")
     offsets = {} if checkpoint is None else checkpoint.read()

@@ -82,15 +82,18 @@ _tidied_at: dict[str, float] = {}
 """By the place of a cluster's tables: the thread that tidies up after the last run there, and when that was."""
 
 
-def open_for_writing(tables: ClusterTables, config: Config) -> ClusterTables:
+def open_for_writing(tables: ClusterTables, config: Config, *, rehearsal: bool = False) -> ClusterTables:
     """`tables`, once it is sure that this process may write them; kept small from its first claim on. `config` says who reads
     them.
 
     To be called before anything of the cluster is read: nothing is touched. Raises UnsafeError if several writers could lose
     commits there (geo.tables.storage), AlreadyOwnedError where one driver at a time may write and another one does
-    (geo.tables.sole_driver).
+    (geo.tables.sole_driver). A rehearsal is refused where what it rehearses always would be, and goes on beside another driver: it
+    writes nothing.
     """
     tables.refuse_unsafe_storage()
+    if rehearsal:
+        return tables
     be_sole_driver(tables)
     tables.keep_house = partial(Housekeeper, config=config)
     return tables

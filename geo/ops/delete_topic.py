@@ -58,7 +58,7 @@ def delete_topics(
     lives owns something of one, or messages would be lost.
     """
     require_delta(spark)
-    tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
+    tables = open_for_writing(connect(spark, config.cluster(cluster)), config, rehearsal=dry_run)
     holdings = Holdings({name: connect(spark, other) for name, other in config.clusters.items() if name != cluster})
     facts = [_facts(tables, holdings, config, topic) for topic in _chosen(tables, topics)]
     refused = [refusal_of_topic(one, lose=lose) for one in facts]

@@ -20,7 +20,7 @@ from geo.faults import FAULTS
 from geo.log.topic_log import open_log
 from geo.log.topics import known_topics, registered_topics
 from geo.replication.link_table import read_links
-from geo.session import SPARK_DEFAULTS, require_delta
+from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import owned_now
@@ -98,7 +98,7 @@ def _session(spark: SparkSession) -> Iterator[Symptom]:
     try:
         require_delta(spark)
     except GeoError as error:
-        yield Symptom("error", "session", str(error), "start with ./spark-submit.sh, or with conf/spark-defaults.conf")
+        yield Symptom("error", "session", str(error), HOW_TO_START)
     else:
         yield Symptom("ok", "session", "Delta's extension and catalog are active, times are UTC")
     for key, without in _MATTERS.items():
@@ -115,15 +115,16 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
         yield Symptom(
             "warn", where, why, "if it is written from here, one of the ways that it names; from here it is only read now"
         )
+    elif cluster.single_driver:
+        what = "one driver at a time writes it (single_driver); another one is refused, unless its storage takes several"
+        yield Symptom("ok", where, f"{place}: {what}")
     elif (folder := tables.lock_folder) is not None:
         yield Symptom("ok", where, f"{place} is a local disk: commits of all processes of this host are serialised by file locks")
         yield from _locks(where, folder)
-    elif cluster.single_driver:
-        yield Symptom("ok", where, f"{place}: one driver at a time writes it, says its configuration (single_driver)")
     elif tables.location is None:
         yield Symptom("ok", where, f"{place}: the catalog keeps the tables' places, and with them their commits, to itself")
     else:
-        yield Symptom("ok", where, f"{place}: commits are put-if-absent by the storage")
+        yield Symptom("ok", where, f"{place}: commits are put-if-absent, by the storage or by the log store")
 
 
 def _locks(where: str, folder: Path) -> Iterator[Symptom]:

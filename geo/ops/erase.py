@@ -48,7 +48,7 @@ def erase(spark: SparkSession, config: Config, cluster: str, topic: Topic, where
     Links that read this log go on by themselves; each cluster is erased on its own, and until all are `verify` says
     where the content differs. Raises UsageError for a condition that Spark does not take.
     """
-    tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
+    tables = open_for_writing(connect(spark, config.cluster(cluster)), config, rehearsal=dry_run)
     log, columns = open_log(tables, topic)
     try:
         chosen = F.expr(

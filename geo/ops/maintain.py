@@ -86,7 +86,7 @@ def maintain(
     host's clock is not the storage's.
     """
     check_topic_glob(topics)
-    tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
+    tables = open_for_writing(connect(spark, config.cluster(cluster)), config, rehearsal=dry_run)
     found = [r.topic for r in registered_topics(tables) if topic_glob_matches(topics, r.topic)]
     if not found:
         raise UsageError(f"{cluster} has no topic that matches {topics}.")

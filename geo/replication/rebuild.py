@@ -52,7 +52,7 @@ def rebuild(
     if cluster == peer:
         raise UsageError("a cluster is rebuilt from another one.")
     own, other = connect(spark, config.cluster(cluster)), connect(spark, config.cluster(peer))
-    open_for_writing(own, config)
+    open_for_writing(own, config, rehearsal=dry_run)
     matching = [r for r in registered_topics(other) if topic_glob_matches(topics, r.topic)]
     gone = deleted_topics(own)
     found = [r for r in matching if r.topic not in gone]

@@ -55,7 +55,7 @@ def reconcile_links(
     require_delta(spark)
     link = config.link(source, target)
     tables = {name: connect(spark, config.cluster(name)) for name in (source, target)}
-    open_for_writing(tables[target], config)
+    open_for_writing(tables[target], config, rehearsal=dry_run)
     done = []
     for topic in carried_topics(config, link, tables[source], tables[target], topics):
         work = TopicLink(tables[target], tables[source], config, link, topic)

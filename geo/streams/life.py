@@ -17,6 +17,9 @@ STEADY_S = 60.0
 MOST_BACKOFF_S = 60.0
 """The longest pause before delayed work is tried again."""
 
+PATIENCE_S = 600.0
+"""Work that no supervisor runs is given up when faults in a row have come for so long: a storage that is away mostly comes back."""
+
 TRIES = 3
 """Faults in a row after which a run that ends leaves a piece of work alone."""
 
@@ -82,6 +85,8 @@ class Life:
     """What was raised, of DELAYED and FAILED."""
     tries: int = 0
     """Faults in a row."""
+    faulty_since: float = 0.0
+    """When the first of them came."""
     again_at: float = 0.0
     """When DELAYED work is tried again."""
     done: bool = False
@@ -107,7 +112,8 @@ class Life:
             steady = moved if ends else now - self.again_at > STEADY_S
             tries = 1 if steady else self.tries + 1
             done = ends and (event is Event.REFUSED or tries >= TRIES)
-            return replace(life, tries=tries, again_at=now + backoff_s(tries), done=done)
+            since = now if tries == 1 else self.faulty_since
+            return replace(life, tries=tries, faulty_since=since, again_at=now + backoff_s(tries), done=done)
         if event is Event.RESTARTED:
             life = replace(life, tries=0, again_at=now)
         return replace(life, done=event is Event.DONE or (ends and event is Event.LEFT_OUT))
@@ -115,6 +121,10 @@ class Life:
     def is_ripe(self, now: float) -> bool:
         """Whether it is to be brought up now."""
         return self.state in (State.STOPPED, State.DELAYED) and not self.done and now >= self.again_at
+
+    def is_hopeless(self, now: float) -> bool:
+        """Whether what nobody supervises is to be given up."""
+        return now - self.faulty_since > PATIENCE_S
 
 
 def backoff_s(attempt: int) -> float:

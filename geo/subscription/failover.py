@@ -131,7 +131,7 @@ class _Move:
         config.cluster(source)
         self._spark, self._config, self._source, self._target = spark, config, source, target
         self._wait_s, self._dry_run = wait_s, dry_run
-        self._here = open_for_writing(connect(spark, config.cluster(target)), config)
+        self._here = open_for_writing(connect(spark, config.cluster(target)), config, rehearsal=dry_run)
         self._unreadable = "not looked at: it is said to be gone" if source_gone else None
         """Why the source is not read."""
 

@@ -38,6 +38,7 @@ class Driver:
         store: Callable[[], Store | None] = lambda: None,
     ) -> None:
         self._start, self._me, self.reads, self._find_store = start, me, reads, store
+        self._refuses_connect = False
 
     @classmethod
     def of(cls, spark: SparkSession) -> Driver:
@@ -47,10 +48,14 @@ class Driver:
 
     @cached_property
     def spark(self) -> SparkSession:
-        return self._start()
+        spark = self._start()
+        if self._refuses_connect:
+            refuse_connect(spark)
+        return spark
 
     def refuse_connect(self) -> None:
-        """As `geo.session.refuse_connect` of the session, if there is one by now."""
+        """As `geo.session.refuse_connect` of the session, now or when it is started."""
+        self._refuses_connect = True
         if "spark" in vars(self):
             refuse_connect(self.spark)
 

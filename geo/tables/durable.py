@@ -1,7 +1,7 @@
 """What was committed on a local disk is written out before anybody is told of it: files of rows, commits,
 checkpoints, and the folders that name them.
 
-Neither Spark nor `deltalake` does that. Storage elsewhere does it by itself.
+Neither Spark nor `deltalake` does that. Object stores do it by themselves, HDFS if it is told to (docs/guarantees.md).
 """
 
 from __future__ import annotations

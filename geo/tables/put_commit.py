@@ -31,7 +31,8 @@ def put_commit(
     """
     commit, new = folder / f"{version:020}.json", folder / f".{version:020}.{transaction}.tmp"
     # Of a version of this number that went with an older copy of the log: readers would hold ours against it. Whoever puts the same
-    # version without the lock writes these behind the commit, so what is there before it is not of theirs.
+    # version without the lock writes these behind the commit, so what is there before it is not of theirs. (One that they put meanwhile
+    # in the place of such a one may go: a version without is whole.)
     checksum = folder / f"{version:020}.crc"
     others = (sum_of(commit), sum_of(folder / f"{version:020}.checkpoint.parquet"), checksum, sum_of(checksum))
     left = [path for path in others if path.exists()]

@@ -37,7 +37,6 @@ KEY = "fs.s3a.access.key"
         ("fs.gs.project.id", {}, GS_US, True),
         ("fs.gs.project.id", {}, EU, False),
         ("spark.sql.shuffle.partitions", {}, EU, False),
-        ("spark.sql.shuffle.partitions", {"spark.sql.shuffle.partitions": "4"}, EU, True),
     ],
 )
 def test_a_setting_reaches_what_it_is_read_for(key: str, conf: Conf, locations: Collection[str], expected: bool) -> None:
@@ -53,6 +52,11 @@ def test_a_setting_reaches_what_it_is_read_for(key: str, conf: Conf, locations: 
             ["eu: fs.s3a.access.key … sets it otherwise"],
         ),
         (({KEY: Secret("secret://env/K")}, EU), ({KEY: Secret("secret://env/K")}, US), []),
+        (  # catalogs that do not show where their tables are
+            ({KEY: Secret("secret://env/EU")}, ("/Volumes/eu",)),
+            ({KEY: Secret("secret://env/US")}, ("/Volumes/us",)),
+            ["eu: fs.s3a.access.key … sets it otherwise"],
+        ),
         (({}, EU), ({KEY: Secret("secret://env/US")}, US), ["us: fs.s3a.access.key … does not set it"]),
         (({KEY: Secret("secret://env/EU")}, EU), ({}, ("/data/us",)), []),
         (({"fs.s3a.endpoint.region": "x"}, EU), ({"fs.s3a.bucket.flights.us.endpoint.region": "y"}, US), []),

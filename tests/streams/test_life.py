@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.streams.life import STEADY_S, TRANSITIONS, TRIES, Event, Life, State, backoff_s
+from geo.streams.life import PATIENCE_S, STEADY_S, TRANSITIONS, TRIES, Event, Life, State, backoff_s
 
 
 def test_a_pause_doubles_up_to_a_minute() -> None:
@@ -61,6 +61,18 @@ def test_a_run_that_ends_gives_up_after_some_faults_unless_it_comes_further() ->
         assert not life.done
     assert Life().after(Event.REFUSED, ends=True).done
     assert Life().after(Event.UP).after(Event.DONE).done
+
+
+def test_what_nobody_supervises_is_given_up_when_faults_have_come_in_a_row_for_long() -> None:
+    life, now, hopeless = Life(), 1000.0, []
+    while now <= 1000.0 + PATIENCE_S + 60:
+        life = life.after(Event.FAULT, now=now)
+        hopeless.append((now, life.is_hopeless(now)))
+        now = life.again_at
+    assert [given_up for at, given_up in hopeless] == [at - 1000.0 > PATIENCE_S for at, _ in hopeless]
+    assert hopeless[-1][1]
+    later = life.after(Event.FAULT, now=now + STEADY_S + 1)
+    assert not later.is_hopeless(now + STEADY_S + 1), "after a rest the next fault is the first"
 
 
 def test_paused_work_waits_until_it_is_wanted() -> None:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from itertools import count
 
 from geo.errors import AlreadyOwnedError, FencedError
-from geo.faults import may_pass
+from geo.faults import may_pass, session_is_gone
 from geo.log.topic_log import open_log
 from geo.names import Topic
-from geo.streams.life import backoff_s
+from geo.streams.life import Event, Life, backoff_s
 from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.ack_tail import AckTail
@@ -48,9 +48,6 @@ OWNER_INTERVAL_S = 10.0
 
 PEER_INTERVAL_S = 5.0
 """How often it is asked whether a peer may be read."""
-
-_RETRIES = 5
-"""After so many in a row, 1 s doubling, half a minute in all, the next failure to publish or to read ends the consumers."""
 
 
 class Member:
@@ -238,26 +235,26 @@ class AckExchange:
 
     def _flush_on(self) -> None:
         """Publish at once when the last time is long ago. Counts of redeliveries go along, or each COUNTS_INTERVAL_S."""
-        failed = 0
+        life = Life()
         while not self._stop.is_set():
-            if not failed:
+            if not life.tries:
                 self._news.wait(COUNTS_INTERVAL_S)
             self._news.clear()
             begun = time.monotonic()
             try:
                 self.flush()
             except BaseException as error:
-                failed += 1
-                if not may_pass(error) or failed > _RETRIES:
+                life = life.after(Event.FAULT, now=time.monotonic())
+                if _ends_it(error, life):
                     log.error(
                         "%s: acknowledgements could not be published, their messages come again: %s", self, first_line(error)
                     )
                     self._fail(error)
                     return
-                wait_s = backoff_s(failed)
+                wait_s = backoff_s(life.tries)
                 log.warning("%s: acknowledgements could not be published, again in %.0f s: %s", self, wait_s, first_line(error))
             else:
-                failed, took = 0, time.monotonic() - begun
+                life, took = Life(), time.monotonic() - begun
                 wait_s = max(FLUSH_INTERVAL_S, FLUSH_SHARE * took) - took
             self._stop.wait(wait_s)
 
@@ -285,26 +282,26 @@ class AckExchange:
 
     def _follow_own(self, tail: AckTail) -> None:
         """After a fault, or when the log is not what it was, all that is known is taken in."""
-        found, failed = tail, 0
+        found, life = tail, Life()
         log_table = self._tables.log(self._topic.acks)
         interval_s = max(LOOK_S, least_look_s(log_table))
         while not self._stop.is_set():
             wait_s = interval_s
             try:
-                if failed:
+                if life.tries:
                     log_table = self._tables.log(self._topic.acks)  # of a catalog it may be elsewhere now
                     found = AckTail(Tail.at_newest(log_table))
                     self._catch_up()
                 while (records := found.next(self._keys)) is not None and not self._stop.is_set():
                     self._hear(records, elsewhere=False)
-                failed = 0
+                life = Life()
             except Exception as error:
-                failed += 1
-                if not may_pass(error) or failed > _RETRIES:
+                life = life.after(Event.FAULT, now=time.monotonic())
+                if _ends_it(error, life):
                     log.error("%s: acknowledgements cannot be read: %s", self, first_line(error))
                     self._fail(error)
                     return
-                wait_s = backoff_s(failed)
+                wait_s = backoff_s(life.tries)
                 log.warning("%s: acknowledgements cannot be read, again in %.0f s: %s", self, wait_s, first_line(error))
             self._stop.wait(wait_s)
 
@@ -343,6 +340,11 @@ class AckExchange:
                     peer, wait_s, first_line(error),
                 )  # fmt: skip
             self._stop.wait(wait_s)
+
+
+def _ends_it(error: BaseException, life: Life) -> bool:
+    """Whether a fault of the exchange ends its consumers: trying again does not help, or did not for long."""
+    return not may_pass(error) or session_is_gone(error) or life.is_hopeless(time.monotonic())
 
 
 _exchanges: dict[tuple[str, str], AckExchange] = {}

@@ -41,9 +41,6 @@ LAST_FLUSH_S = 10.0
 """How long a run that ends tries to publish what it has acknowledged."""
 
 _POLL_S = 0.05
-_RESTARTS = 5
-"""Looks at the whole log in a row, no two of them a minute apart (geo.streams.life): after that what called for them is the user's
-to see."""
 
 
 class Run:
@@ -267,7 +264,7 @@ class Run:
                 if delayed is not None and self._interval_s is None:
                     self.dispatcher.function.failure = delayed
                     raise delayed from None
-                if delayed is None and not may_pass(error):
+                if delayed is None and (not may_pass(error) or session_is_gone(error)):
                     raise
                 now = time.monotonic()
                 if delayed is not None:
@@ -276,9 +273,9 @@ class Run:
                     log.warning("%s: the function fails on all messages, again in %.0f s: %s", self, wait_s, first_line(delayed))
                 else:
                     # The log was restored, rewritten, made anew: what is not acknowledged is found again.
-                    life = life.after(Event.FAULT, now=now, reason=first_line(error))
+                    life = life.after(Event.FAULT, now=now, ends=self._interval_s is None)
                     wait_s = life.again_at - now
-                    if life.tries > _RESTARTS:
+                    if life.done or life.is_hopeless(now):
                         raise
                     log.warning("%s: looking at the whole log again in %.0f s: %s", self, wait_s, first_line(error))
                 self._stopped.wait(max(0.0, wait_s if self._ends_at is None else min(wait_s, self._ends_at - now)))
