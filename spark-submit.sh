@@ -107,7 +107,7 @@ needed=$(PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" -m geo.jars ${con
 
 # --load-spark-defaults: a properties file alone would make Spark ignore the cluster's own conf/spark-defaults.conf.
 set -- "$SPARK_HOME/bin/spark-submit" --master "$master" --deploy-mode "$deploy_mode" \
-    --properties-file "$root/conf/spark-defaults.conf" --load-spark-defaults \
+    --properties-file "$root/geo/spark-defaults.conf" --load-spark-defaults \
     --jars "$needed$jars" --py-files "$code$py_files" ${options[@]+"${options[@]}"} "$job" "$@"
 [[ -z ${GEO_VERBOSE:-} ]] || { printf 'spark-submit.sh: SPARK_HOME=%s\nspark-submit.sh: exec' "$SPARK_HOME" >&2; printf ' %q' "$@" >&2; echo >&2; }
 exec "$@"

@@ -1,7 +1,7 @@
 """Spark sessions: the settings delta-geo relies on, how one is obtained, and the check that a given one is fit.
 
 A session that somebody else made (spark-submit, a notebook, Databricks) is used as it is, but for NEEDED_ALWAYS; only one that
-we start gets all our settings. `conf/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal.
+we start gets all our settings. `geo/spark-defaults.conf` holds SPARK_DEFAULTS for spark-submit, and a test keeps the two equal.
 No `_jvm`: Spark Connect has none.
 """
 
@@ -28,8 +28,8 @@ DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 HOW_TO_START = (
-    "Start it with ./spark-submit.sh or geo.session.session(), or with --properties-file spark-defaults.conf, which lies in conf/ of the "
-    "sources and in the folder geo/ of an installed package."
+    "Start it with ./spark-submit.sh or geo.session.session(), or with --properties-file geo/spark-defaults.conf, which lies beside this "
+    "package's code."
 )
 
 SPARK_DEFAULTS: Mapping[str, str] = {

@@ -36,7 +36,7 @@ _PRICES = {"reads": ("GET", "HEAD"), "lists and writes": ("LIST", "PUT", "POST")
 _BROUGHT_S = 180.0
 """Until a broker that runs has brought what is new, with the start of a process that looks."""
 
-_SHARED_S = 240.0
+_SHARED_S = 600.0
 
 _PROVIDER = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
 """Of Amazon's SDK. Its profile names a program, which is asked again when what it said last has expired."""
@@ -285,7 +285,7 @@ def cluster(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
 def shared(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     """Two brokers share the topics of eu, on HDFS below a Spark standalone master; one of them is killed."""
     topics = [f"persistent://shop/web/clicks-{number}" for number in range(4)]
-    _, regions = _on_hdfs(folder, running, topics=topics, placement={"broker_timeout": "10 seconds"})
+    _, regions = _on_hdfs(folder, running, topics=topics, placement={"broker_timeout": "20 seconds"})
     spark = Standalone(folder, running, cores=2, memory="2g")
     small = ("--conf", "spark.cores.max=1", "--conf", "spark.executor.memory=512m")
 
@@ -301,12 +301,15 @@ def shared(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
             found.setdefault(owner, []).append(bundle)
         return found
 
-    def equal() -> int:
+    def equal(*living: Application) -> int:
         deadline = time.monotonic() + _SHARED_S
         while True:
             try:
                 return regions.check()
             except Failed:
+                for one in living:
+                    if not one.process.processes():
+                        raise Failed(f"{one.process.name} has ended:\n{one.process.said[-3000:]}") from None
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(5)
@@ -314,8 +317,8 @@ def shared(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     for region in CLUSTERS:
         regions.give(region)
     brokers = {name: broker("eu", name, "1 second") for name in ("one", "two")}
-    broker("us", "only", "1 second")
-    yield f"two brokers of eu and one of us: {equal()} messages in both regions"
+    us = broker("us", "only", "1 second")
+    yield f"two brokers of eu and one of us: {equal(us, *brokers.values())} messages in both regions"
     before = owners()
     if set(before) != set(brokers):
         raise Failed(f"the bundles of eu are not shared: {before}")
@@ -325,7 +328,7 @@ def shared(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     killed.ends(-signal.SIGKILL)
     for region in CLUSTERS:
         regions.give(region)
-    yield f"broker one was killed: {equal()} messages in both regions"
+    yield f"broker one was killed: {equal(us, brokers['two'])} messages in both regions"
     if set(after := owners()) != {"two"}:
         raise Failed(f"broker two does not own all bundles of eu: {after}")
     yield f"broker two owns all {len(after['two'])} bundles; {verified(regions)}"

@@ -1,4 +1,4 @@
-"""conf/spark-defaults.conf and geo.session.SPARK_DEFAULTS are one list; and what a given session gets."""
+"""geo/spark-defaults.conf and geo.session.SPARK_DEFAULTS are one list; and what a given session gets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def properties(text: str) -> list[tuple[str, str]]:
 
 
 def test_spark_submit_gets_exactly_the_settings_of_our_own_sessions() -> None:
-    settings = properties((ROOT / "conf" / "spark-defaults.conf").read_text(encoding="utf-8"))
+    settings = properties((ROOT / "geo" / "spark-defaults.conf").read_text(encoding="utf-8"))
     assert dict(settings) == dict(SPARK_DEFAULTS)
     assert len(settings) == len(SPARK_DEFAULTS), "a setting stands twice: Spark takes the last one"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -50,6 +51,11 @@ log = logging.getLogger(__name__)
 
 COMMIT_ATTEMPTS = 10
 """An append conflicts only with a metadata change: a fence at somebody's takeover, a new column. Ten in a row means a fault."""
+
+_NO_TABLE_THERE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+_LOOKS, _BEING_MADE_S = 8, 0.25
+"""Where no lock keeps processes apart, a log without a commit is mostly that of one that is just making the table. Delta says that there
+is no table, or, of a log that is not empty, nothing."""
 
 _MISSING = (
     "DELTA_MISSING_DELTA_TABLE",
@@ -351,9 +357,10 @@ class Table:
     # -- what is ours --------------------------------------------------------------------------------------------
 
     def create(self, schema: TableSchema, extra: Iterable[StructField] = ()) -> None:
-        """Create the table if it is missing; `extra` are a typed topic's own columns. Idempotent.
+        """Create the table if it is missing; `extra` are a typed topic's own columns. Idempotent, and any number of processes may do
+        so at once.
 
-        Raises RetryableError where something else than a Delta table is in the way, of which Delta says nothing.
+        Raises RetryableError where something else than a Delta table is in the way.
         """
         # By SQL: Delta's own builder takes no name with a catalog in it, and is a hundred calls into the JVM.
         columns = [
@@ -363,6 +370,22 @@ class Table:
         properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in schema.all_properties.items())
         partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
         definition = f"({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
+        for _ in range(_LOOKS):
+            try:
+                self._create(definition)
+            except PySparkException as error:
+                if not (is_conflict(error) or error.getCondition() == _NO_TABLE_THERE):
+                    raise
+                log.info("%s: somebody else may be making it, looking again: %s", self, first_line(error))
+            if self.exists():
+                return
+            time.sleep(_BEING_MADE_S)
+        raise RetryableError(
+            f"{self}: was not created, since something that is no Delta table is there. Move it away; if it is a log without a commit, a "
+            "process died that was making the table: remove it."
+        )
+
+    def _create(self, definition: str) -> None:
         folder = self.log_folder if self.by_path and self._driver.commits_by_itself else None
         with self._committing():
             if folder is not None and make(folder, definition):
@@ -373,8 +396,6 @@ class Table:
             self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {definition}")
             if folder is not None and is_new:  # another one may have other columns
                 learn(folder, definition)
-        if not self.exists():
-            raise RetryableError(f"{self}: was not created, since something that is no Delta table is there. Move it away.")
 
     def find(self, schema: TableSchema) -> StructType | None:
         """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table.

@@ -162,6 +162,18 @@ def test_where_something_else_is_nothing_is_made(spark: SparkSession, tmp_path: 
     assert (tmp_path / "here" / "notes.txt").read_text() == "mine"
 
 
+def test_a_log_that_somebody_else_is_just_making_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "here" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "what another writer makes").touch()  # of which nobody can tell whose it is
+    here = _table(spark, tmp_path, "here")
+    other = threading.Timer(0.5, (log / "what another writer makes").unlink)
+    other.start()
+    here.create(TOPIC_LOG)
+    other.join()
+    assert here.latest_version() == 0
+
+
 def test_of_several_who_make_it_at_once_one_does(spark: SparkSession, tmp_path: Path) -> None:
     _table(spark, tmp_path, "first").create(TOPIC_LOG)
     ids: list[str] = []
