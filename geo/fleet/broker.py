@@ -268,10 +268,9 @@ class Broker:
         return _Publisher(what, work, self._share)
 
     def _link(self, config: Config, link: Link) -> LinkTopics:
-        source, options = connect(self._spark, config.cluster(link.source)), parse_trigger(self._trigger)
-        turns = turns_of(link, config)
+        source, turns = connect(self._spark, config.cluster(link.source)), turns_of(link, config)
         return LinkTopics(
-            self._tables, source, config, link, ALL_TOPICS, options, turns, take_over=self._take_over, share=self._share
+            self._tables, source, config, link, ALL_TOPICS, self._trigger, turns, take_over=self._take_over, share=self._share
         )
 
     def _folds(self, config: Config) -> Namespaces:

@@ -35,7 +35,7 @@ class Replicator:
         on_event: Callable[[LinkReport], None] = lambda report: None,
     ) -> None:
         require_delta(spark)
-        options = parse_trigger(trigger)
+        parse_trigger(trigger)
         links = [link for link in config.inbound(target) if source in (None, link.source)]
         if not links:
             config.cluster(target)
@@ -51,7 +51,7 @@ class Replicator:
                 config,
                 link,
                 topics,
-                options,
+                trigger,
                 turns_of(link, config),
                 take_over=take_over,
             )

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from geo.config.model import Config, Link
 from geo.crash import CrashPoint, reach
@@ -67,7 +66,7 @@ class LinkTopics:
         config: Config,
         link: Link,
         glob: str,
-        trigger: Mapping[str, Any],
+        trigger: str,
         turns: Turns,
         *,
         take_over: bool,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from geo.crash import CrashPoint
 from geo.errors import FencedError, NoProgressError, RetryableError
@@ -15,6 +14,7 @@ from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import Brought, TopicLink
 from geo.streams.life import State
+from geo.streams.trigger import interval_s, parse_trigger
 from geo.tables.cluster import ClusterTables
 from geo.tables.history import CommitName
 from geo.tables.ownership import Ownership, claim, release
@@ -47,9 +47,11 @@ class LinkWork:
     has then.
     """
 
-    def __init__(self, link: TopicLink, trigger: Mapping[str, Any], *, take_over: bool = False) -> None:
+    def __init__(self, link: TopicLink, trigger: str, *, take_over: bool = False) -> None:
         self.link, self._trigger, self.take_over = link, trigger, take_over
-        self._once = "availableNow" in trigger
+        every_s = interval_s(trigger)
+        self._once = every_s is None
+        self._remote_look_s = max(REMOTE_LOOK_S, every_s or 0.0)
         self._stopped: Callable[[], bool] = lambda: False
         """Whether what is done for it is to end after the turn it is in."""
         self._busy = 0
@@ -137,7 +139,7 @@ class LinkWork:
         if link.cursor is None:
             raise RetryableError(f"{self}: it was stopped while it compared both logs; comparing them again.")
         if not link.source_is_local:
-            return self._ask if now - self._asked_at >= REMOTE_LOOK_S else None
+            return self._ask if now - self._asked_at >= self._remote_look_s else None
         if link.has_news():
             return self._bring_news if link.may_bring() else None
         return self._look if is_due else None
@@ -166,7 +168,7 @@ class LinkWork:
             self._look()
 
     def _start(self) -> None:
-        self.link.start_stream(self._trigger)
+        self.link.start_stream(parse_trigger(self._trigger))
         self._followed, self._moved_at = self.link.cursor, time.monotonic()  # once it runs: a start may take a while
 
     def _rest(self) -> None:

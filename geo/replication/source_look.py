@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Sequence
 
 from geo.errors import RetryableError
@@ -10,6 +11,7 @@ from geo.replication.source_history import LOOK_BACK, Compare, Fault, judge
 from geo.tables.commits import ERASED, EXPIRED, Commit
 from geo.tables.history import CommitName
 from geo.tables.table import Table
+from geo.tables.tail import REMOTE_PRESENCE_S
 
 LOOKED_FOR = (LINK_KEY, REBUILD_KEY, BACKFILL_KEY, ERASED, EXPIRED)
 """Records that matter when commits are looked at; a producer's can be long."""
@@ -21,7 +23,8 @@ class SourceLook:
     def __init__(self, source: Table, origins: frozenset[str], what: str) -> None:
         self._log, self._origins, self._what = source, origins, what
         self._found_at_cursor: tuple[CommitName, Hashable] | None = None
-        """The cursor, and the file of its commit as it was when that was read last."""
+        """The cursor, and the file of its commit as it was when that was read last, at `_found_at`."""
+        self._found_at = 0.0
 
     @property
     def is_local(self) -> bool:
@@ -43,17 +46,18 @@ class SourceLook:
         return judge(cursor, cursor.table_id, last, before, commits, self._origins)
 
     def has_news(self, cursor: CommitName) -> bool:
-        """Whether there is a commit above the cursor: a look at two names. Raises RetryableError if the cursor's own commit is
-        not what it was, so that a full look finds out why."""
+        """Whether there is a commit above the cursor: a look at two names, elsewhere than on a local disk at the second once a
+        minute. Raises RetryableError if the cursor's own commit is not what it was, so that a full look finds out why."""
         if self._log.has_commit(cursor.version + 1):
             return True
         at_cursor = cursor, self._log.commit_stamp(cursor.version)
-        if at_cursor == self._found_at_cursor and at_cursor[1] is not None:
+        is_fresh = at_cursor[1] is not None or (not self.is_local and time.monotonic() - self._found_at < REMOTE_PRESENCE_S)
+        if at_cursor == self._found_at_cursor and is_fresh:
             return False
         there = self._log.commit_at(cursor.version)
         if there is None or there.commit_id != cursor.commit_id:
             raise RetryableError(
                 f"{self._what}: the source is not what it was at version {cursor.version}; looking at all of it."
             )
-        self._found_at_cursor = at_cursor
+        self._found_at_cursor, self._found_at = at_cursor, time.monotonic()
         return False

@@ -30,7 +30,7 @@ from schemas import TableSchema
 
 def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
     """The tables of a cluster, once the session has what reaching them needs: its `spark_conf`, with the secrets revealed."""
-    return ClusterTables(Driver.of(_configured(spark, cluster)), cluster)
+    return ClusterTables(Driver.of(_configured(spark, cluster), store=lambda: store_of(cluster)), cluster)
 
 
 def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:

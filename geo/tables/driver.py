@@ -41,8 +41,8 @@ class Driver:
         self._refuses_connect = False
 
     @classmethod
-    def of(cls, spark: SparkSession) -> Driver:
-        one = cls(lambda: spark)
+    def of(cls, spark: SparkSession, *, store: Callable[[], Store | None] = lambda: None) -> Driver:
+        one = cls(lambda: spark, store=store)
         one.spark = spark
         return one
 

@@ -49,6 +49,14 @@ class RemotePath:
     def exists(self) -> bool:
         return bool(self.store.files.get_file_info(self._path).type != fs.FileType.NotFound)
 
+    def is_file(self) -> bool:
+        """One request; `exists`, of what is not there, takes two."""
+        try:
+            self.open_binary().close()
+        except FileNotFoundError:
+            return False
+        return True
+
     def open_binary(self) -> pa.NativeFile:
         """For reads here and there in it. Raises FileNotFoundError."""
         return self.store.files.open_input_file(self._path)
@@ -88,8 +96,8 @@ def names_in(folder: Place) -> list[str]:
 
 
 def is_there(folder: Place, name: str) -> bool:
-    """Whether a folder has a file or folder of that name: asked for every append and every look."""
-    return os.path.exists(f"{folder}/{name}") if isinstance(folder, Path) else (folder / name).exists()
+    """Whether a folder has a file of that name: asked for every append and every look."""
+    return os.path.exists(f"{folder}/{name}") if isinstance(folder, Path) else (folder / name).is_file()
 
 
 def parquet(place: Place | pa.NativeFile) -> pq.ParquetFile:

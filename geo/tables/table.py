@@ -196,6 +196,12 @@ class Table:
             return self.log_folder
         return self._driver.remote(f"{self.name}/_delta_log") if self.reads is Reads.ALL else None
 
+    @cached_property
+    def _names_folder(self) -> Place | None:
+        """The `_delta_log` in which this process asks for names by itself: beside the `read_folder`, for everybody, one on a store that
+        lets it in. Spark would ask such a store eight times for a name that is not there."""
+        return self._driver.remote(f"{self.name}/_delta_log") if self.read_folder is None and self.by_path else self.read_folder
+
     @property
     def rows_folder(self) -> Place | None:
         """The `_delta_log` of a table whose rows this process is to read by itself, where it can; None: Spark is to read them."""
@@ -218,7 +224,7 @@ class Table:
 
     def has_commit(self, version: int) -> bool:
         """Whether a commit is there, by its name alone."""
-        if (folder := self.read_folder) is not None:
+        if (folder := self._names_folder) is not None:
             return is_there(folder, f"{version:020}.json")
         if self.location is None:
             return self.commit_at(version) is not None

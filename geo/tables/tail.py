@@ -19,9 +19,9 @@ FULL_LOOK_S, REMOTE_FULL_LOOK_S = 60.0, 600.0
 """How often the whole table is looked at while no commit comes: an older copy may have been put back. Elsewhere than on a local
 disk that is some jobs of Spark's."""
 
-PRESENCE_S = 5.0
+PRESENCE_S, REMOTE_PRESENCE_S = 5.0, 60.0
 """How often, while no commit comes, it is asked whether the one that was read last is still there: where it was cleaned up others may
-have come, and be cleaned up too."""
+have come, and be cleaned up too; an older copy of the log may have been put back."""
 
 REMOTE_LOOK_S, NAMELESS_LOOK_S = 1.0, 10.0
 """Least time between two looks for the next commit where a look is a request, and where it asks for the table's history."""
@@ -90,10 +90,10 @@ class Tail:
         that what was read before has to be compared.
         """
         if not self._table.has_commit(self.at.version + 1):
-            now = time.monotonic()
-            if now - self._looked_at >= (FULL_LOOK_S if self._table.log_folder is not None else REMOTE_FULL_LOOK_S):
+            now, is_local = time.monotonic(), self._table.log_folder is not None
+            if now - self._looked_at >= (FULL_LOOK_S if is_local else REMOTE_FULL_LOOK_S):
                 self._look()
-            elif not self._is_gone and now - self._asked_at >= PRESENCE_S:
+            elif not self._is_gone and now - self._asked_at >= (PRESENCE_S if is_local else REMOTE_PRESENCE_S):
                 self._asked_at = now
                 if not self._table.has_commit(self.at.version):
                     self._look()

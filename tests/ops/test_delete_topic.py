@@ -306,7 +306,7 @@ def test_a_link_that_runs_lets_go_of_a_topic_that_was_deleted_in_its_source(link
 
 def test_a_link_that_meets_the_end_of_its_source_before_it_hears_of_it_records_that_it_was_deleted(linked: World) -> None:
     link = TopicLink(linked.tables("us"), linked.tables("eu"), linked.config, linked.config.link("eu", "us"), TOPIC)
-    work = LinkWork(link, {"processingTime": TRIGGER})
+    work = LinkWork(link, TRIGGER)
     work.bring_up(lambda: False)
     _delete(linked, "eu")
     with pytest.raises(RetryableError) as met:
