@@ -66,9 +66,9 @@ class Regions:
         self.lines[cluster] += LINES
         return file
 
-    def start(self, *arguments: str, **env: str) -> Started:
-        """`geo`, with the configuration."""
-        environment = {
+    def environment(self) -> dict[str, str]:
+        """Of a process that works with the regions."""
+        return {
             **os.environ,
             "MASTER": "local[2]",
             "SPARK_SUBMIT_OPTS": java_options(),
@@ -76,11 +76,13 @@ class Regions:
             "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
             "GEO_TEST_KEY": KEY,
             "GEO_TEST_SECRET": SECRET,
-            **env,
         }
+
+    def start(self, *arguments: str, **env: str) -> Started:
+        """`geo`, with the configuration."""
         log = self._folder / f"{'-'.join(word.strip('-') for word in arguments[:3])}-{time.monotonic_ns()}.log"
         command = (sys.executable, "-m", "geo", *arguments, "--config", str(self.path))
-        return Started(f"geo {' '.join(arguments)}", log, *command, env=environment)
+        return Started(f"geo {' '.join(arguments)}", log, *command, env=self.environment() | env)
 
     def run(self, *arguments: str, code: int = 0, **env: str) -> str:
         """What `geo` said. Raises Failed for another exit code, and where a trace of Java's or Python's is in it."""

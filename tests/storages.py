@@ -25,10 +25,10 @@ from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
 from tests.object_store import SECRET, ObjectStore
 from tests.regions import CLUSTERS, CONSUMER, LINES, TOPIC, Regions, consumed, story, verified
-from tests.spark_master import WORKERS, Application, Failed, Standalone, on_both, tell
+from tests.spark_master import WORKERS, Application, Failed, Standalone, Started, on_both, tell
 
 MINUTE_S = 60.0
-_REST_MINUTES = 8
+_REST_MINUTES, _WINDOW_S = 8, 200.0
 _MANY, _FILES = 5, 10
 _PRICES = {"reads": ("GET", "HEAD"), "lists and writes": ("LIST", "PUT", "POST"), "deletions": ("DELETE",)}
 """Requests by what they cost: a list or a write costs as much as twelve reads, a deletion nothing."""
@@ -40,6 +40,32 @@ _SHARED_S = 600.0
 
 _PROVIDER = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
 """Of Amazon's SDK. Its profile names a program, which is asked again when what it said last has expired."""
+
+_BESIDE = """
+import sys, threading
+from geo.config import load
+from geo.fleet.broker import Broker
+from geo.session import session
+from geo.subscription.consumer import Subscription
+
+path, count = sys.argv[1], int(sys.argv[2])
+config = load(path)
+spark = session("a broker and a consumer", schemes=config.schemes)
+broker = Broker(spark, path, "eu", trigger="1 second")
+runs = threading.Thread(target=broker.run)
+runs.start()
+
+
+def take(messages):
+    for row in messages.select("key").collect():
+        print("KEY", row.key, flush=True)
+    return messages
+
+
+Subscription(spark, "persistent://shop/web/clicks", "beside", config=config, cluster="eu").run(take, limit=count, for_s=200)
+broker.stop()
+runs.join()
+"""
 
 _PROGRAM = """
 import json
@@ -60,7 +86,7 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     refused = Regions(_made(folder / "refused"), roots, conf)
     refused.give("eu")
     said = refused.broker("eu", code=3)
-    yield f"without `single_driver: true`: {said.strip().splitlines()[-1][:150]} …"
+    yield f"without `single_driver: true`: {_line_with('commits to plain S3 are not safe', said)}"
 
     regions = Regions(_made(folder / "regions"), roots, conf, single_driver=True)
     yield from story(regions, brief=brief)
@@ -70,7 +96,15 @@ def s3(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         said = regions.broker("eu", code=3)
         running_one.signal(signal.SIGKILL)
         running_one.ends(-signal.SIGKILL)
-        yield f"a second broker of eu beside the first: {said.strip().splitlines()[-1][:100]} …"
+        yield f"a second broker of eu beside the first: {_line_with('its storage takes one driver at a time', said)}"
+        regions.give("eu")
+        program = [sys.executable, "-c", _BESIDE, str(regions.path), str(regions.lines["eu"] + regions.lines["us"])]
+        both = Started("a broker and a consumer in one process", folder / "both.log", *program, env=regions.environment())
+        both.ends(0)
+        keys = sorted(set(re.findall(r"KEY (\S+)", both.said)))
+        if keys != regions.keys or len(re.findall(r"KEY ", both.said)) != len(keys):
+            raise Failed(f"{len(keys)} of {len(regions.keys)} lines were consumed, or some of them twice:\n{both.said[-3000:]}")
+        yield f"a broker of eu and a consumer in its session: {len(keys)} messages, each line once"
     before = store.counts()
     store.fail_one_in(20)
     for cluster in () if brief else CLUSTERS:
@@ -96,28 +130,29 @@ def faults(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     regions = Regions(_made(folder / "regions"), place, {"eu": settings}, single_driver=True)
     publish = ("publish", "--cluster", "eu", "--topic", TOPIC, "--jsonl", str(regions.give("eu")))
     regions.run(*publish)
-    for what, refusal in (
-        ("a key that is not known", ("InvalidAccessKeyId", 403)),
-        ("a secret that is wrong", ("SignatureDoesNotMatch", 403)),
-        ("a credential that has expired", ("ExpiredToken", 400)),
-        ("a bucket that may only be read", ("AccessDenied", 403, "PUT,POST,DELETE")),
+    for what, remedy, refusal in (
+        ("a key that is not known", "check the credential", ("InvalidAccessKeyId", 403)),
+        ("a secret that is wrong", "check the credential", ("SignatureDoesNotMatch", 403)),
+        ("a credential that has expired", "renew the credential", ("ExpiredToken", 400)),
+        ("a bucket that may only be read", "check the credential", ("AccessDenied", 403, "PUT,POST,DELETE")),
     ):
         store.refuse(*refusal)
         for verb in (publish, ("topics",)) if len(refusal) == 2 else (publish,):
-            yield f"{what}: {_last_line(regions.run(*verb, code=1))}"
+            yield f"{what}: {_line_with(remedy, regions.run(*verb, code=1))}"
         store.refuse()
     regions.run(*publish)
     elsewhere = {**settings, "fs.s3a.bucket.geo-eu.endpoint": f"http://127.0.0.1:{nobody}"}
-    for what, root, conf in (
-        ("an endpoint where nobody is", place["eu"], elsewhere),
+    for what, remedy, root, conf in (
+        ("an endpoint where nobody is", "nobody answers there", place["eu"], elsewhere),
         (
             "a bucket that is not there",
+            "make the bucket",
             "s3a://nowhere/tables",
             {key.replace("geo-eu", "nowhere"): value for key, value in settings.items()},
         ),
     ):
         other = Regions(_made(folder / what.split()[1]), {"eu": root}, {"eu": conf}, single_driver=True)
-        yield f"{what}: {_last_line(other.run(*publish, code=1))}"
+        yield f"{what}: {_line_with(remedy, other.run(*publish, code=1))}"
 
 
 def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
@@ -170,8 +205,12 @@ def keys(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     yield verified(regions)
 
 
-def _last_line(said: str) -> str:
-    return next(line for line in reversed(said.strip().splitlines()) if "--verbose" not in line)[:300]
+def _line_with(words: str, said: str) -> str:
+    """The last line that was said, which has these words in it. Raises Failed."""
+    line = next(line for line in reversed(said.strip().splitlines()) if "--verbose" not in line)
+    if words not in line:
+        raise Failed(f"it was not said: {words}:\n{said[-3000:]}")
+    return line if len(line) < 300 else f"{line[:300]} …"
 
 
 def requests(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
@@ -192,33 +231,40 @@ def requests(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
         broker = regions.start("broker", "--cluster", "eu", "--trigger", "5 seconds")
         try:
             idle[count] = _at_rest(store)
-            yield f"a minute of a broker that has nothing to do, {counted(count, 'topic')}: {_told(idle[count])}"
+            yield f"an hour of a broker that has nothing to do, {counted(count, 'topic')}: {_told(idle[count], _WINDOW_S / 3600)}"
             if count == _MANY:
                 before = store.counts()
                 for _ in range(_FILES):
                     regions.give("eu")
-                    time.sleep(MINUTE_S / _FILES)
+                    time.sleep(_WINDOW_S / _FILES)
                 busy = store.counts() - before
                 busy.subtract(idle[count])
+                said = regions.run("topics", "-o", "json")
+                if len(re.findall(rf'"cluster": "eu",[^}}]*"messages": {sum(regions.lines.values())}\b', said)) != count:
+                    raise Failed(f"not all of {regions.lines} is in eu:\n{said}")
                 yield f"each commit of {LINES} messages that it publishes: {_told(busy, _FILES * count)}"
         finally:
             broker.signal(signal.SIGKILL)
             broker.ends(-signal.SIGKILL)
     more = Counter(idle[_MANY])
     more.subtract(idle[1])
-    yield f"each idle topic in an hour at --trigger '5 seconds': {_told(more, (_MANY - 1) / 60)}"
+    yield f"each idle topic in an hour at --trigger '5 seconds': {_told(more, (_MANY - 1) * _WINDOW_S / 3600)}"
 
 
 def _at_rest(store: ObjectStore) -> Counter[str]:
-    """The requests of a minute in which there was nothing to do: it had about as many as the one before."""
-    counts = [store.counts()]
+    """The requests of a while, once there is nothing to do: a minute had about as many as the one before."""
+    totals = [0.0]
     for _ in range(_REST_MINUTES):
-        time.sleep(MINUTE_S)
-        counts.append(store.counts())
-        minutes = [later - earlier for earlier, later in itertools.pairwise(counts)][-2:]
-        if len(minutes) == 2 and minutes[0].total() and abs(minutes[1].total() - minutes[0].total()) < minutes[0].total() / 20:
-            return minutes[1]
-    raise Failed(f"the broker does not come to rest: {counts}")
+        totals.append(_requests(store, MINUTE_S).total())
+        if totals[-2] and abs(totals[-1] - totals[-2]) < totals[-2] / 4:
+            return _requests(store, _WINDOW_S)
+    raise Failed(f"the broker does not come to rest, by its requests of each minute: {totals[1:]}")
+
+
+def _requests(store: ObjectStore, for_s: float) -> Counter[str]:
+    before = store.counts()
+    time.sleep(for_s)
+    return store.counts() - before
 
 
 def _told(requests: Counter[str], parts: float = 1) -> str:
@@ -247,7 +293,7 @@ def hdfs(folder: Path, running: ExitStack, *, brief: bool) -> Iterator[str]:
     name_node.go_on()
     for producer in producers:
         producer.ends(0)
-    yield "two processes published to one log at once, and HDFS did not answer for 5 s meanwhile"
+    yield "two processes published to one log, and HDFS did not answer for 5 s while one did"
     regions.broker("us")
     yield verified(regions)
 

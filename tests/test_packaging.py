@@ -64,7 +64,7 @@ def test_the_jobs_of_the_bundle_are_as_databricks_publishes_them_and_call_verbs_
     assert set(re.findall(r"\$\{var\.(\w+)", text)) == declared, "each is used, and nothing else is"
     given = {name for name, said in bundle["variables"].items() if "default" in said}
     for target in bundle["targets"].values():
-        assert declared - given - target["variables"].keys() == {"config", "spark_version", "node_type_id"}, (
+        assert declared - given - target["variables"].keys() == {"config", "folder", "spark_version", "node_type_id"}, (
             "what a command line gives"
         )
     scripts = {point.name for point in distribution("delta-geo").entry_points}

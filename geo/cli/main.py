@@ -79,11 +79,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        from geo.faults import message, of_spark
+        from geo.faults import FAULTS, message, of_spark
 
-        if args.verbose or not of_spark(error):
+        if args.verbose or not isinstance(error, FAULTS):
             raise
-        print(f"geo: Spark failed: {printable_lines(message(error))}", file=sys.stderr)
+        what = "Spark failed" if of_spark(error) else "a file or a storage failed"
+        print(f"geo: {what}: {printable_lines(message(error))}", file=sys.stderr)
         print("geo: --verbose shows where.", file=sys.stderr)
         return 1
 

@@ -118,6 +118,8 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
     elif cluster.single_driver:
         what = "one driver at a time writes it (single_driver); another one is refused, unless its storage takes several"
         yield Symptom("ok", where, f"{place}: {what}")
+        if (folder := tables.lock_folder) is not None:
+            yield from _locks(where, folder)
     elif (folder := tables.lock_folder) is not None:
         yield Symptom("ok", where, f"{place} is a local disk: commits of all processes of this host are serialised by file locks")
         yield from _locks(where, folder)

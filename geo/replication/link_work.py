@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -71,7 +70,9 @@ class LinkWork:
         self._stuck = 0
         """Faults in a row behind the start, the cursor being `_stuck_at`."""
         self._stuck_at: CommitName | None = None
-        self._looked_at = self._asked_at = self._moved_at = 0.0
+        self._looked_at = self._moved_at = 0.0
+        self._ask_at = 0.0
+        """When a source of which a look is a request is asked next."""
         self._followed: CommitName | None = None
         """Where its query was seen last, at `_moved_at` for the first time."""
         self._rest_began: float | None = None
@@ -115,7 +116,7 @@ class LinkWork:
             self._stuck = 0  # its turns have passed the place
         elif self.link.cursor is not None:
             self._has_caught_up = not self.link.has_news()
-        self._looked_at = time.monotonic()
+        self._looked_at, self._ask_at = time.monotonic(), 0.0
 
     def _refuse_if_replaced(self, previous: Ownership) -> None:
         try:
@@ -139,7 +140,7 @@ class LinkWork:
         if link.cursor is None:
             raise RetryableError(f"{self}: it was stopped while it compared both logs; comparing them again.")
         if not link.source_is_local:
-            return self._ask if now - self._asked_at >= self._remote_look_s else None
+            return self._ask if now >= self._ask_at else None
         if link.has_news():
             return self._bring_news if link.may_bring() else None
         return self._look if is_due else None
@@ -159,12 +160,14 @@ class LinkWork:
 
     def _ask(self) -> None:
         """Follow a source of which a look is a request."""
-        self._asked_at = time.monotonic()
+        now = time.monotonic()
+        self._ask_at = now + self._remote_look_s
         if self.link.has_news():
+            self._ask_at = now + REMOTE_LOOK_S  # its turn, or its rate, may come sooner than the next look
             if self.link.may_bring():
                 self._bring_news()
-                self._asked_at = self._asked_at if self._has_caught_up else -math.inf
-        elif self._asked_at - self._looked_at > REMOTE_LOOK_INTERVAL_S:
+                self._ask_at = now + self._remote_look_s if self._has_caught_up else now
+        elif now - self._looked_at > REMOTE_LOOK_INTERVAL_S:
             self._look()
 
     def _start(self) -> None:

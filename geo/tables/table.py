@@ -41,7 +41,7 @@ from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.tables.native_create import clear, learn, make
 from geo.tables.native_rows import added_rows, added_where
-from geo.tables.places import Place, is_there
+from geo.tables.places import Place, RemotePath, is_there
 from geo.text import first_line
 from geo.times import utc
 from schemas import TableSchema
@@ -52,10 +52,11 @@ log = logging.getLogger(__name__)
 COMMIT_ATTEMPTS = 10
 """An append conflicts only with a metadata change: a fence at somebody's takeover, a new column. Ten in a row means a fault."""
 
-_NO_TABLE_THERE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
-_LOOKS, _BEING_MADE_S = 8, 0.25
-"""Where no lock keeps processes apart, a log without a commit is mostly that of one that is just making the table. Delta says that there
-is no table, or, of a log that is not empty, nothing."""
+_MADE_BY_OTHERS = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "TABLE_OR_VIEW_ALREADY_EXISTS")
+"""What is said where another process makes the table, beside conflicts. Of a log without a commit that is not empty nothing is."""
+
+_BEING_MADE_S, _LOOK_S = 15.0, 0.25
+"""How long that is waited for, where no lock keeps processes apart."""
 
 _MISSING = (
     "DELTA_MISSING_DELTA_TABLE",
@@ -96,6 +97,8 @@ class Table:
         self.name = name
         self.by_path = by_path
         self._lock = lock
+        self._shows_commits = False
+        """The store that lets this process in has shown a commit of this table."""
 
     def __str__(self) -> str:
         return self.name
@@ -197,10 +200,25 @@ class Table:
         return self._driver.remote(f"{self.name}/_delta_log") if self.reads is Reads.ALL else None
 
     @cached_property
-    def _names_folder(self) -> Place | None:
-        """The `_delta_log` in which this process asks for names by itself: beside the `read_folder`, for everybody, one on a store that
-        lets it in. Spark would ask such a store eight times for a name that is not there."""
-        return self._driver.remote(f"{self.name}/_delta_log") if self.read_folder is None and self.by_path else self.read_folder
+    def _asked_folder(self) -> RemotePath | None:
+        """The `_delta_log` on a store that lets this process in, for who lets Spark read: Spark would make eight requests for a name that
+        is not there."""
+        return self._driver.remote(f"{self.name}/_delta_log") if self.by_path else None
+
+    def _has_by_store(self, version: int) -> bool | None:
+        """As `has_commit`, in one request of this process's own; None: Spark is to say. A store on which the commit before is not there
+        either may be another one than Spark's."""
+        if (folder := self._asked_folder) is None:
+            return None
+        try:
+            if is_there(folder, f"{version:020}.json"):
+                return True
+            self._shows_commits = self._shows_commits or is_there(folder, f"{version - 1:020}.json")
+        except OSError as error:
+            log.info("%s: its commits are asked for by Spark from now on: %s", self, first_line(error))
+            self._asked_folder = None
+            return None
+        return False if self._shows_commits else None
 
     @property
     def rows_folder(self) -> Place | None:
@@ -224,8 +242,10 @@ class Table:
 
     def has_commit(self, version: int) -> bool:
         """Whether a commit is there, by its name alone."""
-        if (folder := self._names_folder) is not None:
+        if (folder := self.read_folder) is not None:
             return is_there(folder, f"{version:020}.json")
+        if (found := self._has_by_store(version)) is not None:
+            return found
         if self.location is None:
             return self.commit_at(version) is not None
         try:
@@ -376,20 +396,24 @@ class Table:
         properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in schema.all_properties.items())
         partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
         definition = f"({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
-        for _ in range(_LOOKS):
+        deadline, said = time.monotonic() + (_BEING_MADE_S if self._lock is None else 0.0), None
+        while True:
             try:
                 self._create(definition)
             except PySparkException as error:
-                if not (is_conflict(error) or error.getCondition() == _NO_TABLE_THERE):
+                if not (is_conflict(error) or error.getCondition() in _MADE_BY_OTHERS):
                     raise
+                said = error
                 log.info("%s: somebody else may be making it, looking again: %s", self, first_line(error))
             if self.exists():
                 return
-            time.sleep(_BEING_MADE_S)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_S)
         raise RetryableError(
-            f"{self}: was not created, since something that is no Delta table is there. Move it away; if it is a log without a commit, a "
-            "process died that was making the table: remove it."
-        )
+            f"{self}: was not created, since something that is no Delta table is there. Move it away. If it is a log without a commit, and "
+            "still is in a minute, a process died that was making the table: remove it."
+        ) from said
 
     def _create(self, definition: str) -> None:
         folder = self.log_folder if self.by_path and self._driver.commits_by_itself else None

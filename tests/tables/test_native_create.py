@@ -166,7 +166,7 @@ def test_a_log_that_somebody_else_is_just_making_is_waited_for(spark: SparkSessi
     log = tmp_path / "here" / "_delta_log"
     log.mkdir(parents=True)
     (log / "what another writer makes").touch()  # of which nobody can tell whose it is
-    here = _table(spark, tmp_path, "here")
+    here = Table(Driver.of(spark), str(tmp_path / "here"), by_path=True, lock=None)
     other = threading.Timer(0.5, (log / "what another writer makes").unlink)
     other.start()
     here.create(TOPIC_LOG)

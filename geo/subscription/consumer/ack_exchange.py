@@ -244,7 +244,7 @@ class AckExchange:
             try:
                 self.flush()
             except BaseException as error:
-                life = life.after(Event.FAULT, now=time.monotonic())
+                life = life.after(Event.FAULT, now=time.monotonic(), ends=True)  # however long each takes
                 if _ends_it(error, life):
                     log.error(
                         "%s: acknowledgements could not be published, their messages come again: %s", self, first_line(error)
@@ -296,7 +296,7 @@ class AckExchange:
                     self._hear(records, elsewhere=False)
                 life = Life()
             except Exception as error:
-                life = life.after(Event.FAULT, now=time.monotonic())
+                life = life.after(Event.FAULT, now=time.monotonic(), ends=True)  # however long each takes
                 if _ends_it(error, life):
                     log.error("%s: acknowledgements cannot be read: %s", self, first_line(error))
                     self._fail(error)

@@ -11,11 +11,11 @@ import threading
 import time
 
 from geo.crash import CrashPoint, reach
-from geo.errors import AlreadyOwnedError, GeoError, UnsafeError, UsageError
-from geo.faults import FAULTS, may_pass, needs_person, of_spark, session_is_gone
+from geo.errors import AlreadyOwnedError, UnsafeError, UsageError
+from geo.faults import FAULTS, may_pass, needs_person, session_is_gone
 from geo.log.topic_log import PUBLISH_ORDER, open_log, user_columns
 from geo.log.topics import partitions
-from geo.streams.life import Event, Life, backoff_s
+from geo.streams.life import STEADY_S, Event, Life, backoff_s
 from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import consumers_of
 from geo.subscription.acks.ack_state import AckState
@@ -75,6 +75,8 @@ class Run:
         self.dispatcher = Dispatcher(settings, listener, limit, lambda: self._is_over() or self._reset_seen.is_set(), self._wake)
         self._reset_seen = threading.Event()
         """A record has reset the subscription: it begins elsewhere now."""
+        self._followed_at = -math.inf
+        """When it last saw what the log holds behind what was delivered."""
         self.has_begun = False
         """It owns the subscription and knows what is known of it."""
 
@@ -97,11 +99,7 @@ class Run:
                 tidy = True
             except BaseException as error:
                 # After a fault of this program nothing is tidied up.
-                tidy = (
-                    error is self.dispatcher.function.failure
-                    or isinstance(error, (GeoError, KeyboardInterrupt, SystemExit))
-                    or of_spark(error)
-                )
+                tidy = error is self.dispatcher.function.failure or isinstance(error, (*FAULTS, KeyboardInterrupt, SystemExit))
                 raise
             finally:
                 self.dispatcher.end()
@@ -216,7 +214,7 @@ class Run:
                     return self._member.error is None
                 except Exception as error:
                     failed += 1
-                    if not may_pass(error) or time.monotonic() + backoff_s(failed) > deadline:
+                    if not may_pass(error) or session_is_gone(error) or time.monotonic() + backoff_s(failed) > deadline:
                         raise
                     log.warning("%s: the last acknowledgements could not be published, again: %s", self, first_line(error))
                     time.sleep(backoff_s(failed))
@@ -244,7 +242,7 @@ class Run:
     # -- running ---------------------------------------------------------------------------------------------------------
 
     def _run_on(self) -> None:
-        life, function, again = Life(), Life(), False
+        life, function, again, done = Life(), Life(), False, 0
         while not self._is_over():
             self.dispatcher.function.take_delayed()
             self._reset_seen.clear()
@@ -273,9 +271,12 @@ class Run:
                     log.warning("%s: the function fails on all messages, again in %.0f s: %s", self, wait_s, first_line(delayed))
                 else:
                     # The log was restored, rewritten, made anew: what is not acknowledged is found again.
-                    life = life.after(Event.FAULT, now=now, ends=self._interval_s is None)
+                    ends, before, done = self._interval_s is None, done, self.dispatcher.done.delivered
+                    # Time that it took to fail is no time that it ran.
+                    moved = done > before if ends else self._followed_at - life.again_at > STEADY_S
+                    life = life.after(Event.FAULT, now=now, ends=True, moved=moved)
                     wait_s = life.again_at - now
-                    if life.done or life.is_hopeless(now):
+                    if (ends and life.done) or life.is_hopeless(now):
                         raise
                     log.warning("%s: looking at the whole log again in %.0f s: %s", self, wait_s, first_line(error))
                 self._stopped.wait(max(0.0, wait_s if self._ends_at is None else min(wait_s, self._ends_at - now)))
@@ -289,7 +290,9 @@ class Run:
             self.dispatcher.redeliver()
             if time.monotonic() - looked_at >= interval_s:
                 looked_at = time.monotonic()
-                if (turn := tail.next()) is not None:
+                turn = tail.next()
+                self._followed_at = time.monotonic()
+                if turn is not None:
                     self._deliver(tail, turn)
                     tail.take(turn)
                     continue
