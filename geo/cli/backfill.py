@@ -7,13 +7,13 @@ import json
 import sys
 import threading
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from geo.cli.arguments import Verbs, add_dry_run, from_1_to, moment
 from geo.cli.output import Output, to_json
 from geo.cli.running import start_spark, stop_on_signals
 from geo.config import load
+from geo.disk import local_path
 from geo.errors import UsageError
 from geo.fleet.backfill import Backfill, Filled, Mode, backfill
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
@@ -47,9 +47,7 @@ def run_backfill(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     config.link(args.source, args.target)
     what = Backfill(args.since, args.until, Mode(args.mode), args.max_bytes_per_second)
-    checkpoint = None if args.checkpoint is None else OffsetCheckpoint(args.checkpoint)
-    if args.checkpoint is not None and not Path(args.checkpoint).absolute().parent.is_dir():
-        raise UsageError(f"--checkpoint {args.checkpoint}: its folder is not there. Make it first.")
+    checkpoint = None if args.checkpoint is None else _checkpoint(args.checkpoint)
     tells = output.as_json or not sys.stderr.isatty()  # a terminal has lines of the log, with the time that is left
     stopped = threading.Event()
     stop_on_signals(args, stopped.set)
@@ -64,6 +62,14 @@ def run_backfill(args: argparse.Namespace, output: Output) -> int:
         output.line({"event": "topic", "link": f"{args.source}->{args.target}", "topic": topic, "not_done": why})
         output.text(f"{args.source}->{args.target} {topic}: not done: {why}")
     return 1 if not_done or stopped.is_set() else 0
+
+
+def _checkpoint(location: str) -> OffsetCheckpoint:
+    if (path := local_path(location)) is None:
+        raise UsageError(f"--checkpoint {location}: it is a file on a disk of this machine, or on what is mounted there; no URI.")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--checkpoint {location}: its folder is not there. Make it first.")
+    return OffsetCheckpoint(path)
 
 
 def _tell(filled: Filled) -> None:
