@@ -73,7 +73,6 @@ class ObjectStore:
             "endpoint": self.endpoint,
             "endpoint.region": "eu-west-1",
             "path.style.access": "true",
-            "connection.expect.continue": "false",  # its server answers twice to who asks first, which a 503 behind it turns into an error
             "access.key": "secret://env/GEO_TEST_KEY",
             "secret.key": "secret://env/GEO_TEST_SECRET",
         }
@@ -141,9 +140,15 @@ def _refused(environment: Mapping[str, Any], start: Callable[..., Any], status: 
 
 def main() -> None:
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import run_simple
+    from werkzeug.serving import WSGIRequestHandler, run_simple
 
-    run_simple("127.0.0.1", int(sys.argv[1]), _Faulty(DomainDispatcherApplication(create_backend_app)), threaded=True)
+    class Handler(WSGIRequestHandler):
+        def handle_expect_100(self) -> bool:
+            """Say nothing: who asks whether to send its body is told so once, by werkzeug, and not by http.server too."""
+            return True
+
+    application = _Faulty(DomainDispatcherApplication(create_backend_app))
+    run_simple("127.0.0.1", int(sys.argv[1]), application, threaded=True, request_handler=Handler)
 
 
 if __name__ == "__main__":
