@@ -115,18 +115,19 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
         yield Symptom(
             "warn", where, why, "if it is written from here, one of the ways that it names; from here it is only read now"
         )
-    elif cluster.single_driver:
+        return
+    folder = tables.lock_folder
+    if cluster.single_driver:
         what = "one driver at a time writes it (single_driver); another one is refused, unless its storage takes several"
         yield Symptom("ok", where, f"{place}: {what}")
-        if (folder := tables.lock_folder) is not None:
-            yield from _locks(where, folder)
-    elif (folder := tables.lock_folder) is not None:
+    elif folder is not None:
         yield Symptom("ok", where, f"{place} is a local disk: commits of all processes of this host are serialised by file locks")
-        yield from _locks(where, folder)
     elif tables.location is None:
         yield Symptom("ok", where, f"{place}: the catalog keeps the tables' places, and with them their commits, to itself")
     else:
         yield Symptom("ok", where, f"{place}: commits are put-if-absent, by the storage or by the log store")
+    if folder is not None:
+        yield from _locks(where, folder)
 
 
 def _locks(where: str, folder: Path) -> Iterator[Symptom]:
