@@ -76,7 +76,7 @@ def reset(
 
     Raises UsageError if there is no such subscription here, UnsafeError if records of it cannot be read.
     """
-    tables = _tables(spark, config, cluster, subscription)
+    tables = _tables(spark, config, cluster, subscription, rehearsal=dry_run)
     state = _present(tables, topic, subscription)
     log, _ = open_log(tables, topic)
     base = base_at(to, log)
@@ -108,9 +108,9 @@ def _publish(
     return publish_once(tables, config, topic, changed)[0][2]
 
 
-def _tables(spark: SparkSession, config: Config, cluster: str, subscription: str) -> ClusterTables:
+def _tables(spark: SparkSession, config: Config, cluster: str, subscription: str, *, rehearsal: bool = False) -> ClusterTables:
     check_subscription(subscription)
-    return open_for_writing(connect(spark, config.cluster(cluster)), config)
+    return open_for_writing(connect(spark, config.cluster(cluster)), config, rehearsal=rehearsal)
 
 
 def _present(tables: ClusterTables, topic: Topic, subscription: str) -> AckState:
