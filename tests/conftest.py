@@ -30,9 +30,9 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OF_TESTS} {java_options()}")
 os.environ.setdefault(SETTING, "off")
 
 # The first example pays for imports and warm-up; a machine that is busy with Spark is no fault of the property.
-settings.register_profile("new-examples", deadline=None, derandomize=False)
-# The same examples each time, so that a change is judged by what it changes.
-settings.register_profile("delta-geo", settings.get_profile("new-examples"), derandomize=True)
+settings.register_profile("new-examples", deadline=None, max_examples=500, derandomize=False)
+# The same examples each time, so that a change is judged by what it changes, and few: to hunt for others is the other profile's work.
+settings.register_profile("delta-geo", settings.get_profile("new-examples"), max_examples=50, derandomize=True)
 settings.load_profile("delta-geo")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,12 @@ ROOMS = (
 """From the ground up. A room is a folder or a file of geo, or a folder beside it; what it imports lies below it."""
 
 
+@cache
 def _parsed(name: str) -> ast.Module:
     return ast.parse((ROOT / name).read_text())
 
 
+@cache
 def _imports(name: str) -> set[str]:
     """The modules that a file imports, in full; those only for types are none."""
     names: set[str] = set()
