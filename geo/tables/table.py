@@ -88,6 +88,14 @@ class Seen:
     properties: Mapping[str, str]
     columns: StructType
 
+    @classmethod
+    def at(cls, folder: Place, version: int) -> Seen | None:
+        """As the files of a `_delta_log` say it of the newest version; None if they do not."""
+        if (metadata := newest_metadata(folder, version)) is None:
+            return None
+        columns = StructType.fromJson(json.loads(metadata["schemaString"]))
+        return cls(metadata["id"], version, metadata.get("configuration") or {}, columns)
+
 
 class Table:
     """One Delta table. Creating the object touches nothing."""
@@ -97,8 +105,6 @@ class Table:
         self.name = name
         self.by_path = by_path
         self._lock = lock
-        self._shows_commits = False
-        """The store that lets this process in has shown a commit of this table."""
 
     def __str__(self) -> str:
         return self.name
@@ -126,9 +132,13 @@ class Table:
             newest = newest_version(folder)
             if newest is None:
                 return None
-            if (metadata := newest_metadata(folder, newest)) is not None:
-                columns = StructType.fromJson(json.loads(metadata["schemaString"]))
-                return Seen(metadata["id"], newest, metadata.get("configuration") or {}, columns)
+            if (seen := Seen.at(folder, newest)) is not None:
+                return seen
+        elif (newest := self._of_store(newest_version)) is not None:
+            if (seen := self._of_store(lambda folder: Seen.at(folder, newest))) is not None:
+                return seen
+        elif self._asked_folder is not None and self._driver.has_shown_commits:
+            return None
         try:
             delta = self.delta()
         except AnalysisException as error:
@@ -158,9 +168,13 @@ class Table:
         return int(self.delta().detail().collect()[0]["sizeInBytes"])
 
     def latest_version(self) -> int:
-        if (folder := self._log_by_path()) is not None and (newest := newest_version(folder)) is not None:
-            return newest
-        return self._newest_by_history()
+        folder = self._log_by_path()
+        newest = self.newest_of_store() if folder is None else newest_version(folder)
+        return self._newest_by_history() if newest is None else newest
+
+    def newest_of_store(self) -> int | None:
+        """The newest version, in one request of this process's own; None: Spark is to say."""
+        return self._of_store(newest_version)
 
     def _history_from(self, first: int) -> list[Row]:
         """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
@@ -205,20 +219,30 @@ class Table:
         is not there."""
         return self._driver.remote(f"{self.name}/_delta_log") if self.by_path else None
 
-    def _has_by_store(self, version: int) -> bool | None:
-        """As `has_commit`, in one request of this process's own; None: Spark is to say. A store on which the commit before is not there
-        either may be another one than Spark's."""
+    def _of_store(self, ask: Callable[[RemotePath], T | None]) -> T | None:
+        """What is found in the `_asked_folder`; None: nothing, or Spark is to say."""
         if (folder := self._asked_folder) is None:
             return None
         try:
-            if is_there(folder, f"{version:020}.json"):
-                return True
-            self._shows_commits = self._shows_commits or is_there(folder, f"{version - 1:020}.json")
+            found = ask(folder)
         except OSError as error:
             log.info("%s: its commits are asked for by Spark from now on: %s", self, first_line(error))
             self._asked_folder = None
             return None
-        return False if self._shows_commits else None
+        if found is not None:
+            self._driver.has_shown_commits = True
+        return found
+
+    def has_of_store(self, version: int) -> bool | None:
+        """As `has_commit`, in one request of this process's own; None: Spark is to say. A store that has shown no commit of this
+        cluster may be another one than Spark's."""
+
+        def has(one: int) -> bool | None:
+            return self._of_store(lambda folder: is_there(folder, f"{one:020}.json") or None)
+
+        if has(version):
+            return True
+        return False if self._asked_folder is not None and (self._driver.has_shown_commits or has(version - 1)) else None
 
     @property
     def rows_folder(self) -> Place | None:
@@ -244,7 +268,7 @@ class Table:
         """Whether a commit is there, by its name alone."""
         if (folder := self.read_folder) is not None:
             return is_there(folder, f"{version:020}.json")
-        if (found := self._has_by_store(version)) is not None:
+        if (found := self.has_of_store(version)) is not None:
             return found
         if self.location is None:
             return self.commit_at(version) is not None
