@@ -39,8 +39,6 @@ class Driver:
     ) -> None:
         self._start, self._me, self.reads, self._find_store = start, me, reads, store
         self._refuses_connect = False
-        self.has_shown_commits = False
-        """The store that this process reads by itself has shown a commit of a table: it is Spark's."""
 
     @classmethod
     def of(cls, spark: SparkSession, *, store: Callable[[], Store | None] = lambda: None) -> Driver:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from operator import and_
@@ -23,6 +23,7 @@ from geo.tables.cut import KEEP_OF_JOURNAL, Reader, cut_below
 from geo.tables.delta_log import count_data_files, read_folder, remove_below
 from geo.tables.small_table import read_small
 from geo.tables.table import Table
+from geo.tables.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from schemas import TableSchema
 
 if TYPE_CHECKING:
@@ -30,20 +31,20 @@ if TYPE_CHECKING:
 
 _R = TypeVar("_R")
 
-_KNOWN_S = 60.0
-"""How long an answer counts at most, if nothing comes into a journal: an older copy of its log may have been put back."""
-
 VACUUM_FILES = 100
 """Looking for files to remove takes a second; fewer than this disturb nobody."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What was read of a version, or of a later one, by what was asked. -1: it was not there."""
+@dataclass(slots=True)
+class _Remembered:
+    """What was read of a version, or of a later one."""
 
     version: int
-    until: float
-    answers: dict[Hashable, list[Row]]
+    """-1: it was not there."""
+    answers: dict[Hashable, list[Row]] = field(default_factory=dict)
+    """By what was asked."""
+    looked_at: float = field(default_factory=time.monotonic)
+    asked_at: float = field(default_factory=time.monotonic)
 
 
 class Journal:
@@ -52,7 +53,7 @@ class Journal:
     def __init__(self, table: Table, schema: TableSchema) -> None:
         self._table, self._schema = table, schema
         self._there = False
-        self._known: _Known | None = None
+        self._remembered: _Remembered | None = None
 
     def __str__(self) -> str:
         return str(self._table)
@@ -64,9 +65,9 @@ class Journal:
 
     def exists(self) -> bool:
         """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program."""
-        if not self._there and not self._stands(self._known):
+        if not self._there and not self._is_current(self._remembered):
             self._there = self._table.find(self._schema) is not None
-            self._known = None if self._there else _Known(-1, time.monotonic() + _KNOWN_S, {})
+            self._remembered = None if self._there else _Remembered(-1)
         return self._there
 
     def rows(self) -> DataFrame | None:
@@ -75,7 +76,9 @@ class Journal:
 
     def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str]) -> list[Row]:
         """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
-        that `begins` names begins with its text. Without a Spark job where this process reads its log."""
+        that `begins` names begins with its text. Without a Spark job where this process reads its log, and where it asks for the names of
+        commits and none has come since the same was asked. (An older copy that was put in its place is then found
+        within REMOTE_FULL_LOOK_S.)"""
         if not self.exists():
             return []
         names, folder = self._schema.names, self._table.read_folder
@@ -83,7 +86,7 @@ class Journal:
         among = {name: {texts} if isinstance(texts, str) else set(texts) for name, texts in equal.items()}
         if small is None:
             asked = (begins, frozenset((name, frozenset(texts)) for name, texts in among.items()))
-            return self._as_known(asked, lambda: self._newest_of(self._table.read().where(_filter(begins, among))).collect())
+            return self._remembered_or(asked, lambda: self._newest_of(self._table.read().where(_filter(begins, among))).collect())
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for one in small:
             if all(one[name] in texts for name, texts in among.items()) and (
@@ -94,21 +97,29 @@ class Journal:
                     last[subject] = one
         return [Row(*names)(*one.values()) for one in last.values()]
 
-    def _as_known(self, asked: Hashable, read: Callable[[], list[Row]]) -> list[Row]:
-        """The answer that was read before, as long as it stands."""
-        known = self._known
-        if known is None or not self._stands(known):
-            version = self._table.newest_of_store()  # what comes before it is read is read twice
-            known = self._known = None if version is None else _Known(version, time.monotonic() + _KNOWN_S, {})
-        if known is None:
-            return read()
+    def _remembered_or(self, asked: Hashable, read: Callable[[], list[Row]]) -> list[Row]:
+        """The answer that was read before, as long as it is current."""
+        known = self._remembered
+        if known is None or not self._is_current(known):
+            if not self._table.is_asked_by_name:
+                return read()
+            # A commit between this look and the read makes the next call read again.
+            known = self._remembered = _Remembered(self._table.latest_version())
         if asked not in known.answers:
             known.answers[asked] = read()
         return [*known.answers[asked]]
 
-    def _stands(self, known: _Known | None) -> bool:
-        """Whether the object store says that nothing has come since: one request, and Spark makes twenty. Elsewhere nobody says so."""
-        return known is not None and time.monotonic() < known.until and self._table.has_of_store(known.version + 1) is False
+    def _is_current(self, known: _Remembered | None) -> bool:
+        """Whether nothing has come since: as `Tail` looks for what has. Where that is more than one request it is never current."""
+        now = time.monotonic()
+        if known is None or not self._table.is_asked_by_name or now - known.looked_at >= REMOTE_FULL_LOOK_S:
+            return False
+        if self._table.has_commit(known.version + 1):
+            return False
+        if now - known.asked_at < REMOTE_PRESENCE_S:
+            return True
+        known.asked_at = now
+        return known.version >= 0 and self._table.has_commit(known.version)
 
     def values(self, column: str, among: Collection[int]) -> set[int]:
         """Those of the numbers that any row ever appended has in this column. Without a Spark job where this process reads its log."""

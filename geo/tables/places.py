@@ -22,12 +22,14 @@ _AT_ONCE = 16
 """Files of a store that are read at once, since each is a request that waits."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Store:
     """A store that lets this process in: its files, and what `deltalake` needs for the same."""
 
     files: fs.FileSystem
     options: Mapping[str, str] = field(repr=False)
+    has_shown_commits: bool = False
+    """A commit of a table was read from it, so it is the one that Spark writes."""
 
 
 class RemotePath:

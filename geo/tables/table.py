@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from functools import cached_property, reduce
 from operator import or_
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -31,6 +31,7 @@ from geo.errors import GeoError, RetryableError, SchemaError
 from geo.faults import is_conflict
 from geo.session import own_session
 from geo.sql_text import identifier, literal
+from geo.tables.asked_log import AskedLog
 from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import commit_stamp, newest_metadata, newest_version, opened_commits
 from geo.tables.delta_state import DeltaState, newest_state
@@ -41,7 +42,7 @@ from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.tables.native_create import clear, learn, make
 from geo.tables.native_rows import added_rows, added_where
-from geo.tables.places import Place, RemotePath, is_there
+from geo.tables.places import Place, is_there
 from geo.text import first_line
 from geo.times import utc
 from schemas import TableSchema
@@ -89,10 +90,8 @@ class Seen:
     columns: StructType
 
     @classmethod
-    def at(cls, folder: Place, version: int) -> Seen | None:
-        """As the files of a `_delta_log` say it of the newest version; None if they do not."""
-        if (metadata := newest_metadata(folder, version)) is None:
-            return None
+    def of(cls, metadata: Mapping[str, Any], version: int) -> Seen:
+        """As Delta's metadata of a version have it."""
         columns = StructType.fromJson(json.loads(metadata["schemaString"]))
         return cls(metadata["id"], version, metadata.get("configuration") or {}, columns)
 
@@ -126,19 +125,20 @@ class Table:
         return DeltaTable.forPath(self.spark, self.name) if self.by_path else DeltaTable.forName(self.spark, self.sql)
 
     def look(self) -> Seen | None:
-        """The table as it is now; None if there is none. Where this process reads its log derived from the files of that alone, without
-        a Spark job."""
+        """The table as it is now; None if there is none. Derived from the files of its log alone, without a Spark job, where this process
+        reads the log by itself, or may ask its store."""
         if (folder := self._log_by_path()) is not None:
             newest = newest_version(folder)
             if newest is None:
                 return None
-            if (seen := Seen.at(folder, newest)) is not None:
-                return seen
-        elif (newest := self._of_store(newest_version)) is not None:
-            if (seen := self._of_store(lambda folder: Seen.at(folder, newest))) is not None:
-                return seen
-        elif self._asked_folder is not None and self._driver.has_shown_commits:
-            return None
+            if (metadata := newest_metadata(folder, newest)) is not None:
+                return Seen.of(metadata, newest)
+        elif (asked := self._asked_log) is not None:
+            newest = asked.newest()
+            if newest is None and asked.is_believed:
+                return None
+            if newest is not None and (metadata := asked.metadata(newest)) is not None:
+                return Seen.of(metadata, newest)
         try:
             delta = self.delta()
         except AnalysisException as error:
@@ -168,13 +168,9 @@ class Table:
         return int(self.delta().detail().collect()[0]["sizeInBytes"])
 
     def latest_version(self) -> int:
-        folder = self._log_by_path()
-        newest = self.newest_of_store() if folder is None else newest_version(folder)
+        folder, asked = self._log_by_path(), self._asked_log
+        newest = newest_version(folder) if folder is not None else asked.newest() if asked is not None else None
         return self._newest_by_history() if newest is None else newest
-
-    def newest_of_store(self) -> int | None:
-        """The newest version, in one request of this process's own; None: Spark is to say."""
-        return self._of_store(newest_version)
 
     def _history_from(self, first: int) -> list[Row]:
         """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
@@ -214,35 +210,15 @@ class Table:
         return self._driver.remote(f"{self.name}/_delta_log") if self.reads is Reads.ALL else None
 
     @cached_property
-    def _asked_folder(self) -> RemotePath | None:
-        """The `_delta_log` on a store that lets this process in, for who lets Spark read: Spark would make eight requests for a name that
-        is not there."""
-        return self._driver.remote(f"{self.name}/_delta_log") if self.by_path else None
+    def _asked_log(self) -> AskedLog | None:
+        """The `_delta_log` on a store that lets this process in, for who lets Spark read."""
+        folder = self._driver.remote(f"{self.name}/_delta_log") if self.by_path else None
+        return None if folder is None else AskedLog(folder)
 
-    def _of_store(self, ask: Callable[[RemotePath], T | None]) -> T | None:
-        """What is found in the `_asked_folder`; None: nothing, or Spark is to say."""
-        if (folder := self._asked_folder) is None:
-            return None
-        try:
-            found = ask(folder)
-        except OSError as error:
-            log.info("%s: its commits are asked for by Spark from now on: %s", self, first_line(error))
-            self._asked_folder = None
-            return None
-        if found is not None:
-            self._driver.has_shown_commits = True
-        return found
-
-    def has_of_store(self, version: int) -> bool | None:
-        """As `has_commit`, in one request of this process's own; None: Spark is to say. A store that has shown no commit of this
-        cluster may be another one than Spark's."""
-
-        def has(one: int) -> bool | None:
-            return self._of_store(lambda folder: is_there(folder, f"{one:020}.json") or None)
-
-        if has(version):
-            return True
-        return False if self._asked_folder is not None and (self._driver.has_shown_commits or has(version - 1)) else None
+    @property
+    def is_asked_by_name(self) -> bool:
+        """Whether `has_commit` is one request of this process's own, and what it says is so."""
+        return self._asked_log is not None and self._asked_log.is_believed
 
     @property
     def rows_folder(self) -> Place | None:
@@ -268,7 +244,7 @@ class Table:
         """Whether a commit is there, by its name alone."""
         if (folder := self.read_folder) is not None:
             return is_there(folder, f"{version:020}.json")
-        if (found := self.has_of_store(version)) is not None:
+        if self._asked_log is not None and (found := self._asked_log.has(version)) is not None:
             return found
         if self.location is None:
             return self.commit_at(version) is not None

@@ -1,0 +1,212 @@
+"""What a store that lets this process in says of tables that Spark reads and writes.
+
+The store is a folder of this machine, which Spark knows by another scheme: to both it is no local disk.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+
+from geo.tables.asked_log import AskedLog
+from geo.tables.driver import Driver
+from geo.tables.journal import Journal
+from geo.tables.places import RemotePath, Store
+from geo.tables.table import Seen, Table
+from geo.tables.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
+from schemas import OWNERS
+
+
+def _store(folder: Path) -> Store:
+    return Store(fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()), {})
+
+
+def _log(store: Store, folder: Path) -> AskedLog:
+    return AskedLog(RemotePath(store, f"s3a://{folder.name}"))
+
+
+def _commits(folder: Path, *versions: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for version in versions:
+        (folder / f"{version:020}.json").write_text(json.dumps({"metaData": {"id": "t"}}))
+    return folder
+
+
+def _unreadable(place: Path) -> None:
+    """Also for root: a link to itself."""
+    place.symlink_to(place)
+
+
+def test_a_store_is_believed_once_it_has_shown_a_commit_of_any_table(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    log, other = _log(store, _commits(tmp_path / "a", 3, 4)), _log(store, tmp_path / "b")
+    assert (other.has(0), other.has(5), other.newest(), other.is_believed) == (None, None, None, False), "it may be another store"
+    assert (log.has(5), log.has(6)) == (False, False), "the commit before is there"
+    assert (log.has(3), log.has(2), log.newest(), log.metadata(4)) == (True, False, 4, {"id": "t"})
+    assert (other.has(0), other.has(5), other.newest(), other.is_believed) == (False, False, None, True)
+
+
+def test_a_log_that_cannot_be_asked_is_not_asked_again_and_others_are(tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    log, broken = _log(store, _commits(tmp_path / "a", 0)), _log(store, tmp_path / "b")
+    assert log.newest() == 0
+    assert broken.is_believed
+    _unreadable(tmp_path / "b")
+    assert (broken.newest(), broken.is_believed) == (None, False)
+    (tmp_path / "b").unlink()
+    _commits(tmp_path / "b", 0)
+    assert (broken.has(0), broken.has(1), broken.newest(), broken.metadata(0)) == (None,) * 4
+    assert log.has(1) is False
+
+
+class _Counted(Table):
+    """A table that counts how often it is looked at, and its rows are read."""
+
+    looks = 0
+    times_read = 0
+
+    def look(self) -> Seen | None:
+        self.looks += 1
+        return super().look()
+
+    def read(self, version: int | None = None) -> DataFrame:
+        self.times_read += 1
+        return super().read(version)
+
+
+@dataclass(frozen=True)
+class Far:
+    """A folder that Spark knows as `viewfs://NAME/`. Each test has a name of its own, since Hadoop remembers it."""
+
+    spark: SparkSession
+    folder: Path
+
+    def table(self, driver: Driver, name: str = "owners") -> _Counted:
+        return _Counted(driver, f"viewfs://{self.folder.name}/{name}", by_path=True, lock=None)
+
+    @property
+    def by_spark(self) -> Driver:
+        return Driver.of(self.spark)
+
+    def and_store(self, folder: Path) -> Driver:
+        store = _store(folder)
+        return Driver.of(self.spark, store=lambda: store)
+
+
+@pytest.fixture
+def far(spark: SparkSession, tmp_path: Path) -> Far:
+    folder = tmp_path / uuid.uuid4().hex
+    folder.mkdir()
+    session = spark.newSession()
+    session.conf.set(f"fs.viewfs.mounttable.{folder.name}.linkFallback", folder.as_uri())
+    return Far(session, folder)
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("Spark was asked")
+
+
+def _owner(token: str) -> dict[str, object]:
+    same = {"runner": "r", "holder": "{}", "state": "owned", "in_flight": False, "sequence": 0}
+    return {**same, "generation": int(token), "token": token, "since": datetime.now(timezone.utc)}
+
+
+def _tokens(journal: Journal) -> list[str]:
+    return [row["token"] for row in journal.newest()]
+
+
+@pytest.mark.spark
+def test_a_table_is_seen_as_spark_sees_it_and_without_spark(far: Far, tmp_path: Path) -> None:
+    store = _store(tmp_path)
+    by_spark = far.table(far.by_spark)
+    by_name, missing = (far.table(Driver(_no_spark, store=lambda: store), name) for name in ("owners", "missing"))
+    with pytest.raises(AssertionError, match="Spark was asked"):
+        missing.look()
+    Journal(by_spark, OWNERS).append([_owner("1")])
+    assert by_name.look() == by_spark.look()
+    assert by_name.look() is not None
+    assert by_name.latest_version() == by_spark.latest_version() == 1
+    for version in (0, 1, 2):
+        assert by_name.has_commit(version) is by_spark.has_commit(version) is (version < 2)
+    assert missing.look() is None
+    assert not missing.has_commit(0)
+
+
+@pytest.mark.spark
+def test_a_journal_is_read_again_when_something_has_come(far: Far, tmp_path: Path) -> None:
+    table = far.table(far.and_store(tmp_path))
+    journal, other = Journal(table, OWNERS), Journal(far.table(far.by_spark), OWNERS)
+    assert journal.newest() == []
+    other.append([_owner("1")])
+    assert [_tokens(journal) for _ in range(3)] == [["1"]] * 3
+    assert table.times_read == 1
+    assert [row["token"] for row in journal.newest(runner="r")] == ["1"]
+    assert journal.newest(runner="s") == []
+    assert table.times_read == 3, "other questions"
+    other.append([_owner("2")])
+    assert [_tokens(journal) for _ in range(2)] == [["2"]] * 2
+    journal.append([_owner("3")])
+    assert [_tokens(journal) for _ in range(2)] == [["3"]] * 2
+    assert table.times_read == 5
+    known = journal._remembered
+    assert known is not None
+    known.asked_at -= REMOTE_PRESENCE_S
+    assert _tokens(journal) == ["3"], "its commit is still there"
+    assert table.times_read == 5
+    known.looked_at -= REMOTE_FULL_LOOK_S
+    assert [_tokens(journal) for _ in range(2)] == [["3"]] * 2
+    assert table.times_read == 6
+    newest = far.folder / "owners" / "_delta_log" / f"{journal.version():020}.json"
+    newest.unlink()  # as in an older copy of the log
+    assert _tokens(journal) == ["3"]
+    assert journal._remembered is not None
+    journal._remembered.asked_at -= REMOTE_PRESENCE_S
+    assert [_tokens(journal) for _ in range(2)] == [["2"]] * 2
+    assert table.times_read == 7
+
+
+@pytest.mark.spark
+def test_a_journal_that_is_not_there_is_looked_for_by_its_first_commit(far: Far, tmp_path: Path) -> None:
+    driver = far.and_store(tmp_path)
+    Journal(far.table(driver, "another"), OWNERS).append([_owner("1")])
+    assert far.table(driver, "another").latest_version() == 1
+    table = far.table(driver)
+    journal = Journal(table, OWNERS)
+    assert [journal.exists() for _ in range(3)] == [False] * 3
+    assert table.looks == 1
+    assert journal._remembered is not None
+    journal._remembered.asked_at -= REMOTE_PRESENCE_S
+    assert [journal.exists() for _ in range(3)] == [False] * 3
+    assert table.looks == 2
+    Journal(far.table(far.by_spark), OWNERS).append([_owner("2")])
+    assert _tokens(journal) == ["2"]
+    assert table.looks == 3
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("what", ["is another one", "cannot be read"])
+def test_where_a_store_does_not_show_what_spark_has_spark_is_asked(far: Far, tmp_path: Path, what: str) -> None:
+    there = Journal(far.table(far.by_spark), OWNERS)
+    other = tmp_path / "other" / far.folder.name
+    other.mkdir(parents=True)
+    driver = far.and_store(other.parent)
+    if what == "cannot be read":
+        _commits(other / "another" / "_delta_log", 0)
+        assert far.table(driver, "another").has_commit(0)
+        (other / "owners").mkdir()
+        _unreadable(other / "owners" / "_delta_log")
+    table = far.table(driver)
+    journal = Journal(table, OWNERS)
+    for token in ("1", "2", "3"):
+        there.append([_owner(token)])
+        assert _tokens(journal) == [token]
+    assert table.look() == far.table(far.by_spark).look()
+    assert table.has_commit(3)
+    assert not table.is_asked_by_name
