@@ -665,16 +665,23 @@ FAULTS = (
     Fault(
         "a store that has shown nothing is believed",
         "geo/tables/asked_log.py",
-        "return self._can_be_asked and self._folder.store.has_shown_commits",
-        "return self._can_be_asked",
+        "return time.monotonic() >= self._silent_until and self._folder.store.has_shown_commits",
+        "return time.monotonic() >= self._silent_until",
         ("tables/test_asked_log.py -k believed",),
     ),
     Fault(
-        "a log that cannot be asked is missing",
+        "a log that gives no answer is missing",
         "geo/tables/asked_log.py",
-        "            self._can_be_asked = False\n",
+        "            self._silent_until = time.monotonic() + AGAIN_S\n",
         "",
-        ("tables/test_asked_log.py -k cannot_be_asked",),
+        ("tables/test_asked_log.py -k no_answer",),
+    ),
+    Fault(
+        "a table is missing when its bucket is away",
+        "geo/tables/asked_log.py",
+        "                folder.refuse_no_bucket()\n",
+        "                pass\n",
+        ("tables/test_asked_log.py -k bucket",),
     ),
     Fault(
         "a log that has grown again is followed",

@@ -5,6 +5,8 @@ metadata say is asked for here: for a name that is not there Spark makes eight r
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,19 +18,21 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+AGAIN_S = 60.0
+"""Spark is to say for so long after a store gave no answer: a key was rotated, a store is away."""
+
 
 class AskedLog:
-    """One `_delta_log`. Where it cannot be asked, once is enough, Spark is to say from then on; the result of each question is None
-    then."""
+    """One `_delta_log`. Where the store gives no answer Spark is to say for a while, and the result of each question is None."""
 
     def __init__(self, folder: RemotePath) -> None:
-        self._folder, self._can_be_asked = folder, True
+        self._folder, self._silent_until = folder, -math.inf
 
     @property
     def is_believed(self) -> bool:
-        """Whether what it does not show is not there: it can be asked, and its store has shown a commit of the cluster. One that has
-        not may be another store than Spark's."""
-        return self._can_be_asked and self._folder.store.has_shown_commits
+        """Whether what it does not show is not there: it answers, and its store has shown a commit of the cluster. One that has not may
+        be another store than Spark's."""
+        return time.monotonic() >= self._silent_until and self._folder.store.has_shown_commits
 
     def has(self, version: int) -> bool | None:
         """Whether a commit is there, by its name; None: Spark is to say."""
@@ -40,7 +44,13 @@ class AskedLog:
 
     def newest(self) -> int | None:
         """The newest version, by a list of the folder; None: there is none if it `is_believed`, else Spark is to say."""
-        return self._asked(newest_version)
+
+        def ask(folder: RemotePath) -> int | None:
+            if (found := newest_version(folder)) is None:
+                folder.refuse_no_bucket()
+            return found
+
+        return self._asked(ask)
 
     def metadata(self, newest: int) -> dict[str, Any] | None:
         """As `newest_metadata`; None: Spark is to say."""
@@ -50,13 +60,13 @@ class AskedLog:
         return self._asked(lambda folder: is_there(folder, f"{version:020}.json") or None) is True
 
     def _asked(self, ask: Callable[[RemotePath], T | None]) -> T | None:
-        if not self._can_be_asked:
+        if time.monotonic() < self._silent_until:
             return None
         try:
             found = ask(self._folder)
         except OSError as error:
-            log.info("%s: Spark is asked from now on: %s", self._folder, first_line(error))
-            self._can_be_asked = False
+            log.info("%s: Spark is asked for %.0f s: %s", self._folder, AGAIN_S, first_line(error))
+            self._silent_until = time.monotonic() + AGAIN_S
             return None
         if found is not None:
             self._folder.store.has_shown_commits = True

@@ -21,6 +21,7 @@ from geo.session import set_what_is_needed
 from geo.tables.driver import Driver, Reads
 from geo.tables.files import SmallFiles, check_folder
 from geo.tables.journal import Journal
+from geo.tables.places import Store
 from geo.tables.process import Process
 from geo.tables.s3_store import store_of
 from geo.tables.storage import why_unsafe
@@ -30,7 +31,12 @@ from schemas import TableSchema
 
 def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
     """The tables of a cluster, once the session has what reaching them needs: its `spark_conf`, with the secrets revealed."""
-    return ClusterTables(Driver.of(_configured(spark, cluster), store=lambda: store_of(cluster)), cluster)
+
+    def store() -> Store | None:
+        return store_of(cluster) if tables.is_for_one_driver else None  # Delta may keep newest commits elsewhere for a while
+
+    tables = ClusterTables(Driver.of(_configured(spark, cluster), store=store), cluster)
+    return tables
 
 
 def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _R = TypeVar("_R")
 
+MOST_REMEMBERED = 10_000
+"""Rows of a journal that are remembered at most, some ten megabytes; what is asked beyond is read each time."""
+
 VACUUM_FILES = 100
 """Looking for files to remove takes a second; fewer than this disturb nobody."""
 
@@ -43,6 +46,8 @@ class _Remembered:
     """-1: it was not there."""
     answers: dict[Hashable, list[Row]] = field(default_factory=dict)
     """By what was asked."""
+    size: int = 0
+    """Answers, and rows in them."""
     looked_at: float = field(default_factory=time.monotonic)
     asked_at: float = field(default_factory=time.monotonic)
 
@@ -54,6 +59,8 @@ class Journal:
         self._table, self._schema = table, schema
         self._there = False
         self._remembered: _Remembered | None = None
+        self._has_states = any(column.type == "BINARY" for column in schema.columns)
+        """Its rows are large."""
 
     def __str__(self) -> str:
         return str(self._table)
@@ -105,9 +112,13 @@ class Journal:
                 return read()
             # A commit between this look and the read makes the next call read again.
             known = self._remembered = _Remembered(self._table.latest_version())
-        if asked not in known.answers:
-            known.answers[asked] = read()
-        return [*known.answers[asked]]
+        if asked in known.answers:
+            return [*known.answers[asked]]
+        found = read()
+        if not self._has_states and known.size + len(found) < MOST_REMEMBERED:
+            known.answers[asked] = [*found]
+            known.size += 1 + len(found)
+        return found
 
     def _is_current(self, known: _Remembered | None) -> bool:
         """Whether nothing has come since: as `Tail` looks for what has. Where that is more than one request it is never current."""
@@ -118,8 +129,10 @@ class Journal:
             return False
         if now - known.asked_at < REMOTE_PRESENCE_S:
             return True
+        if known.version < 0 or not self._table.has_commit(known.version):
+            return False
         known.asked_at = now
-        return known.version >= 0 and self._table.has_commit(known.version)
+        return True
 
     def values(self, column: str, among: Collection[int]) -> set[int]:
         """Those of the numbers that any row ever appended has in this column. Without a Spark job where this process reads its log."""

@@ -78,6 +78,12 @@ class RemotePath:
         found = self.store.files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         return [one.base_name for one in found if one.type == fs.FileType.File]
 
+    def refuse_no_bucket(self) -> None:
+        """Raises OSError where the bucket is away: to who lists it, it is as if there were no such folder."""
+        bucket = self._path.partition("/")[0]
+        if self.store.files.get_file_info(bucket).type == fs.FileType.NotFound:
+            raise OSError(f"there is no bucket {bucket} now")
+
     @property
     def _path(self) -> str:
         return self._location.partition("://")[2]

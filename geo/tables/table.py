@@ -91,8 +91,12 @@ class Seen:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], version: int) -> Seen:
-        """As Delta's metadata of a version have it."""
-        columns = StructType.fromJson(json.loads(metadata["schemaString"]))
+        """As Delta's metadata of a version have it; of columns what Spark shows of them, not where they are in files."""
+
+        def shown(told: dict[str, Any]) -> dict[str, Any]:
+            return {key: value for key, value in told.items() if not key.startswith("delta.")}
+
+        columns = StructType.fromJson(json.loads(metadata["schemaString"], object_hook=shown))
         return cls(metadata["id"], version, metadata.get("configuration") or {}, columns)
 
 
@@ -212,7 +216,8 @@ class Table:
     @cached_property
     def _asked_log(self) -> AskedLog | None:
         """The `_delta_log` on a store that lets this process in, for who lets Spark read."""
-        folder = self._driver.remote(f"{self.name}/_delta_log") if self.by_path else None
+        is_asked = self.by_path and self.reads is not Reads.ALL
+        folder = self._driver.remote(f"{self.name}/_delta_log") if is_asked else None
         return None if folder is None else AskedLog(folder)
 
     @property

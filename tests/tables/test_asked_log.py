@@ -15,13 +15,14 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from geo.tables.asked_log import AskedLog
+from geo.tables import journal as journals
+from geo.tables.asked_log import AGAIN_S, AskedLog
 from geo.tables.driver import Driver
 from geo.tables.journal import Journal
 from geo.tables.places import RemotePath, Store
 from geo.tables.table import Seen, Table
 from geo.tables.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
-from schemas import OWNERS
+from schemas import CURSORS, OWNERS
 
 
 def _store(folder: Path) -> Store:
@@ -29,7 +30,7 @@ def _store(folder: Path) -> Store:
 
 
 def _log(store: Store, folder: Path) -> AskedLog:
-    return AskedLog(RemotePath(store, f"s3a://{folder.name}"))
+    return AskedLog(RemotePath(store, f"s3a://{folder.parent.name}/{folder.name}"))
 
 
 def _commits(folder: Path, *versions: int) -> Path:
@@ -45,7 +46,7 @@ def _unreadable(place: Path) -> None:
 
 
 def test_a_store_is_believed_once_it_has_shown_a_commit_of_any_table(tmp_path: Path) -> None:
-    store = _store(tmp_path)
+    store = _store(tmp_path.parent)
     log, other = _log(store, _commits(tmp_path / "a", 3, 4)), _log(store, tmp_path / "b")
     assert (other.has(0), other.has(5), other.newest(), other.is_believed) == (None, None, None, False), "it may be another store"
     assert (log.has(5), log.has(6)) == (False, False), "the commit before is there"
@@ -53,8 +54,8 @@ def test_a_store_is_believed_once_it_has_shown_a_commit_of_any_table(tmp_path: P
     assert (other.has(0), other.has(5), other.newest(), other.is_believed) == (False, False, None, True)
 
 
-def test_a_log_that_cannot_be_asked_is_not_asked_again_and_others_are(tmp_path: Path) -> None:
-    store = _store(tmp_path)
+def test_a_log_that_gives_no_answer_is_left_to_spark_for_a_minute_and_others_are_not(tmp_path: Path) -> None:
+    store = _store(tmp_path.parent)
     log, broken = _log(store, _commits(tmp_path / "a", 0)), _log(store, tmp_path / "b")
     assert log.newest() == 0
     assert broken.is_believed
@@ -64,6 +65,26 @@ def test_a_log_that_cannot_be_asked_is_not_asked_again_and_others_are(tmp_path: 
     _commits(tmp_path / "b", 0)
     assert (broken.has(0), broken.has(1), broken.newest(), broken.metadata(0)) == (None,) * 4
     assert log.has(1) is False
+    broken._silent_until -= AGAIN_S
+    assert (broken.is_believed, broken.newest()) == (True, 0)
+
+
+def test_no_table_is_missing_because_its_bucket_is_away(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    store = _store(tmp_path)
+    log = _log(store, _commits(bucket / "a", 0))
+    assert log.newest() == 0
+    bucket.rename(tmp_path / "away")
+    assert (log.newest(), log.is_believed) == (None, False)
+
+
+def test_few_commits_are_read_for_the_metadata_of_a_log_without_checksums(tmp_path: Path) -> None:
+    _commits(tmp_path / "a", 0)
+    for version in range(1, 12):
+        (tmp_path / "a" / f"{version:020}.json").write_text("{}")
+    log = _log(_store(tmp_path.parent), tmp_path / "a")
+    assert log.newest() == 11
+    assert [log.metadata(version) for version in (9, 10, 11)] == [{"id": "t"}, None, None]
 
 
 class _Counted(Table):
@@ -118,6 +139,12 @@ def _owner(token: str) -> dict[str, object]:
     return {**same, "generation": int(token), "token": token, "since": datetime.now(timezone.utc)}
 
 
+def _cursor() -> dict[str, object]:
+    row: dict[str, object] = {name: 0 for name, type_ in CURSORS.types.items() if type_ == "BIGINT"}
+    texts = {"topic": "t", "subscription": "s", "epoch_cluster": ""}
+    return row | texts | {"deleted": False, "state": b"", "folded": {}, "refused": {}, "updated_at": datetime.now(timezone.utc)}
+
+
 def _tokens(journal: Journal) -> list[str]:
     return [row["token"] for row in journal.newest()]
 
@@ -170,6 +197,23 @@ def test_a_journal_is_read_again_when_something_has_come(far: Far, tmp_path: Pat
     journal._remembered.asked_at -= REMOTE_PRESENCE_S
     assert [_tokens(journal) for _ in range(2)] == [["2"]] * 2
     assert table.times_read == 7
+
+
+@pytest.mark.spark
+def test_no_more_is_remembered_of_a_journal_than_it_may_be(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "MOST_REMEMBERED", 3)
+    driver = far.and_store(tmp_path)
+    table = far.table(driver)
+    journal = Journal(table, OWNERS)
+    journal.append([_owner("1")])
+    for runner in ("r", "s", "t", "r", "s", "t"):
+        journal.newest(runner=runner)
+    assert table.times_read == 4, "an answer of a row, one without, and one is too much"
+    cursors = far.table(driver, "cursors")
+    states = Journal(cursors, CURSORS)
+    states.append([_cursor()])
+    assert [len(states.newest()) for _ in range(2)] == [1, 1]
+    assert cursors.times_read == 2, "its rows are large"
 
 
 @pytest.mark.spark

@@ -198,3 +198,12 @@ def _rows(count: int) -> pa.Table:
     now = datetime(2026, 11, 27, tzinfo=timezone.utc)
     same = {"origin": "us", "ledger_id": 7, "publish_time": now, "producer": "p", "publish_date": now.date()}
     return rows_table(TOPIC_LOG.types, [{**same, "entry_id": number} for number in range(count)])
+
+
+def test_columns_are_told_as_spark_shows_them_and_not_where_they_are_in_files(spark: SparkSession, tmp_path: Path) -> None:
+    table = _table(spark, tmp_path, "mapped")
+    columns = "a INT COMMENT 'of ours', s STRUCT<b: INT, c: ARRAY<STRUCT<d: INT>>>"
+    spark.sql(f"CREATE TABLE {table.sql} ({columns}) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    seen = table.look()
+    assert seen is not None
+    assert seen.columns == table.delta().toDF().schema
