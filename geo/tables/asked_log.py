@@ -5,10 +5,12 @@ metadata say is asked for here: for a name that is not there Spark makes eight r
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
 
 from geo.tables.delta_log import newest_metadata, newest_version
 from geo.tables.places import RemotePath, is_there
@@ -21,53 +23,69 @@ T = TypeVar("T")
 AGAIN_S = 60.0
 """Spark is to say for so long after a store gave no answer: a key was rotated, a store is away."""
 
+_LOOK_BACK = 10
+"""Commits that are read for the metadata of a log without checksums: three requests each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said(Generic[T]):
+    """What a store said when it was asked. None: there is no such thing."""
+
+    what: T | None
+
 
 class AskedLog:
-    """One `_delta_log`. Where the store gives no answer Spark is to say for a while, and the result of each question is None."""
+    """One `_delta_log`. What the store says is `Said`; None: Spark is to say, since the store gave no answer, this time or in the last
+    minute, or says that something is not there and has shown no commit of the cluster by then: it may be another store than Spark's."""
 
     def __init__(self, folder: RemotePath) -> None:
-        self._folder, self._silent_until = folder, -math.inf
+        self._folder = folder
 
     @property
-    def is_believed(self) -> bool:
-        """Whether what it does not show is not there: it answers, and its store has shown a commit of the cluster. One that has not may
-        be another store than Spark's."""
-        return time.monotonic() >= self._silent_until and self._folder.store.has_shown_commits
+    def answers(self) -> bool:
+        """Whether it is to be asked, and what it does not show is not there."""
+        return self._folder.store.has_shown_commits and not self._is_silent
 
-    def has(self, version: int) -> bool | None:
-        """Whether a commit is there, by its name; None: Spark is to say."""
-        if self._shows(version):
-            return True
-        if not self.is_believed and version > 0:
-            self._shows(version - 1)
-        return False if self.is_believed else None
+    def has(self, version: int) -> Said[bool] | None:
+        """Whether a commit is there, by its name. (While a bucket is away none is; `newest` tells.)"""
 
-    def newest(self) -> int | None:
-        """The newest version, by a list of the folder; None: there is none if it `is_believed`, else Spark is to say."""
+        def ask(folder: RemotePath) -> bool | None:
+            if is_there(folder, f"{version:020}.json"):
+                return True
+            if not folder.store.has_shown_commits and version > 0 and is_there(folder, f"{version - 1:020}.json"):
+                folder.store.has_shown_commits = True
+            return None
+
+        return self._ask(ask)
+
+    def newest(self) -> Said[int] | None:
+        """The newest version, by a list of the folder."""
 
         def ask(folder: RemotePath) -> int | None:
             if (found := newest_version(folder)) is None:
                 folder.refuse_no_bucket()
             return found
 
-        return self._asked(ask)
+        return self._ask(ask)
 
-    def metadata(self, newest: int) -> dict[str, Any] | None:
-        """As `newest_metadata`; None: Spark is to say."""
-        return self._asked(lambda folder: newest_metadata(folder, newest))
+    def metadata(self, newest: int) -> Said[dict[str, Any]] | None:
+        """As `newest_metadata`, which may be too far back."""
+        return self._ask(lambda folder: newest_metadata(folder, newest, look_back=_LOOK_BACK))
 
-    def _shows(self, version: int) -> bool:
-        return self._asked(lambda folder: is_there(folder, f"{version:020}.json") or None) is True
+    @property
+    def _is_silent(self) -> bool:
+        return time.monotonic() < self._folder.store.silent_until.get(str(self._folder), 0.0)
 
-    def _asked(self, ask: Callable[[RemotePath], T | None]) -> T | None:
-        if time.monotonic() < self._silent_until:
+    def _ask(self, ask: Callable[[RemotePath], T | None]) -> Said[T] | None:
+        if self._is_silent:
             return None
+        store = self._folder.store
         try:
             found = ask(self._folder)
-        except OSError as error:
+        except (OSError, pa.ArrowException) as error:
             log.info("%s: Spark is asked for %.0f s: %s", self._folder, AGAIN_S, first_line(error))
-            self._silent_until = time.monotonic() + AGAIN_S
+            store.silent_until[str(self._folder)] = time.monotonic() + AGAIN_S
             return None
         if found is not None:
-            self._folder.store.has_shown_commits = True
-        return found
+            store.has_shown_commits = True
+        return Said(found) if store.has_shown_commits else None

@@ -27,8 +27,8 @@ _OF_A_VERSION = re.compile(r"\.?(\d{20})\.")
 POINTER = "_last_checkpoint"
 """The file that says where the newest checkpoint is."""
 
-_LOOK_BACK, _REMOTE_LOOK_BACK = 500, 10
-"""Commits that are read for a table's metadata; a table of Delta's own has it in the newest checksum. On a store each is three requests."""
+_LOOK_BACK = 500
+"""Commits that are read for a table's metadata; a table of Delta's own has it in the newest checksum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,9 @@ def is_undamaged(folder: Path, version: int | None) -> bool:
     return True
 
 
-def newest_metadata(folder: Place, newest: int) -> dict[str, Any] | None:
+def newest_metadata(folder: Place, newest: int, *, look_back: int = _LOOK_BACK) -> dict[str, Any] | None:
     """The table's metadata at its newest version, from the checksum file that Delta leaves beside a commit or from the commits
     themselves; None if it is too far back (a writer without checksums)."""
-    look_back = _LOOK_BACK if isinstance(folder, Path) else _REMOTE_LOOK_BACK
     for version in range(newest, max(-1, newest - look_back), -1):
         with suppress(FileNotFoundError, ValueError, KeyError, DamagedError):
             found: dict[str, Any] = json.loads(read_checked(folder / f"{version:020}.crc"))["metadata"]

@@ -3,6 +3,9 @@ lies on a local disk is mostly read without either."""
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
@@ -13,6 +16,9 @@ from geo.faults import SPARK_ERRORS
 from geo.session import refuse_connect
 from geo.tables.places import RemotePath, Store
 from geo.tables.process import Process, this_process
+
+FIND_AGAIN_S = 60.0
+"""An object store that did not let this process in is tried again after so long: it may have been away."""
 
 
 class Reads(Enum):
@@ -39,6 +45,8 @@ class Driver:
     ) -> None:
         self._start, self._me, self.reads, self._find_store = start, me, reads, store
         self._refuses_connect = False
+        self._finding, self._find_at = threading.Lock(), -math.inf
+        self._found: Store | None = None
 
     @classmethod
     def of(cls, spark: SparkSession, *, store: Callable[[], Store | None] = lambda: None) -> Driver:
@@ -63,9 +71,12 @@ class Driver:
         """A file or folder on the store that this process reads by itself; None if there is no such store."""
         return None if self._store is None else RemotePath(self._store, location)
 
-    @cached_property
+    @property
     def _store(self) -> Store | None:
-        return self._find_store()
+        with self._finding:
+            if self._found is None and time.monotonic() >= self._find_at:
+                self._found, self._find_at = self._find_store(), time.monotonic() + FIND_AGAIN_S
+            return self._found
 
     @cached_property
     def me(self) -> Process:

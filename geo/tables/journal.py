@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _R = TypeVar("_R")
 
-MOST_REMEMBERED = 10_000
-"""Rows of a journal that are remembered at most, some ten megabytes; what is asked beyond is read each time."""
+MOST_REMEMBERED = 5_000_000
+"""Of a journal, in values, characters, bytes and entries: some ten megabytes. What is asked beyond is read each time."""
 
 VACUUM_FILES = 100
 """Looking for files to remove takes a second; fewer than this disturb nobody."""
@@ -47,7 +47,7 @@ class _Remembered:
     answers: dict[Hashable, list[Row]] = field(default_factory=dict)
     """By what was asked."""
     size: int = 0
-    """Answers, and rows in them."""
+    """Of the answers, as MOST_REMEMBERED counts."""
     looked_at: float = field(default_factory=time.monotonic)
     asked_at: float = field(default_factory=time.monotonic)
 
@@ -59,8 +59,6 @@ class Journal:
         self._table, self._schema = table, schema
         self._there = False
         self._remembered: _Remembered | None = None
-        self._has_states = any(column.type == "BINARY" for column in schema.columns)
-        """Its rows are large."""
 
     def __str__(self) -> str:
         return str(self._table)
@@ -72,9 +70,15 @@ class Journal:
 
     def exists(self) -> bool:
         """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program."""
-        if not self._there and not self._is_current(self._remembered):
-            self._there = self._table.find(self._schema) is not None
-            self._remembered = None if self._there else _Remembered(-1)
+        if self._there:
+            return True
+        missing = self._remembered
+        if missing is not None and missing.version < 0 and self._is_current(missing):
+            return False
+        if self._table.find(self._schema) is not None:
+            self._there, self._remembered = True, None
+        elif not self._there:  # another thread may have found it meanwhile
+            self._remembered = _Remembered(-1)
         return self._there
 
     def rows(self) -> DataFrame | None:
@@ -115,15 +119,16 @@ class Journal:
         if asked in known.answers:
             return [*known.answers[asked]]
         found = read()
-        if not self._has_states and known.size + len(found) < MOST_REMEMBERED:
+        size = 1 + sum(map(_size, found))
+        if known.size + size <= MOST_REMEMBERED:
             known.answers[asked] = [*found]
-            known.size += 1 + len(found)
+            known.size += size
         return found
 
-    def _is_current(self, known: _Remembered | None) -> bool:
+    def _is_current(self, known: _Remembered) -> bool:
         """Whether nothing has come since: as `Tail` looks for what has. Where that is more than one request it is never current."""
         now = time.monotonic()
-        if known is None or not self._table.is_asked_by_name or now - known.looked_at >= REMOTE_FULL_LOOK_S:
+        if not self._table.is_asked_by_name or now - known.looked_at >= REMOTE_FULL_LOOK_S:
             return False
         if self._table.has_commit(known.version + 1):
             return False
@@ -305,6 +310,10 @@ def _filter(begins: tuple[str, str] | None, among: Mapping[str, Collection[str]]
     if begins is not None:
         found.append(F.col(begins[0]).startswith(begins[1]))
     return reduce(and_, found, F.lit(True))
+
+
+def _size(row: Row) -> int:
+    return len(row) + sum(len(value) for value in row if isinstance(value, (str, bytes, bytearray, dict, list)))
 
 
 def _hashable(value: Any) -> Any:

@@ -30,6 +30,8 @@ class Store:
     options: Mapping[str, str] = field(repr=False)
     has_shown_commits: bool = False
     """A commit of a table was read from it, so it is the one that Spark writes."""
+    silent_until: dict[str, float] = field(default_factory=dict, repr=False)
+    """Monotonic times, by place: it gave no answer there."""
 
 
 class RemotePath:

@@ -137,12 +137,11 @@ class Table:
                 return None
             if (metadata := newest_metadata(folder, newest)) is not None:
                 return Seen.of(metadata, newest)
-        elif (asked := self._asked_log) is not None:
-            newest = asked.newest()
-            if newest is None and asked.is_believed:
+        elif (asked := self._asked_log) is not None and (said := asked.newest()) is not None:
+            if said.what is None:
                 return None
-            if newest is not None and (metadata := asked.metadata(newest)) is not None:
-                return Seen.of(metadata, newest)
+            if (told := asked.metadata(said.what)) is not None and told.what is not None:
+                return Seen.of(told.what, said.what)
         try:
             delta = self.delta()
         except AnalysisException as error:
@@ -172,8 +171,11 @@ class Table:
         return int(self.delta().detail().collect()[0]["sizeInBytes"])
 
     def latest_version(self) -> int:
-        folder, asked = self._log_by_path(), self._asked_log
-        newest = newest_version(folder) if folder is not None else asked.newest() if asked is not None else None
+        if (folder := self._log_by_path()) is not None:
+            newest = newest_version(folder)
+        else:
+            said = None if self._asked_log is None else self._asked_log.newest()
+            newest = None if said is None else said.what
         return self._newest_by_history() if newest is None else newest
 
     def _history_from(self, first: int) -> list[Row]:
@@ -205,7 +207,7 @@ class Table:
         local = None if self.location is None else local_path(self.location)
         return None if local is None else local / "_delta_log"
 
-    @cached_property
+    @property
     def read_folder(self) -> Place | None:
         """The `_delta_log` of a table that exists, where this process reads it by itself: on a local disk, and for who only looks on a
         store that lets it in; None elsewhere."""
@@ -213,7 +215,7 @@ class Table:
             return self.log_folder
         return self._driver.remote(f"{self.name}/_delta_log") if self.reads is Reads.ALL else None
 
-    @cached_property
+    @property
     def _asked_log(self) -> AskedLog | None:
         """The `_delta_log` on a store that lets this process in, for who lets Spark read."""
         is_asked = self.by_path and self.reads is not Reads.ALL
@@ -222,8 +224,8 @@ class Table:
 
     @property
     def is_asked_by_name(self) -> bool:
-        """Whether `has_commit` is one request of this process's own, and what it says is so."""
-        return self._asked_log is not None and self._asked_log.is_believed
+        """Whether `has_commit` is one request of this process's own, unless the store is away."""
+        return (asked := self._asked_log) is not None and asked.answers
 
     @property
     def rows_folder(self) -> Place | None:
@@ -249,8 +251,8 @@ class Table:
         """Whether a commit is there, by its name alone."""
         if (folder := self.read_folder) is not None:
             return is_there(folder, f"{version:020}.json")
-        if self._asked_log is not None and (found := self._asked_log.has(version)) is not None:
-            return found
+        if (asked := self._asked_log) is not None and (said := asked.has(version)) is not None:
+            return said.what is True
         if self.location is None:
             return self.commit_at(version) is not None
         try:

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.tables import journal as journals
-from geo.tables.asked_log import AGAIN_S, AskedLog
-from geo.tables.driver import Driver
+from geo.tables.asked_log import AGAIN_S, AskedLog, Said
+from geo.tables.driver import FIND_AGAIN_S, Driver
 from geo.tables.journal import Journal
 from geo.tables.places import RemotePath, Store
 from geo.tables.table import Seen, Table
 from geo.tables.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
-from schemas import CURSORS, OWNERS
+from schemas import OWNERS
 
 
 def _store(folder: Path) -> Store:
@@ -45,37 +47,45 @@ def _unreadable(place: Path) -> None:
     place.symlink_to(place)
 
 
-def test_a_store_is_believed_once_it_has_shown_a_commit_of_any_table(tmp_path: Path) -> None:
+def _no_spark() -> SparkSession:
+    raise AssertionError("Spark was asked")
+
+
+NOT_THERE: Said[Any] = Said(None)
+
+
+def test_what_a_store_does_not_show_is_not_there_once_it_has_shown_a_commit_of_any_table(tmp_path: Path) -> None:
     store = _store(tmp_path.parent)
     log, other = _log(store, _commits(tmp_path / "a", 3, 4)), _log(store, tmp_path / "b")
-    assert (other.has(0), other.has(5), other.newest(), other.is_believed) == (None, None, None, False), "it may be another store"
-    assert (log.has(5), log.has(6)) == (False, False), "the commit before is there"
-    assert (log.has(3), log.has(2), log.newest(), log.metadata(4)) == (True, False, 4, {"id": "t"})
-    assert (other.has(0), other.has(5), other.newest(), other.is_believed) == (False, False, None, True)
+    assert (other.has(0), other.has(5), other.newest(), other.answers) == (None, None, None, False), "it may be another store"
+    assert (log.has(5), log.has(6)) == (NOT_THERE, NOT_THERE), "the commit before the first is there"
+    assert (log.has(3), log.has(2), log.newest(), log.metadata(4)) == (Said(True), NOT_THERE, Said(4), Said({"id": "t"}))
+    assert (other.has(0), other.has(5), other.newest(), other.answers) == (NOT_THERE, NOT_THERE, NOT_THERE, True)
 
 
 def test_a_log_that_gives_no_answer_is_left_to_spark_for_a_minute_and_others_are_not(tmp_path: Path) -> None:
     store = _store(tmp_path.parent)
     log, broken = _log(store, _commits(tmp_path / "a", 0)), _log(store, tmp_path / "b")
-    assert log.newest() == 0
-    assert broken.is_believed
+    assert log.newest() == Said(0)
+    assert broken.answers
     _unreadable(tmp_path / "b")
-    assert (broken.newest(), broken.is_believed) == (None, False)
+    assert (broken.newest(), broken.answers) == (None, False)
     (tmp_path / "b").unlink()
     _commits(tmp_path / "b", 0)
-    assert (broken.has(0), broken.has(1), broken.newest(), broken.metadata(0)) == (None,) * 4
-    assert log.has(1) is False
-    broken._silent_until -= AGAIN_S
-    assert (broken.is_believed, broken.newest()) == (True, 0)
+    again = _log(store, tmp_path / "b")
+    assert (again.has(0), again.has(1), again.newest(), again.metadata(0)) == (None,) * 4, "not there is another answer than none"
+    assert log.has(1) == NOT_THERE
+    for place in store.silent_until:
+        store.silent_until[place] -= AGAIN_S
+    assert (again.answers, again.newest()) == (True, Said(0))
 
 
 def test_no_table_is_missing_because_its_bucket_is_away(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
-    store = _store(tmp_path)
-    log = _log(store, _commits(bucket / "a", 0))
-    assert log.newest() == 0
+    log = _log(_store(tmp_path), _commits(bucket / "a", 0))
+    assert log.newest() == Said(0)
     bucket.rename(tmp_path / "away")
-    assert (log.newest(), log.is_believed) == (None, False)
+    assert (log.newest(), log.answers) == (None, False)
 
 
 def test_few_commits_are_read_for_the_metadata_of_a_log_without_checksums(tmp_path: Path) -> None:
@@ -83,8 +93,17 @@ def test_few_commits_are_read_for_the_metadata_of_a_log_without_checksums(tmp_pa
     for version in range(1, 12):
         (tmp_path / "a" / f"{version:020}.json").write_text("{}")
     log = _log(_store(tmp_path.parent), tmp_path / "a")
-    assert log.newest() == 11
-    assert [log.metadata(version) for version in (9, 10, 11)] == [{"id": "t"}, None, None]
+    assert log.newest() == Said(11)
+    assert [log.metadata(version) for version in (9, 10, 11)] == [Said({"id": "t"}), NOT_THERE, NOT_THERE]
+
+
+def test_a_store_that_lets_nobody_in_is_looked_for_again_a_minute_later(tmp_path: Path) -> None:
+    found: list[Store | None] = [None, _store(tmp_path)]
+    driver = Driver(_no_spark, store=lambda: found.pop(0))
+    assert [driver.remote("s3a://b/t") for _ in range(3)] == [None] * 3
+    driver._find_at -= FIND_AGAIN_S
+    assert [driver.remote("s3a://b/t") is not None for _ in range(3)] == [True] * 3
+    assert found == []
 
 
 class _Counted(Table):
@@ -92,10 +111,14 @@ class _Counted(Table):
 
     looks = 0
     times_read = 0
+    behind_look: Callable[[], None] = staticmethod(lambda: None)
 
     def look(self) -> Seen | None:
         self.looks += 1
-        return super().look()
+        seen = super().look()
+        behind, self.behind_look = self.behind_look, lambda: None
+        behind()
+        return seen
 
     def read(self, version: int | None = None) -> DataFrame:
         self.times_read += 1
@@ -130,19 +153,9 @@ def far(spark: SparkSession, tmp_path: Path) -> Far:
     return Far(session, folder)
 
 
-def _no_spark() -> SparkSession:
-    raise AssertionError("Spark was asked")
-
-
 def _owner(token: str) -> dict[str, object]:
     same = {"runner": "r", "holder": "{}", "state": "owned", "in_flight": False, "sequence": 0}
     return {**same, "generation": int(token), "token": token, "since": datetime.now(timezone.utc)}
-
-
-def _cursor() -> dict[str, object]:
-    row: dict[str, object] = {name: 0 for name, type_ in CURSORS.types.items() if type_ == "BIGINT"}
-    texts = {"topic": "t", "subscription": "s", "epoch_cluster": ""}
-    return row | texts | {"deleted": False, "state": b"", "folded": {}, "refused": {}, "updated_at": datetime.now(timezone.utc)}
 
 
 def _tokens(journal: Journal) -> list[str]:
@@ -201,19 +214,13 @@ def test_a_journal_is_read_again_when_something_has_come(far: Far, tmp_path: Pat
 
 @pytest.mark.spark
 def test_no_more_is_remembered_of_a_journal_than_it_may_be(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "MOST_REMEMBERED", 3)
-    driver = far.and_store(tmp_path)
-    table = far.table(driver)
+    table = far.table(far.and_store(tmp_path))
     journal = Journal(table, OWNERS)
     journal.append([_owner("1")])
-    for runner in ("r", "s", "t", "r", "s", "t"):
+    monkeypatch.setattr(journals, "MOST_REMEMBERED", 1 + len(OWNERS.names) + len("r" + "1" + "{}" + "owned"))
+    for runner in ("r", "s", "r", "s"):
         journal.newest(runner=runner)
-    assert table.times_read == 4, "an answer of a row, one without, and one is too much"
-    cursors = far.table(driver, "cursors")
-    states = Journal(cursors, CURSORS)
-    states.append([_cursor()])
-    assert [len(states.newest()) for _ in range(2)] == [1, 1]
-    assert cursors.times_read == 2, "its rows are large"
+    assert table.times_read == 3, "the answer with a row fills it"
 
 
 @pytest.mark.spark
@@ -232,6 +239,22 @@ def test_a_journal_that_is_not_there_is_looked_for_by_its_first_commit(far: Far,
     Journal(far.table(far.by_spark), OWNERS).append([_owner("2")])
     assert _tokens(journal) == ["2"]
     assert table.looks == 3
+
+
+@pytest.mark.spark
+def test_a_journal_that_comes_into_being_while_somebody_looks_is_there(far: Far, tmp_path: Path) -> None:
+    driver = far.and_store(tmp_path)
+    Journal(far.table(driver, "another"), OWNERS).append([_owner("1")])
+    table = far.table(driver)
+    journal = Journal(table, OWNERS)
+
+    def as_other_threads_do() -> None:
+        Journal(far.table(far.by_spark), OWNERS).append([_owner("2")])
+        assert _tokens(journal) == ["2"]
+
+    table.behind_look = as_other_threads_do
+    assert journal.exists()
+    assert _tokens(journal) == ["2"]
 
 
 @pytest.mark.spark
