@@ -84,7 +84,7 @@ def _reached(name: str) -> set[str]:
 PURE = sorted(
     str(path.relative_to(ROOT))
     for path in [*ROOT.glob("geo/**/*.py"), *ROOT.glob("schemas/*.py")]
-    if path.parent.name == "schemas" or re.search(r"\bPure\b", ast.get_docstring(ast.parse(path.read_text())) or "")
+    if path.parent.name == "schemas" or re.search(r"\bPure\b", ast.get_docstring(_parsed(str(path.relative_to(ROOT)))) or "")
 )
 """The files that say so of themselves, and the schemas."""
 
@@ -121,7 +121,7 @@ def test_nothing_reaches_into_the_jvm() -> None:
     found = [
         (str(path.relative_to(ROOT)), node.attr)
         for path in sources
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(_parsed(str(path.relative_to(ROOT))))
         if isinstance(node, ast.Attribute) and node.attr in handles
     ]
     assert found == []
@@ -132,7 +132,7 @@ def test_every_module_says_what_belongs_in_it() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in sources
-        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.read_text().strip() and not ast.get_docstring(_parsed(str(path.relative_to(ROOT))))
     ]
     assert silent == []
 

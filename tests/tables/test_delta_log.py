@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -34,12 +35,16 @@ def test_whatever_becomes_of_a_log_its_newest_version_is_found(changes: list[tup
                 there = there[min(count, len(there) - 1) :] if there else []
             else:
                 there = list(range(count))
-            shutil.rmtree(folder, ignore_errors=True)
+            if change in ("another log", "away"):
+                shutil.rmtree(folder, ignore_errors=True)
             if change != "away":
-                folder.mkdir()
-            for version in there:
-                (folder / f"{version:020}.json").touch()
-                (folder / f"{version:020}.crc").touch()
+                folder.mkdir(exist_ok=True)
+            names = {f"{version:020}.{end}" for version in there for end in ("json", "crc")}
+            found = set(os.listdir(folder)) if folder.exists() else set()
+            for name in found - names:
+                (folder / name).unlink()
+            for name in names - found:
+                (folder / name).touch()
             assert newest_version(folder) == (there[-1] if there else None)
     finally:
         shutil.rmtree(folder.parent)
