@@ -654,6 +654,7 @@ FAULTS = (
         "now - known.looked_at >= REMOTE_FULL_LOOK_S:",
         "False:",
         ("tables/test_asked_log.py -k read_again",),
+        spark=True,
     ),
     Fault(
         "what came into a journal is not seen",
@@ -661,6 +662,7 @@ FAULTS = (
         "if self._table.has_commit(known.version + 1):",
         "if self._table.has_commit(known.version + 2):",
         ("tables/test_asked_log.py -k read_again",),
+        spark=True,
     ),
     Fault(
         "a store that has shown nothing is believed",

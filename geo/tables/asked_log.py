@@ -13,15 +13,12 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from geo.tables.delta_log import newest_metadata, newest_version
-from geo.tables.places import RemotePath, is_there
+from geo.tables.places import AGAIN_S, RemotePath, is_there
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-AGAIN_S = 60.0
-"""Spark is to say for so long after a store gave no answer: a key was rotated, a store is away."""
 
 _LOOK_BACK = 10
 """Commits that are read for the metadata of a log without checksums: three requests each."""

@@ -14,11 +14,8 @@ from pyspark.sql import SparkSession
 
 from geo.faults import SPARK_ERRORS
 from geo.session import refuse_connect
-from geo.tables.places import RemotePath, Store
+from geo.tables.places import AGAIN_S, RemotePath, Store
 from geo.tables.process import Process, this_process
-
-FIND_AGAIN_S = 60.0
-"""An object store that did not let this process in is tried again after so long: it may have been away."""
 
 
 class Reads(Enum):
@@ -75,7 +72,7 @@ class Driver:
     def _store(self) -> Store | None:
         with self._finding:
             if self._found is None and time.monotonic() >= self._find_at:
-                self._found, self._find_at = self._find_store(), time.monotonic() + FIND_AGAIN_S
+                self._found, self._find_at = self._find_store(), time.monotonic() + AGAIN_S
             return self._found
 
     @cached_property

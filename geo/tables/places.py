@@ -22,6 +22,10 @@ _AT_ONCE = 16
 """Files of a store that are read at once, since each is a request that waits."""
 
 
+AGAIN_S = 60.0
+"""A store that did not let this process in, or gave no answer, is left to Spark for so long: it may be away, or a key was rotated."""
+
+
 @dataclass(slots=True)
 class Store:
     """A store that lets this process in: its files, and what `deltalake` needs for the same."""

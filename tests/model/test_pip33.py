@@ -296,7 +296,7 @@ def test_no_schedule_makes_a_cursor_pass_what_is_unprocessed(shape: str) -> None
     run_state_machine_as_test(
         partial(Machine, shape),  # type: ignore[arg-type]  # it is called, no more
         settings=settings(
-            max_examples=settings().max_examples // 6, stateful_step_count=40, suppress_health_check=list(HealthCheck)
+            max_examples=settings().max_examples // 12, stateful_step_count=40, suppress_health_check=list(HealthCheck)
         ),
     )
 

@@ -18,10 +18,10 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.tables import journal as journals
-from geo.tables.asked_log import AGAIN_S, AskedLog, Said
-from geo.tables.driver import FIND_AGAIN_S, Driver
+from geo.tables.asked_log import AskedLog, Said
+from geo.tables.driver import Driver
 from geo.tables.journal import Journal
-from geo.tables.places import RemotePath, Store
+from geo.tables.places import AGAIN_S, RemotePath, Store
 from geo.tables.table import Seen, Table
 from geo.tables.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from schemas import OWNERS
@@ -101,7 +101,7 @@ def test_a_store_that_lets_nobody_in_is_looked_for_again_a_minute_later(tmp_path
     found: list[Store | None] = [None, _store(tmp_path)]
     driver = Driver(_no_spark, store=lambda: found.pop(0))
     assert [driver.remote("s3a://b/t") for _ in range(3)] == [None] * 3
-    driver._find_at -= FIND_AGAIN_S
+    driver._find_at -= AGAIN_S
     assert [driver.remote("s3a://b/t") is not None for _ in range(3)] == [True] * 3
     assert found == []
 
