@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -149,4 +150,9 @@ def reach(point: CrashPoint) -> None:
         return
     if _plan.action == "raise":
         raise InjectedCrash(point.value)
-    os.killpg(os.getpgrp(), signal.SIGKILL if _plan.action == "kill" else signal.SIGSTOP)
+    if _plan.action == "kill":
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    else:
+        # Of a SIGSTOP of its own this thread runs on until some thread of the process has taken it, milliseconds when the machine is
+        # busy. A child of the group that is stopped by what it sends is waited for until all of them continue.
+        subprocess.run(["sh", "-c", "kill -STOP 0"], check=True)
