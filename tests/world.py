@@ -176,21 +176,25 @@ class World:
     def verify(self) -> VerifyReport:
         return verify(self.spark, self.config)
 
-    def assert_clean(self) -> None:
-        """Everything that should be everywhere is there, once, column by column the same, without a hole.
+    def assert_clean(self, *topics: Topic) -> None:
+        """Everything of these topics, else of `TOPIC`, that should be everywhere is there, once, column by column the same, without a hole.
 
         A naive model of what `geo verify` proves on real sizes: the rows of all logs are held in memory and compared.
         """
-        logs = {name: self.messages(name) for name in self.config.clusters}
+        for topic in topics or (TOPIC,):
+            self._assert_clean(topic)
+
+    def _assert_clean(self, topic: Topic) -> None:
+        logs = {name: self.messages(name, topic) for name in self.config.clusters}
         for name, messages in logs.items():
             ledgers: dict[tuple[str, int], list[int]] = {}
             for origin, ledger_id, entry_id in messages:
                 ledgers.setdefault((origin, ledger_id), []).append(entry_id)
             for ledger, entries in ledgers.items():
-                assert sorted(entries) == list(range(min(entries), max(entries) + 1)), f"{name}: holes in {ledger}"
+                assert sorted(entries) == list(range(min(entries), max(entries) + 1)), f"{name}: holes in {ledger} of {topic}"
         for link in self.config.links:
             source, target = logs[link.source], logs[link.target]
-            state = read_links(self.tables(link.target)).get((link.source, str(TOPIC)))
+            state = read_links(self.tables(link.target)).get((link.source, str(topic)))
             floors = (state.floors if state else None) or {}
             due = {
                 key: row
@@ -200,16 +204,16 @@ class World:
                 and key[2] >= floors.get(f"{key[0]}:{key[1]}", 0)
             }
             there = {key: row for key, row in target.items() if key[0] in link.origins}
-            assert there == due, f"{link.name}: {len(due)} messages due, {len(there)} there"
+            assert there == due, f"{link.name}: {len(due)} messages of {topic} due, {len(there)} there"
 
-    def messages(self, cluster: str) -> dict[tuple[str, int, int], dict[str, Any]]:
+    def messages(self, cluster: str, topic: Topic = TOPIC) -> dict[tuple[str, int, int], dict[str, Any]]:
         """What the log of a cluster holds, by message id, read without Spark where they are beside the configuration. Fails if one is there twice."""
-        log = self.log(cluster)
+        log = self.log(cluster, topic)
         if not log.exists():
             return {}
         rows = (log.read().toArrow() if self._place is not beside else DeltaTable(log.name).to_pyarrow_table()).to_pylist()
         by_id = {(row["origin"], row["ledger_id"], row["entry_id"]): row for row in rows}
-        assert len(by_id) == len(rows), f"{cluster}: a message is there twice"
+        assert len(by_id) == len(rows), f"{cluster}: a message of {topic} is there twice"
         return by_id
 
     def arrived(self, cluster: str, origin: str = "us") -> list[int]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from pyspark.sql import SparkSession
 
@@ -83,8 +83,8 @@ class Driver:
         """The class by which Delta writes a scheme's logs, if one was configured: as Spark was started, since Delta asks then."""
         keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
         try:
-            conf = self.spark.sparkContext.getConf()
-            return next((value for key in keys if (value := conf.get(key))), None)
+            settings = _settings_at_start(self.spark)
+            return next((value for key in keys if (value := settings.get(key))), None)
         except SPARK_ERRORS:  # Spark Connect does not tell
             return next((value for key in keys if (value := self.spark.conf.get(key, None))), None)
 
@@ -95,11 +95,22 @@ class Driver:
         return self.log_store("file") is None
 
 
+@lru_cache(maxsize=8)
+def _settings_at_start(spark: SparkSession) -> Mapping[str, str]:
+    """With what Spark was started. Asked once: each of the settings is a question to the JVM, thirty milliseconds in all."""
+    return dict(spark.sparkContext.getConf().getAll())
+
+
 def _jvm_pid(spark: SparkSession) -> int:
-    """Process id of the driver's JVM, asked through SQL so that no JVM handle is needed; 0 where that is not allowed. Over a
-    table of values, which the driver evaluates by itself: a query without one is a job, which an executor would answer with its
-    own."""
+    """Process id of the driver's JVM; 0 where nobody may know it."""
     try:
-        return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])
+        return _asked_pid(spark)
     except (*SPARK_ERRORS, ValueError):
         return 0
+
+
+@lru_cache(maxsize=8)
+def _asked_pid(spark: SparkSession) -> int:
+    """Through SQL, so that no JVM handle is needed, and once, since it takes as long. Over a table of values, which the driver
+    evaluates by itself: a query without one is a job, which an executor would answer with its own."""
+    return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])

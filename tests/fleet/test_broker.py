@@ -176,7 +176,7 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
     assert {str(one.topic) for one in registered_topics(linked.tables("eu"))} >= {str(TOPIC), str(OTHER)}
     linked.reload()
     linked.replicate("us")
-    assert linked.verify().clean
+    linked.assert_clean(TOPIC, OTHER)
 
 
 def test_fetchers_and_rates_change_while_their_link_runs_and_brings_everything_once(linked: World) -> None:
@@ -216,7 +216,7 @@ def test_fetchers_and_rates_change_while_their_link_runs_and_brings_everything_o
     finally:
         running.stop()
     linked.replicate("us")
-    assert linked.verify().clean
+    linked.assert_clean(*topics)
 
 
 def test_a_second_broker_is_refused_and_one_that_takes_over_ends_the_first(linked: World) -> None:

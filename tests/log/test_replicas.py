@@ -34,7 +34,7 @@ def test_what_was_waited_for_is_there_when_its_region_is_gone_right_after(world:
     with running(world, "eu"):
         done = _publish(world, 10, ["eu"])
         shutil.rmtree(world.config.cluster("us").root or "")
-        assert world.log("eu").read().count() == 10
+        assert world.count("eu") == 10
     assert set(done.held_after) == {"eu"}
     assert done.rows == 10
 
@@ -86,7 +86,7 @@ def test_a_region_that_gets_nothing_and_a_number_that_is_too_large_are_refused_b
     ):
         with pytest.raises(UsageError, match=says):
             _publish(world, 5, wait_for)
-    assert world.log("us").read().count() == 0
+    assert world.count("us") == 0
 
 
 def test_what_was_read_from_files_is_waited_for_and_told(

@@ -65,7 +65,7 @@ def test_what_has_expired_goes_and_what_a_link_has_not_read_stays(linked: World)
     assert world.log("us").latest_version() == before, "a dry run writes nothing"
     (log, *_) = maintain(world.spark, world.config, "us", str(TOPIC))
     assert [one.rows for one in log.expired] == [10]
-    assert world.log("us").read().where("origin = 'us'").count() == 20
+    assert len(world.arrived("us")) == 20
 
     (deleted,) = [c for c in world.log("us").commits(0, world.log("us").latest_version()) if c.operation == "DELETE"]
     assert deleted.kind is Kind.EXPIRY, "whoever reads on tells it from anybody's DELETE"
@@ -91,8 +91,6 @@ def test_expiry_and_compaction_beside_links_that_run_and_publishing_that_goes_on
     assert world.log("us").read().where("ledger_id > 1").isEmpty(), f"all that had expired is gone in the end: {log}"
     assert world.log("eu").read().where("ledger_id > 1").isEmpty(), "and never crossed"
     world.assert_clean()
-    report = world.verify()
-    assert report.clean, "\n".join(report.lines())
 
 
 @pytest.mark.spark
@@ -109,7 +107,6 @@ def test_after_a_raised_ttl_what_is_still_in_the_source_comes_by_a_reconcile(lin
     (done,) = reconcile_links(world.spark, world.config, "us", "eu")
     assert done.appended == 10
     world.assert_clean()
-    assert world.verify().clean
 
 
 @pytest.mark.spark

@@ -91,14 +91,13 @@ class Mesh:
         if not Path(table.name).exists():
             self._create(table, extra)
             self._unregistered[cluster].add(topic(name))
-        # By way of Arrow, as in geo.tables.arrow_rows: a list would start a Python worker in every job.
         envelope = StructType.fromDDL(TOPIC_LOG.ddl)
         assert isinstance(envelope, StructType)
         schema = to_arrow_schema(StructType([*envelope, *extra]), timezone="UTC")
         maps = [column.name for column in schema if pa.types.is_map(column.type)]
         values = [{**one, **{name: list(one[name].items()) for name in maps if one.get(name)}} for one in messages]
         if values:
-            table.append(self.spark.createDataFrame(pa.Table.from_pylist(values, schema)).coalesce(1))
+            table.append_rows(pa.Table.from_pylist(values, schema))
 
     def version(self, cluster: str, name: str) -> int:
         """Newest version of a log, found without Spark."""

@@ -76,7 +76,7 @@ def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: Wor
             at_append.set()
 
     with crash.watched(reach), running(linked, "eu", queries=True) as links:
-        for number in range(20, 30):
+        for number in range(20, 26):
             links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)  # its turns are over: what comes now, a query brings
             at_append.clear()
             linked.write("us", number, number + 1)
@@ -87,7 +87,7 @@ def test_a_query_that_somebody_stops_again_and_again_doubles_nothing(linked: Wor
                 time.sleep(pauses.uniform(0, 0.8))
             for query in streams.active:
                 query.stop()
-        links.until(lambda: len(linked.arrived("eu")) >= 30)
+        links.until(lambda: len(linked.arrived("eu")) >= 26)
     linked.replicate("us")
     linked.assert_clean()
 
@@ -96,12 +96,12 @@ def test_start_latest_begins_after_what_was_there(world: World) -> None:
     world.write("us", 0, 20)
     world.rewrite(("eu", "us"), [{"source": "us", "target": "eu", "start": "latest"}])
     world.replicate("eu")
-    assert world.log("eu").read().count() == 0
+    assert world.count("eu") == 0
     world.write("us", 20, 30)
     world.replicate("eu")
     assert world.log("eu").read().agg(F.min("entry_id"), F.max("entry_id")).collect()[0][:] == (20, 29)
     (done,) = reconcile_links(world.spark, world.config, "us", "eu")
-    assert (done.appended, world.log("eu").read().count()) == (0, 10), "a reconcile obeys the floors"
+    assert (done.appended, world.count("eu")) == (0, 10), "a reconcile obeys the floors"
     world.assert_clean()
 
 
@@ -182,7 +182,7 @@ def test_an_update_of_the_source_fails_the_link_with_its_version(linked: World) 
     assert state is State.FAILED
     assert "UPDATE by someone" in reason
     assert f"version {changed} of us" in reason
-    assert linked.log("eu").read().where("origin = 'us'").count() == 20, "nothing after the change was read"
+    assert len(linked.arrived("eu")) == 20, "nothing after the change was read"
     (dry,) = reconcile_links(linked.spark, linked.config, "us", "eu", dry_run=True)
     assert (dry.missing, dry.appended) == (10, 0)
     reconcile_links(linked.spark, linked.config, "us", "eu")
@@ -248,10 +248,10 @@ def test_messages_deleted_and_vacuumed_before_they_were_read_fail_the_link_with_
     assert state is State.FAILED
     assert "us:1:20-24" in reason
     assert "geo reconcile" in reason
-    assert linked.log("eu").read().where("origin = 'us'").count() == 20
+    assert len(linked.arrived("eu")) == 20
     reconcile_links(linked.spark, linked.config, "us", "eu")
     assert _only_report(linked, "eu")[0] is State.STOPPED
-    assert linked.log("eu").read().where("origin = 'us'").count() == 25
+    assert len(linked.arrived("eu")) == 25
 
 
 def test_commits_that_were_cleaned_up_before_they_were_read_are_no_loss_if_the_rows_are_there(linked: World) -> None:

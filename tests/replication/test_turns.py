@@ -58,7 +58,7 @@ def test_a_rate_bounds_every_batch_of_a_comparison_of_turns_and_of_a_query(world
                 world.write("us", first, first + 60)
             links.until(lambda: world.count("eu") == 850)
     assert _brought(world, seen) == [(60, False)] * 4
-    assert world.verify().clean
+    world.assert_clean()
 
 
 def test_a_comparison_is_stopped_between_two_steps_and_the_next_start_compares_again(world: World) -> None:

@@ -151,7 +151,7 @@ def test_offsets_that_are_gone_stop_the_stream_with_their_range(world: World, br
     _fill_until_gone(broker, "short")
     with pytest.raises(SourceChangedError, match=r"are gone, by retention or deletion \(partition 0: 1 to \d+\).*--accept-lost"):
         _publish(world, broker, "short")
-    assert world.log("eu").read().count() == 1
+    assert world.count("eu") == 1
     assert _publish(world, broker, "short", accept_lost=True).rows > 0
     ends = world.log("eu").read().agg(F.max("entry_id"), F.count("*")).collect()[0]
     assert ends[0] + 1 == ends[1], "the ledger has no hole: its entries are what was published"
@@ -226,7 +226,7 @@ def test_records_arrive_once_in_order_though_publisher_and_broker_fall(world: Wo
     ).collect()  # fmt: skip
     assert [r[1:] for r in ledgers] == [(0, each - 1, each, 1, True)] * partitions
     world.replicate("us")
-    assert world.verify().clean
+    world.assert_clean()
 
 
 def test_a_topic_is_refused_that_has_another_id_than_what_was_published_of_it() -> None:
