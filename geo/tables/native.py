@@ -141,8 +141,8 @@ def scan(
 ) -> list[T] | None:
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
     fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
-    folder = None if log.reads is Reads.NONE else log.read_folder
-    if folder is None or (log.reads is Reads.LITTLE and _is_large(folder)) or (files := data_files(folder, version)) is None:
+    folder = folder_to_read(log)
+    if folder is None or (files := data_files(folder, version)) is None:
         return None
     found: list[T] = []
     with suppress(*_UNREADABLE):
@@ -181,6 +181,12 @@ def is_empty(table: Table, version: int) -> bool:
     """Whether a version of a table is known to have no rows at all: of one on a local disk, without reading any."""
     folder = None if table.reads is Reads.NONE else table.read_folder
     return folder is not None and not _is_large(folder) and data_files(folder, version) == []
+
+
+def folder_to_read(log: Table) -> Place | None:
+    """The `_delta_log` of a table that is for this process to read, unless it has many files and Spark is at hand."""
+    folder = None if log.reads is Reads.NONE else log.read_folder
+    return None if folder is None or (log.reads is Reads.LITTLE and _is_large(folder)) else folder
 
 
 def _is_large(folder: Place) -> bool:
