@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
 
@@ -118,6 +118,12 @@ class Broker:
     def create(self, topic: str, partitions: int, **configs: str) -> None:
         admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
         admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)])
+        admin.close()
+
+    def keep_all(self, topic: str) -> None:
+        """No record of a topic goes any more."""
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.bytes": "-1"})])
         admin.close()
 
     def delete(self, topic: str) -> None:

@@ -39,4 +39,4 @@ def test_who_stops_at_a_point_does_not_go_on_before_it_is_continued() -> None:
             os.set_blocking(process.stdout.fileno(), True)
             assert process.stdout.read() == b"went on"
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)

@@ -122,7 +122,7 @@ def test_a_backfill_that_was_stopped_with_its_files_copied_and_taken_over_adds_n
         assert "another runner took over" in stale.log.read_text()
         assert world.log("eu", topic).latest_version() == before + 1
     assert world.count("eu", topic) == 20
-    world.assert_clean(topic)
+    world.assert_clean(TOPIC, topic)
 
 
 def _until_owned_by_another(stale: GeoProcess, world: World, generation: int) -> None:

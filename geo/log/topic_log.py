@@ -3,6 +3,7 @@ only."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from geo.ids import LEDGER_ID_LIMIT, LedgerId, MessageId
 from geo.names import Topic
 from geo.tables.arrow_rows import rows_frame
 from geo.tables.cluster import ClusterTables
-from geo.tables.native import count_where_null, folder_to_read, last_rows
+from geo.tables.driver import Reads
+from geo.tables.native import LITTLE_FILES, count_where_null, folder_to_read, last_rows
 from geo.tables.table import Table
 from schemas import ENVELOPE, TOPIC_LOG
 
@@ -77,8 +79,8 @@ def messages(tables: ClusterTables, topic: Topic) -> DataFrame:
 
 def count_messages(log: Table) -> int:
     """How many messages a log has. Without Spark where this process reads files, if there are not many or it only looks."""
-    folder = folder_to_read(log)
-    count = None if folder is None else count_where_null(folder, "marker")
+    folder, most = folder_to_read(log), math.inf if log.reads is Reads.ALL else LITTLE_FILES
+    count = None if folder is None else count_where_null(folder, "marker", most)
     return log.read().where(is_message()).count() if count is None else count
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cached_property, lru_cache
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from geo.faults import SPARK_ERRORS
@@ -83,7 +84,7 @@ class Driver:
         """The class by which Delta writes a scheme's logs, if one was configured: as Spark was started, since Delta asks then."""
         keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
         try:
-            settings = _settings_at_start(self.spark)
+            settings = _settings_at_start(self.spark.sparkContext)
             return next((value for key in keys if (value := settings.get(key))), None)
         except SPARK_ERRORS:  # Spark Connect does not tell
             return next((value for key in keys if (value := self.spark.conf.get(key, None))), None)
@@ -95,10 +96,10 @@ class Driver:
         return self.log_store("file") is None
 
 
-@lru_cache(maxsize=8)
-def _settings_at_start(spark: SparkSession) -> Mapping[str, str]:
+@lru_cache(maxsize=1)
+def _settings_at_start(started: SparkContext) -> Mapping[str, str]:
     """With what Spark was started. Asked once: each of the settings is a question to the JVM, thirty milliseconds in all."""
-    return dict(spark.sparkContext.getConf().getAll())
+    return dict(started.getConf().getAll())
 
 
 def _jvm_pid(spark: SparkSession) -> int:

@@ -91,10 +91,12 @@ class DataFile:
         return row.column(0)[0].as_py() if row.num_columns else None
 
 
-def count_where_null(folder: Place, column: str) -> int | None:
-    """How many rows of the table whose `_delta_log` is `folder` have NULL in a column."""
+def count_where_null(folder: Place, column: str, most_files: float = math.inf) -> int | None:
+    """How many rows of the table whose `_delta_log` is `folder` have NULL in a column. None also if it has more files than that."""
     files = _listed(folder)
-    if files is None and (files := data_files(folder)) is None:
+    if files is None:
+        files = data_files(folder)
+    if files is None or len(files) > most_files:
         return None
     with suppress(*_UNREADABLE):
         counts = [file.nulls(column) for file in files]

@@ -115,9 +115,11 @@ def test_messages_are_counted_by_the_log_of_a_table_alone(looked_at: World, tmp_
     shutil.copytree(folder, alone)
     expected = looked_at.log("us").read().where(is_message()).count()
     assert native.count_where_null(alone, "marker") == expected
+    assert native.count_where_null(alone, "marker", 2) is None, "it has three files"
     for checksum in alone.glob("*.crc"):
         checksum.unlink()
     assert native.count_where_null(alone, "marker") == expected, "as of a table of many files"
+    assert native.count_where_null(alone, "marker", 2) is None
 
 
 def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_asking_for_the_process_of_the_driver_runs_no_job(spark: SparkSession) -
     # A job would be run by an executor, which answers with its own process.
     jobs = spark.sparkContext.statusTracker()
     spark.sparkContext.setJobGroup("geo-asked", "the driver's process")
-    found = Driver.of(spark).me.jvm_pid
+    found = Driver.of(spark.newSession()).me.jvm_pid  # one of which nobody has asked yet
     assert "java" in Path(f"/proc/{found}/cmdline").read_text()
     spark.sparkContext.setJobGroup("geo-asked-by-a-job", "without a table of values")
     spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current')").collect()

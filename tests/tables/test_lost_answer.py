@@ -96,6 +96,7 @@ def in_world():
         report, = world.replicate("eu")
         world.assert_clean()
         found[how] = [world.count(cluster) for cluster in ("us", "eu")] + [report.state.value]
+    assert world.arrived("eu") == list(range(end))
     return found
 
 found = {"ours": appended("ours"), "world": in_world()}

@@ -135,6 +135,7 @@ def test_what_was_published_replicated_and_acknowledged_is_there_and_goes_on_onc
     give(60, 70)
     publish(after)
     after.assert_clean()
+    assert after.verify().clean, "all topics, as Spark reads them"
     consume(after)
     assert sorted(delivered) == sorted([*(f"line {n}" for n in range(70)), *(f"k{n}" for n in range(20))])
     own = [row["key"] for (origin, *_), row in after.messages("us").items() if origin == "eu"]

@@ -158,12 +158,14 @@ def test_offsets_that_are_gone_stop_the_stream_with_their_range(world: World, br
 
 
 def _fill_until_gone(broker: Broker, topic: str) -> None:
+    """Until its first records are gone; from then on all stay, so that none goes while a batch is read."""
     from kafka import KafkaConsumer, TopicPartition
 
     where, consumer = TopicPartition(topic, 0), KafkaConsumer(bootstrap_servers=broker.bootstrap)
     while consumer.beginning_offsets([where])[where] <= 1:
         broker.produce(topic, [(0, None, b"x" * 100_000, []) for _ in range(20)])
     consumer.close()
+    broker.keep_all(topic)
 
 
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(world: World, broker: Broker) -> None:
