@@ -2,9 +2,9 @@
 
 One list for the code, which calls `reach` there, and for the tests, which enumerate it. Without the environment variable
 `GEO_CRASH` a point costs two attribute checks. `GEO_CRASH=<point>:<action>[:<nth>]` acts the nth time (default 1st) that
-the point is reached: `raise` throws InjectedCrash, `kill` sends SIGKILL to the whole process group, `stop` sends SIGSTOP
-to it, so that a test can let another runner take over and then continue this one. `watched` lets a test do in a window what
-others may do there.
+the point is reached: `raise` throws InjectedCrash, `kill` sends SIGKILL to the whole process group, `stop` halts it by
+SIGSTOP, so that a test can let another runner take over: whoever reached the point goes on only after the whole group was
+continued. `watched` lets a test do in a window what others may do there.
 """
 
 from __future__ import annotations
@@ -153,6 +153,6 @@ def reach(point: CrashPoint) -> None:
     if _plan.action == "kill":
         os.killpg(os.getpgrp(), signal.SIGKILL)
     else:
-        # Of a SIGSTOP of its own this thread runs on until some thread of the process has taken it, milliseconds when the machine is
-        # busy. A child of the group that is stopped by what it sends is waited for until all of them continue.
+        # A thread runs on after its own SIGSTOP until some thread of the process has taken it: milliseconds on a busy machine. So a
+        # child sends it, is halted too, and is waited for.
         subprocess.run(["sh", "-c", "kill -STOP 0"], check=True)

@@ -11,7 +11,7 @@ _PROCESS = """
 import os, threading, time
 from geo import crash
 
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 crash.arm("link-before-append:stop")
 
 def run():
@@ -31,12 +31,13 @@ def test_who_stops_at_a_point_does_not_go_on_before_it_is_continued() -> None:
     with subprocess.Popen([sys.executable, "-c", _PROCESS], stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
             assert process.stdout is not None
-            _, status = os.waitpid(process.pid, os.WUNTRACED)
-            assert os.WIFSTOPPED(status)
+            found = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            assert found is not None
+            assert found.si_code == os.CLD_STOPPED
             os.set_blocking(process.stdout.fileno(), False)
             assert process.stdout.read() is None, "nothing yet"
             os.killpg(process.pid, signal.SIGCONT)
             os.set_blocking(process.stdout.fileno(), True)
-            assert process.stdout.read() == b"went on"
+            assert process.stdout.read(len(b"went on")) == b"went on"
         finally:
             os.killpg(process.pid, signal.SIGKILL)

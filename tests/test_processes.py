@@ -16,6 +16,7 @@ from geo.names import Topic
 from geo.replication.link_topics import LinkReport
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
+from geo.tables.native_rows import MOST_ROWS
 from tests.processes import GeoProcess, geo
 from tests.world import TOPIC, World
 
@@ -79,8 +80,8 @@ def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(linke
 
 def test_a_runner_stopped_inside_its_commit_is_waited_for_on_a_local_disk(linked: World) -> None:
     """SIGSTOP after the fence was checked and before the commit: the worst moment. Here the table's lock decides."""
-    world = linked
-    world.log("us").append(world.entries("us", 20, 12_000))
+    world, end = linked, MOST_ROWS + 2_000  # more than are written without Spark
+    world.log("us").append(world.entries("us", 20, end))
     log = Path(world.log("eu").name)
     before = world.log("eu").latest_version()
     files = set(log.rglob("*.parquet"))
@@ -97,8 +98,8 @@ def test_a_runner_stopped_inside_its_commit_is_waited_for_on_a_local_disk(linked
         taker.join()
         stale.wait()
     assert [report.state for report in taken] == [State.STOPPED]
-    assert len(world.arrived("eu")) == 12_000
-    world.write("us", 12_000, 12_010)
+    assert len(world.arrived("eu")) == end
+    world.write("us", end, end + 10)
     world.replicate("eu")
     world.assert_clean()
 

@@ -177,7 +177,7 @@ class World:
         return verify(self.spark, self.config)
 
     def assert_clean(self, *topics: Topic) -> None:
-        """Everything of these topics, else of `TOPIC`, that should be everywhere is there, once, column by column the same, without a hole.
+        """Of each of these topics, by default `TOPIC`: everything that should be everywhere is there, once, column by column the same, without a hole.
 
         A naive model of what `geo verify` proves on real sizes: the rows of all logs are held in memory and compared.
         """

@@ -3,7 +3,6 @@ only."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +15,7 @@ from geo.ids import LEDGER_ID_LIMIT, LedgerId, MessageId
 from geo.names import Topic
 from geo.tables.arrow_rows import rows_frame
 from geo.tables.cluster import ClusterTables
-from geo.tables.driver import Reads
-from geo.tables.native import LITTLE_FILES, count_where_null, folder_to_read, last_rows
+from geo.tables.native import count_where_null, last_rows
 from geo.tables.table import Table
 from schemas import ENVELOPE, TOPIC_LOG
 
@@ -79,8 +77,7 @@ def messages(tables: ClusterTables, topic: Topic) -> DataFrame:
 
 def count_messages(log: Table) -> int:
     """How many messages a log has. Without Spark where this process reads files, if there are not many or it only looks."""
-    folder, most = folder_to_read(log), math.inf if log.reads is Reads.ALL else LITTLE_FILES
-    count = None if folder is None else count_where_null(folder, "marker", most)
+    count = count_where_null(log, "marker")
     return log.read().where(is_message()).count() if count is None else count
 
 

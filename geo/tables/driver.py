@@ -97,21 +97,21 @@ class Driver:
 
 
 @lru_cache(maxsize=1)
-def _settings_at_start(started: SparkContext) -> Mapping[str, str]:
+def _settings_at_start(context: SparkContext) -> Mapping[str, str]:
     """With what Spark was started. Asked once: each of the settings is a question to the JVM, thirty milliseconds in all."""
-    return dict(started.getConf().getAll())
+    return dict(context.getConf().getAll())
 
 
 def _jvm_pid(spark: SparkSession) -> int:
     """Process id of the driver's JVM; 0 where nobody may know it."""
     try:
-        return _asked_pid(spark)
+        return _pid_by_sql(spark)
     except (*SPARK_ERRORS, ValueError):
         return 0
 
 
-@lru_cache(maxsize=8)
-def _asked_pid(spark: SparkSession) -> int:
-    """Through SQL, so that no JVM handle is needed, and once, since it takes as long. Over a table of values, which the driver
-    evaluates by itself: a query without one is a job, which an executor would answer with its own."""
+@lru_cache(maxsize=8)  # sessions of one Spark, each with settings of its own; a failure is not remembered
+def _pid_by_sql(spark: SparkSession) -> int:
+    """The same, asked once of a session: thirty milliseconds, too. By SQL, so that no JVM handle is needed, and over a table of values,
+    which the driver evaluates by itself: a query without one is a job, which an executor would answer with its own."""
     return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])

@@ -91,12 +91,15 @@ class DataFile:
         return row.column(0)[0].as_py() if row.num_columns else None
 
 
-def count_where_null(folder: Place, column: str, most_files: float = math.inf) -> int | None:
-    """How many rows of the table whose `_delta_log` is `folder` have NULL in a column. None also if it has more files than that."""
+def count_where_null(log: Table, column: str) -> int | None:
+    """How many rows of a table have NULL in a column."""
+    folder = _folder(log)
+    if folder is None:
+        return None
     files = _listed(folder)
     if files is None:
         files = data_files(folder)
-    if files is None or len(files) > most_files:
+    if files is None or (log.reads is Reads.LITTLE and len(files) > LITTLE_FILES):
         return None
     with suppress(*_UNREADABLE):
         counts = [file.nulls(column) for file in files]
@@ -143,7 +146,7 @@ def scan(
 ) -> list[T] | None:
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
     fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
-    folder = folder_to_read(log)
+    folder = _folder(log)
     if folder is None or (files := data_files(folder, version)) is None:
         return None
     found: list[T] = []
@@ -181,11 +184,11 @@ def few_rows(log: Table, version: int) -> pa.Table | None:
 
 def is_empty(table: Table, version: int) -> bool:
     """Whether a version of a table is known to have no rows at all: of one on a local disk, without reading any."""
-    folder = None if table.reads is Reads.NONE else table.read_folder
-    return folder is not None and not _is_large(folder) and data_files(folder, version) == []
+    folder = _folder(table)
+    return folder is not None and data_files(folder, version) == []
 
 
-def folder_to_read(log: Table) -> Place | None:
+def _folder(log: Table) -> Place | None:
     """The `_delta_log` of a table that is for this process to read, unless it has many files and Spark is at hand."""
     folder = None if log.reads is Reads.NONE else log.read_folder
     return None if folder is None or (log.reads is Reads.LITTLE and _is_large(folder)) else folder

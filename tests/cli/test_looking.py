@@ -30,10 +30,11 @@ from geo.subscription import changes, version_subscriptions
 from geo.subscription.consumer import Subscription
 from geo.tables import native, s3_store
 from geo.tables.cluster import connect, connect_later
-from geo.tables.driver import Reads
+from geo.tables.driver import Driver, Reads
 from geo.tables.places import RemotePath, each
 from geo.tables.s3_store import store_of
 from geo.tables.sums import lines_checked
+from geo.tables.table import Table
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.version_starts import found_start
@@ -108,18 +109,20 @@ def test_messages_are_counted_the_same_with_and_without_spark(looked_at: World) 
         assert count_messages(tables.log(topic)) == count_messages(log) == log.read().where(is_message()).count()
 
 
-def test_messages_are_counted_by_the_log_of_a_table_alone(looked_at: World, tmp_path: Path) -> None:
+def test_messages_are_counted_by_the_log_of_a_table_alone(
+    looked_at: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = looked_at.log("us").log_folder
     assert folder is not None
-    alone = tmp_path / "_delta_log"
-    shutil.copytree(folder, alone)
+    shutil.copytree(folder, tmp_path / "_delta_log")
+    alone = Table(Driver.of(looked_at.spark), str(tmp_path), by_path=True, lock=None)
     expected = looked_at.log("us").read().where(is_message()).count()
     assert native.count_where_null(alone, "marker") == expected
-    assert native.count_where_null(alone, "marker", 2) is None, "it has three files"
-    for checksum in alone.glob("*.crc"):
+    for checksum in (tmp_path / "_delta_log").glob("*.crc"):
         checksum.unlink()
     assert native.count_where_null(alone, "marker") == expected, "as of a table of many files"
-    assert native.count_where_null(alone, "marker", 2) is None
+    monkeypatch.setattr(native, "LITTLE_FILES", 2)
+    assert native.count_where_null(alone, "marker") is None, "it has three"
 
 
 def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -343,4 +346,4 @@ def test_what_spark_alone_can_read_is_refused_natively(
 
 
 def test_a_folder_that_is_no_table_is_left_to_spark(tmp_path: Path) -> None:
-    assert native.count_where_null(tmp_path / "_delta_log", "marker") is None
+    assert native.count_where_null(Table(Driver(_no_spark), str(tmp_path), by_path=True, lock=None), "marker") is None

@@ -86,6 +86,7 @@ def test_a_region_that_gets_nothing_and_a_number_that_is_too_large_are_refused_b
     ):
         with pytest.raises(UsageError, match=says):
             _publish(world, 5, wait_for)
+    assert world.log("us").exists()
     assert world.count("us") == 0
 
 

@@ -96,6 +96,7 @@ def test_start_latest_begins_after_what_was_there(world: World) -> None:
     world.write("us", 0, 20)
     world.rewrite(("eu", "us"), [{"source": "us", "target": "eu", "start": "latest"}])
     world.replicate("eu")
+    assert world.log("eu").exists()
     assert world.count("eu") == 0
     world.write("us", 20, 30)
     world.replicate("eu")
