@@ -22,7 +22,7 @@ def test_an_identifier_ends_where_it_should(text: str) -> None:
 
 
 @pytest.mark.spark
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(_TEXTS.filter(lambda text: "\x00" not in text), min_size=20, max_size=20))
 def test_a_literal_is_the_text_again(spark: SparkSession, texts: list[str]) -> None:
     found = spark.sql(f"SELECT array({', '.join(map(literal, texts))}) AS texts").collect()[0]["texts"]

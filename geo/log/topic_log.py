@@ -88,8 +88,8 @@ def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str
     """
     log, columns = open_log(tables, topic)
     own = [field.name for field in user_columns(columns)]
-    names, folder = [*_SHOWN, *own], log.rows_folder
-    found = None if folder is None else last_rows(folder, names, PUBLISH_ORDER, count, where_null="marker")
+    names = [*_SHOWN, *own]
+    found = last_rows(log, names, PUBLISH_ORDER, count, where_null="marker")
     if found is None:
         last = log.read().where(is_message()).orderBy(*(F.desc(name) for name in PUBLISH_ORDER)).limit(count)
         found = [row.asDict(recursive=True) for row in last.select(*(f"`{name}`" for name in names)).collect()]

@@ -108,11 +108,12 @@ def count_where_null(log: Table, column: str) -> int | None:
 
 
 def last_rows(
-    folder: Place, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
+    log: Table, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
 ) -> list[dict[str, Any]] | None:
     """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last
     one first, these columns, those of `order` among them, as Spark's `collect` gives them."""
-    files, greatest = data_files(folder), f"max.{order[0]}"
+    folder = log.read_folder if log.reads is Reads.ALL else None
+    files, greatest = None if folder is None else data_files(folder), f"max.{order[0]}"
     if files is None or any(file.statistics.get(greatest) is None for file in files):
         return None
     files.sort(key=lambda file: in_us(file.statistics[greatest]), reverse=True)

@@ -228,11 +228,6 @@ class Table:
         return (asked := self._asked_log) is not None and asked.answers
 
     @property
-    def rows_folder(self) -> Place | None:
-        """The `_delta_log` of a table whose rows this process is to read by itself, where it can; None: Spark is to read them."""
-        return self.read_folder if self.reads is Reads.ALL else None
-
-    @property
     def reads(self) -> Reads:
         """Which rows this process reads by itself."""
         return self._driver.reads

@@ -179,9 +179,8 @@ def test_what_only_spark_knows_is_asked_of_spark(looked_at: World, monkeypatch: 
 
 
 def test_columns_with_structure_are_read_by_spark(looked_at: World) -> None:
-    folder = looked_at.log("us", NESTED).log_folder
-    assert folder is not None
-    assert native.last_rows(folder, ["publish_time", "line"], ["publish_time"], 3, where_null="marker") is None
+    log = connect_later(_no_spark, looked_at.config.cluster("us")).log(NESTED)  # as who only looks has it
+    assert native.last_rows(log, ["publish_time", "line"], ["publish_time"], 3, where_null="marker") is None
     (message,) = newest(looked_at.tables("us"), NESTED, 1)
     assert set(message["columns"]["line"]) == {"amount", "day"}
 

@@ -53,10 +53,6 @@ def _filled(world: World, what: Backfill = ALL, **options: object) -> Filled:
     return filled
 
 
-def _entries(world: World, cluster: str = "eu", origin: str = "us") -> list[int]:
-    return sorted(entry for name, _, entry in world.messages(cluster) if name == origin)
-
-
 @pytest.fixture(scope="module")
 def _at_the_end_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(spark, tmp_path_factory.mktemp("at-the-end"))
@@ -64,7 +60,7 @@ def _at_the_end_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFacto
     for first in (0, 10, 20):
         world.write("us", first, first + 10)
     world.replicate("eu")
-    assert _entries(world) == []
+    assert world.arrived("eu") == []
     return world
 
 
@@ -81,13 +77,13 @@ def test_a_backfill_beside_a_link_that_runs_brings_what_is_behind_it_and_nothing
     with running(world, "eu") as links:
         links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
         world.write("us", 30, 35)
-        links.until(lambda: _entries(world) == list(range(30, 35)))
+        links.until(lambda: world.arrived("eu") == list(range(30, 35)))
         filled = _filled(world, Backfill(mode=mode))
         assert (filled.messages, filled.by_file, filled.complete) == (30, 30 if mode is Mode.FILES else 0, True)
         world.write("us", 35, 40)
-        links.until(lambda: len(_entries(world)) == 40)
+        links.until(lambda: len(world.arrived("eu")) == 40)
         assert {report.state for report in links.reports} == {State.RUNNING}, "the link was not disturbed"
-    assert _entries(world) == list(range(40))
+    assert world.arrived("eu") == list(range(40))
     again = _filled(world, Backfill(mode=mode))
     assert (again.messages, again.total, again.complete) == (0, 0, True)
     theirs, ours = world.messages("us"), world.messages("eu")
@@ -110,12 +106,12 @@ def test_a_backfill_that_stops_here_brings_the_rest_when_it_is_run_again(
             _fill(world, what)
         crash.arm(None)
         landed = {CrashPoint.BACKFILL_FENCED: 0, CrashPoint.BACKFILL_COPIED: 10, CrashPoint.BACKFILL_APPENDED: 20}[point]
-        assert len(_entries(world)) == landed
+        assert len(world.arrived("eu")) == landed
         filled = _filled(world, what)
     assert (filled.messages, filled.steps) == (30 - landed, 3 - landed // 10)
     world.write("us", 30, 35)
     world.replicate("eu")
-    assert _entries(world) == list(range(35))
+    assert world.arrived("eu") == list(range(35))
     assert world.messages("eu") == world.messages("us")
 
 
@@ -144,10 +140,10 @@ def test_a_backfill_by_time_brings_what_was_published_then(world: World, mode: M
     assert _filled(world, Backfill(last, None, mode), dry_run=True).messages == 10, "at the last message, and later"
     part = _filled(world, Backfill(between, last, mode))
     assert (part.messages, part.by_file) == (10, 0), "two halves of one file"
-    assert _entries(world) == list(range(10, 20))
+    assert world.arrived("eu") == list(range(10, 20))
     rest = _filled(world, Backfill(before, past, mode))
     assert (rest.messages, rest.by_file) == (20, 10 if mode is Mode.FILES else 0)
-    assert _entries(world) == list(range(30))
+    assert world.arrived("eu") == list(range(30))
     assert world.messages("eu") == world.messages("us")
 
 
@@ -226,7 +222,7 @@ def test_a_comparison_that_loses_its_place_to_a_backfill_appends_nothing_more(wo
         pytest.raises(FencedError, match=r"backfill of us of .* another runner took over"),
     ):
         link.prepare(ownership, None, stopped=take_after_a_step)
-    assert _entries(world) == list(range(10))
+    assert world.arrived("eu") == list(range(10))
     ownership.abandon()
     release(taken)
     world.replicate("eu")
@@ -248,7 +244,7 @@ def test_what_expires_while_it_looks_is_not_brought_twice(world: World) -> None:
     with mock.patch.object(backfill_module, "now_us", side_effect=lambda: next(clock)):
         for _ in range(3):
             assert _filled(world).messages == 0
-    assert _entries(world) == list(range(10))
+    assert world.arrived("eu") == list(range(10))
 
 
 def test_what_ends_in_a_fault_with_nothing_in_flight_is_owned_no_longer(world: World) -> None:
@@ -277,7 +273,7 @@ def test_what_was_erased_behind_the_link_does_not_come_back_by_a_backfill(at_the
     filled, not_done = _fill(world)
     assert filled == []
     assert "the link has not passed it yet" in not_done[str(TOPIC)]
-    assert _entries(world) == []
+    assert world.arrived("eu") == []
     world.replicate("eu")
     assert _filled(world).messages == 30
     payloads = [row["payload"] for row in world.log("eu").read().collect()]
@@ -300,8 +296,8 @@ def test_what_a_backfill_brings_into_a_hub_crosses_once_also_where_some_of_it_is
     with running(hub, "c") as running_links:
         running_links.until(lambda: running_links.last(TOPIC)[0] is State.RUNNING)
         assert _filled(hub, source="a", target="b").messages == 20
-        running_links.until(lambda: len(_entries(hub, "c", "a")) == 25)
-    assert _entries(hub, "c", "a") == list(range(25))
+        running_links.until(lambda: len(hub.arrived("c", "a")) == 25)
+    assert hub.arrived("c", "a") == list(range(25))
     origins = [backfilled(commit.user_metadata) for commit in hub.log("b").commits(0, hub.log("b").latest_version())]
     assert frozenset({"a"}) in origins
     assert hub.verify().clean
@@ -326,7 +322,7 @@ def test_a_rate_bounds_the_steps_and_a_stop_ends_it_between_two(at_the_end: Worl
     assert 0 < filled.messages < 30
     assert not filled.complete
     assert _filled(world).messages == 30 - filled.messages
-    assert _entries(world) == list(range(30))
+    assert world.arrived("eu") == list(range(30))
 
 
 def test_of_what_is_complete_the_file_of_offsets_says_where_to_go_on(at_the_end: World, tmp_path: Path) -> None:
@@ -362,4 +358,4 @@ def test_what_cannot_be_backfilled_is_refused_by_name(at_the_end: World) -> None
     assert done == []
     assert "uses more of Delta's protocol than plain files" in not_done[str(TOPIC)]
     assert "Leave --mode out" in not_done[str(TOPIC)]
-    assert _entries(world) == []
+    assert world.arrived("eu") == []

@@ -112,4 +112,4 @@ class Turns(RuleBasedStateMachine):
 
 
 TestTurns = Turns.TestCase
-TestTurns.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTurns.settings = settings(stateful_step_count=40)

@@ -214,7 +214,7 @@ class ConsumersMachine(RuleBasedStateMachine):
             assert rows - every <= set(delivered), "nothing is skipped that nobody acknowledged"
 
 
-_MANY = settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+_MANY = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))

@@ -138,7 +138,7 @@ class Consumer(RuleBasedStateMachine):
                 assert MessageId(*ledger, mark + 1) not in done
 
 
-Consumer.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+Consumer.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
 TestConsumer = Consumer.TestCase
 
 
