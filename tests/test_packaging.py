@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from databricks.bundles.jobs import Job
 
 from geo.cli.main import _parser
 from geo.session import NEEDED_ALWAYS, SPARK_DEFAULTS
@@ -58,6 +57,8 @@ def test_a_job_ends_its_process_with_an_exit_code_and_returns_without_one(
 
 
 def test_the_jobs_of_the_bundle_are_as_databricks_publishes_them_and_call_verbs_as_they_are() -> None:
+    from databricks.bundles.jobs import Job  # a tenth of a second
+
     text = (ROOT / "conf/databricks/databricks.yml").read_text()
     bundle = yaml.safe_load(text)
     declared = bundle["variables"].keys()

@@ -64,7 +64,7 @@ class Taking:
                     self.at_once += 1
                     self.seen[self.at_once] += 1
                     self.taken[topic] += 1
-                time.sleep(0.002)  # the work of a turn
+                time.sleep(0.0005)  # the work of a turn
                 with self._mutex:
                     self.at_once -= 1
 

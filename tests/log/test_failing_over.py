@@ -15,6 +15,7 @@ from geo.log.other_producer import OtherProducer
 from geo.replication.link_state import LinkRecord, backfill_record
 from geo.tables.commits import Commit
 from geo.tables.history import CommitName
+from tests.examples import examples
 
 Entry = tuple[int, int, int]
 """Ledger, entry and source offset."""
@@ -202,7 +203,7 @@ STEPS = st.lists(
         *(("publish", 1, False), ("back_up",), ("put_back",), ("put_back",)),
     ]
 )
-@settings(max_examples=500)
+@settings(max_examples=examples(5))
 def test_no_record_is_left_out_and_only_what_was_said_comes_again(steps: list[tuple[object, ...]]) -> None:
     pair = Pair()
     for name, *arguments in steps:

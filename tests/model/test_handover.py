@@ -26,6 +26,7 @@ from geo.fleet.placement.handover import (
     newer,
     to_assign,
 )
+from tests.examples import examples
 
 BROKERS, BUNDLES = ("a", "b", "c"), ("x", "y")
 BROKER_TIMEOUT_S, RELEASE_TIMEOUT_S, TICK_S = 30.0, 20.0, 5.0
@@ -232,7 +233,7 @@ class World(RuleBasedStateMachine):
 
 def test_one_broker_at_most_can_write_a_bundle_and_each_is_owned_again_within_the_bound() -> None:
     run_state_machine_as_test(
-        World, settings=settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+        World, settings=settings(max_examples=examples(0.6), stateful_step_count=40, suppress_health_check=list(HealthCheck))
     )
 
 

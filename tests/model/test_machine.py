@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from geo.ids import MessageId
+from tests.examples import examples
 from tests.model.log import Row
 from tests.model.world import ACKS, MESSAGES, AgainError, Cluster, FailedError, ReplacedError, Run, World, finish
 
@@ -220,13 +221,13 @@ _MANY = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck)
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_links_under_any_interleaving_lose_and_double_nothing(shape: str) -> None:
     machine: Any = partial(LinksMachine, shape)
-    run_state_machine_as_test(machine, settings=settings(_MANY, max_examples=60))
+    run_state_machine_as_test(machine, settings=settings(_MANY, max_examples=examples(0.6)))
 
 
 @pytest.mark.parametrize("shape", ["pair", "inlong"])
 def test_consumers_under_any_interleaving_skip_nothing_and_repeat_nothing_that_is_known(shape: str) -> None:
     machine: Any = partial(ConsumersMachine, shape)
-    run_state_machine_as_test(machine, settings=settings(_MANY, max_examples=60))
+    run_state_machine_as_test(machine, settings=settings(_MANY, max_examples=examples(0.6)))
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))

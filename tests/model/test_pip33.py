@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from geo.subscription.controller import Counted, Settings
+from tests.examples import examples
 from tests.model.pip33 import Cluster, Steps, World
 
 SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -295,9 +296,7 @@ def test_the_cut_holds_however_far_apart_answers_are(shape: str) -> None:
 def test_no_schedule_makes_a_cursor_pass_what_is_unprocessed(shape: str) -> None:
     run_state_machine_as_test(
         partial(Machine, shape),  # type: ignore[arg-type]  # it is called, no more
-        settings=settings(
-            max_examples=settings().max_examples // 12, stateful_step_count=40, suppress_health_check=list(HealthCheck)
-        ),
+        settings=settings(max_examples=examples(0.1), stateful_step_count=40, suppress_health_check=list(HealthCheck)),
     )
 
 

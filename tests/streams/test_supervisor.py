@@ -161,11 +161,11 @@ class Running:
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals only: so that nobody waits ten seconds for nothing."""
-    monkeypatch.setattr(supervisor, "LOOK_S", 0.01)
-    monkeypatch.setattr(crew, "TICK_S", 0.01)
-    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 0.05)
-    monkeypatch.setattr(crew, "HAND_OVER_S", 0.05)
-    monkeypatch.setattr(life, "MOST_BACKOFF_S", 0.01)
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.002)
+    monkeypatch.setattr(crew, "TICK_S", 0.002)
+    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 0.01)
+    monkeypatch.setattr(crew, "HAND_OVER_S", 0.01)
+    monkeypatch.setattr(life, "MOST_BACKOFF_S", 0.002)
 
 
 def _wait(event: threading.Event) -> None:
@@ -267,7 +267,7 @@ def test_a_group_that_hangs_holds_up_its_own_works_only_and_continues_by_itself(
 
 
 def test_one_that_hangs_for_ever_is_left_behind_owned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_S", 0.2)
+    monkeypatch.setattr(supervisor, "STOP_S", 0.05)
     hangs = threading.Event()
     group = Jobs([Job("b", follows=lambda: _wait(hangs))])
     with Running(group) as running:
@@ -317,7 +317,7 @@ def test_one_that_hangs_while_it_is_to_end_is_left_and_ends_as_it_was_to(found: 
             return {}
         return {"left_out": {"stuck": "asked to"}} if found == "left_out" else {"again": ["stuck"]}
 
-    with mock.patch.object(crew, "DISCOVERY_INTERVAL_S", 0.05), Running(Jobs([job], found=asks)) as running:
+    with mock.patch.object(crew, "DISCOVERY_INTERVAL_S", 0.01), Running(Jobs([job], found=asks)) as running:
         running.until(lambda: State.RUNNING in running.states("stuck"))
         wanted.set()
         running.until(lambda: becomes in running.states("fresh"))
@@ -571,7 +571,7 @@ def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
 
 
 def test_what_comes_up_after_its_group_was_left_behind_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_S", 0.2)
+    monkeypatch.setattr(supervisor, "STOP_S", 0.05)
     goes_on, asked = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -640,7 +640,7 @@ def test_what_takes_a_while_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("where", ["brought up", "due", "ended"])
 def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_S", 0.5)
+    monkeypatch.setattr(supervisor, "STOP_S", 0.2)
     hangs, entered = threading.Event(), threading.Event()
 
     def hang() -> None:

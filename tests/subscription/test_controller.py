@@ -38,6 +38,7 @@ from geo.subscription.markers import (
     encode,
 )
 from geo.subscription.snapshot_cache import Snapshot
+from tests.examples import examples
 
 AT = 1_000_000_000
 
@@ -744,7 +745,7 @@ _ROWS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(1.5))
 @given(st.lists(_ROWS, max_size=40))
 def test_no_rows_in_any_order_do_more_than_they_may(rows: list[tuple[Any, ...]]) -> None:
     """Also none that no driver and no cluster would write. A state kept in between changes nothing, and nobody is moved back."""

@@ -42,9 +42,9 @@ def test_whatever_becomes_of_a_log_its_newest_version_is_found(changes: list[tup
             names = {f"{version:020}.{end}" for version in there for end in ("json", "crc")}
             found = set(os.listdir(folder)) if folder.exists() else set()
             for name in found - names:
-                (folder / name).unlink()
+                os.unlink(f"{folder}/{name}")
             for name in names - found:
-                (folder / name).touch()
+                os.close(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY))
             assert newest_version(folder) == (there[-1] if there else None)
     finally:
         shutil.rmtree(folder.parent)

@@ -17,6 +17,7 @@ from geo.fleet.placement.manager import Assignment, Decision, Manager, Split, Un
 from geo.fleet.placement.policies import Isolation, Policies, later_versions
 from geo.fleet.placement.shedding import OverloadShedder, ThresholdShedder
 from geo.fleet.placement.strategies import LeastLongTermMessageRate
+from tests.examples import examples
 from tests.fleet.placement.loads import broker, bundle
 
 SETTINGS = Settings()
@@ -289,7 +290,7 @@ def test_a_load_decides_by_its_long_average_on_placing_and_by_its_short_one_on_s
     assert _targets(manager.decide(reports, NONE, 11.0, ["t/o/x"])) == {"t/o/x": "b"}, "a has 910 over the long window"
 
 
-@of_hypothesis(max_examples=60)
+@of_hypothesis(max_examples=examples(0.6))
 @given(seed=st.integers(0, 10**6), count=st.integers(2, 5))
 def test_whatever_is_reported_each_decision_obeys_its_rules(seed: int, count: int) -> None:
     """A and B of Manager, by random loads and owners that do what is decided or not."""

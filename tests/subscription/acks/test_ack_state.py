@@ -13,9 +13,9 @@ from geo.subscription.acks.ack_state import MAX_REDELIVERIES, AckState, Base, Ep
 from geo.subscription.acks.message_set import MessageSet
 
 entries = st.sets(st.integers(0, 40))
-ids = st.builds(MessageId, st.sampled_from(["eu", "us"]), st.integers(1, 2), st.integers(0, 12))
+ids = st.sampled_from([MessageId(origin, ledger, entry) for origin in ("eu", "us") for ledger in (1, 2) for entry in range(13)])
 acked = st.builds(MessageSet.of, st.sets(ids))
-ledgers = st.tuples(st.sampled_from(["eu", "us"]), st.integers(1, 2))
+ledgers = st.sampled_from([(origin, ledger) for origin in ("eu", "us") for ledger in (1, 2)])
 bases = st.builds(Base, st.dictionaries(ledgers, st.integers(0, 9), max_size=3), st.none() | st.integers(1, 9))
 epochs = st.builds(Epoch, st.integers(0, 2), st.sampled_from(["", "eu", "us"]))
 

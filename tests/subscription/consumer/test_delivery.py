@@ -12,6 +12,7 @@ from geo.ids import LedgerId, MessageId
 from geo.subscription.acks.ack_state import AckState, Base, merged
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.consumer.delivery import Answer, Delivery
+from tests.examples import examples
 from tests.subscription.acks.test_ack_state import ids
 
 DELAY_S = 10
@@ -138,7 +139,7 @@ class Consumer(RuleBasedStateMachine):
                 assert MessageId(*ledger, mark + 1) not in done
 
 
-Consumer.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
+Consumer.TestCase.settings = settings(max_examples=examples(0.6), stateful_step_count=20)
 TestConsumer = Consumer.TestCase
 
 
