@@ -2,7 +2,7 @@
 are asked.
 
 Prints of each file how many changes they caught. The share of all must not fall below FLOOR. What survived is in the folder that
-is named at the end, by `mutmut show NAME` there. All files take three quarters of an hour on two cores.
+is named at the end, by `mutmut show NAME` there. All files take half an hour on two cores.
 
 Run it alone: when a change has had its time mutmut sends a signal to the number of its process, which may be another process's by
 then.

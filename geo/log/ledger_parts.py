@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -16,6 +16,9 @@ from geo.tables.native import ROUNDED_US, DataFile, scan
 from geo.tables.table import Table
 
 _KEY = ["origin", "ledger_id"]
+
+Ranges = dict[LedgerId, tuple[int, int]]
+"""Of each ledger its first and last entry."""
 
 
 def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
@@ -45,6 +48,31 @@ def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dic
         .collect()
     )
     return _joined((LedgerId(r[0], r[1]), LedgerPart(r["first"], r["last"], r["entries"], _tuple(r["to"]))) for r in rows)
+
+
+def few_ranges(
+    log: Table,
+    version: int,
+    columns: Sequence[str],
+    of: Callable[[pa.Table], pa.Table],
+    told: Callable[[DataFile], Ranges | None],
+) -> Ranges | None:
+    """What `topic_log.ledger_ranges` finds, of the rows that `of` leaves of a log at a version, without Spark; None where only Spark can.
+    `columns`, the ID among them, and `told` as in `native.scan`."""
+    parts = scan(log, version, columns, lambda rows: _ranges(of(rows)), told=told)
+    if parts is None:
+        return None
+    found: Ranges = {}
+    for part in parts:
+        for ledger, (first, last) in part.items():
+            known = found.get(ledger, (first, last))
+            found[ledger] = min(first, known[0]), max(last, known[1])
+    return found
+
+
+def _ranges(rows: pa.Table) -> Ranges:
+    found = rows.group_by(_KEY).aggregate([("entry_id", "min"), ("entry_id", "max")])
+    return {LedgerId(row["origin"], row["ledger_id"]): (row["entry_id_min"], row["entry_id_max"]) for row in found.to_pylist()}
 
 
 def only_ledger(file: DataFile) -> tuple[LedgerId, int, int] | None:

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
-from geo.log.ledger_parts import only_ledger
+from geo.log.ledger_parts import Ranges, few_ranges, only_ledger
 from geo.log.topic_log import ID, ledger_ranges
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import check_folder
-from geo.tables.native import DataFile, scan
+from geo.tables.native import DataFile
 from geo.tables.table import Table
 from geo.text import first_line
 
@@ -36,33 +36,24 @@ def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date
         return {}
     wanted = frozenset(ids)
 
-    def told(file: DataFile) -> dict[int, int] | None:
+    def told(file: DataFile) -> Ranges | None:
         if (only := only_ledger(file)) is not None:
-            ledger, _, last = only
-            return {ledger.ledger_id: last} if ledger.origin == origin and ledger.ledger_id in wanted else {}
+            ledger, first, last = only
+            return {ledger: (first, last)} if ledger.origin == origin and ledger.ledger_id in wanted else {}
         least, most = (file.statistics.get(f"{end}.ledger_id") for end in ("min", "max"))
         if least is None or most is None:
             return None
         return {} if most < min(wanted) or least > max(wanted) else None
 
     where = (pc.field("origin") == origin) & pc.field("ledger_id").isin(pa.array(sorted(wanted), pa.int64()))
-    parts = scan(log_table, log_table.latest_version(), ID, _ends, where=where, told=told)
-    if parts is not None:
-        found: dict[int, int] = {}
-        for part in parts:
-            for ledger, last in part.items():
-                found[ledger] = max(last, found.get(ledger, last))
-        return found
-    # As one text: a literal for each costs a call to the JVM, and there may be thousands.
-    rows = log_table.read().where(F.col("origin") == origin).where(f"ledger_id IN ({', '.join(map(str, ids))})")
-    if since is not None:
-        rows = rows.where(F.col("publish_date") >= F.lit(since))
-    return {ledger.ledger_id: last for ledger, (_, last) in ledger_ranges(rows).items()}
-
-
-def _ends(rows: pa.Table) -> dict[int, int]:
-    found = rows.group_by(["ledger_id"]).aggregate([("entry_id", "max")])
-    return dict(zip(found["ledger_id"].to_pylist(), found["entry_id_max"].to_pylist(), strict=True))
+    found = few_ranges(log_table, log_table.latest_version(), ID, lambda rows: rows.filter(where), told)
+    if found is None:
+        # As one text: a literal for each costs a call to the JVM, and there may be thousands.
+        rows = log_table.read().where(F.col("origin") == origin).where(f"ledger_id IN ({', '.join(map(str, ids))})")
+        if since is not None:
+            rows = rows.where(F.col("publish_date") >= F.lit(since))
+        found = ledger_ranges(rows)
+    return {ledger.ledger_id: last for ledger, (_, last) in found.items()}
 
 
 def ends_in(tables: ClusterTables, peer: Cluster, topic: Topic, ids: Collection[int], since: date | None) -> Mapping[int, int]:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.ids import LedgerId
 from geo.log.peers import WAIT_S
-from geo.log.topic_log import is_message
+from geo.log.topic_log import ID, is_message
 from geo.log.topics import deleted_topics
 from geo.names import Topic
 from geo.now import now_us
 from geo.ops.removal import Extents, OnlyThere, only_there
+from geo.replication.gaps import Extent, extent
 from geo.replication.missing_rows import extents
 from geo.tables.cluster import ClusterTables
-from geo.tables.table import Seen
+from geo.tables.native import scan
+from geo.tables.table import Seen, Table
 from geo.text import first_line
 from geo.times import from_us
 
@@ -64,11 +69,30 @@ class Holdings:
         key, known = (tables.cluster.name, topic), self._read.get((tables.cluster.name, topic))
         if known is not None and known[:2] == (seen.table_id, seen.version):
             return known[2]
-        rows = tables.log(topic).read(seen.version).where(is_message())
-        if ttl_s is not None:
-            rows = rows.where(F.col("publish_time") >= F.lit(from_us(now_us()) - timedelta(seconds=ttl_s)))
-        self._read[key] = (seen.table_id, seen.version, extents(rows))
+        since = None if ttl_s is None else from_us(now_us()) - timedelta(seconds=ttl_s)
+        self._read[key] = (seen.table_id, seen.version, message_extents(tables.log(topic), seen.version, since))
         return self._read[key][2]
+
+
+def message_extents(log: Table, version: int, since: datetime | None = None) -> Extents:
+    """The messages of a log at a version; with `since`, a time with its zone, those that were published then or later. Without
+    Spark where this process may read the files (`native.scan`)."""
+    late = None if since is None else pc.field("publish_time") >= pa.scalar(since)
+    parts = scan(log, version, [*ID, "marker", "publish_time"], _extents, where=late)
+    if parts is None:
+        rows = log.read(version).where(is_message())
+        return extents(rows if since is None else rows.where(F.col("publish_time") >= F.lit(since)))
+    found: dict[LedgerId, Extent] = {}
+    for ledger, one in (each for part in parts for each in part.items()):
+        found[ledger] = found[ledger].joined(one) if ledger in found else one
+    return found
+
+
+def _extents(rows: pa.Table) -> Extents:
+    rows, entries = rows.filter(rows["marker"].is_null()), dict[LedgerId, list[int]]()
+    for origin, ledger_id, entry in zip(*(rows[name].to_pylist() for name in ID), strict=True):
+        entries.setdefault(LedgerId(origin, ledger_id), []).append(entry)
+    return {ledger: extent(found) for ledger, found in entries.items()}
 
 
 def _there(tables: ClusterTables, topic: Topic) -> Seen | None:

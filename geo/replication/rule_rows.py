@@ -11,13 +11,14 @@ import pyarrow as pa
 from geo.ids import LedgerId
 from geo.replication.rule import LeftOut, RoutedRow, Rule, Verdict, verdict
 
-_READ = ("origin", "ledger_id", "entry_id", "replicate_to", "marker", "publish_time")
+READ = ("origin", "ledger_id", "entry_id", "replicate_to", "marker", "publish_time")
+"""The columns by which it is told."""
 
 
 def crossing(rule: Rule, floors: Mapping[str, int] | None, rows: pa.Table, now_us: int) -> tuple[pa.Table, LeftOut]:
     """The rows of a topic log that cross the link, from its floors on (`start: latest`), as `missing_rows.wanted`; and what is
     left out that is to be counted."""
-    read = rows.select(_READ)
+    read = rows.select(READ)
     times = read["publish_time"].cast(pa.int64()).to_pylist()
     kept, verdicts = [], Counter[Verdict]()
     for at, (row, time_us) in enumerate(zip(read.drop_columns(["publish_time"]).to_pylist(), times, strict=True)):

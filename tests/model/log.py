@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geo.ids import LedgerId, MessageId
-from geo.replication.gaps import Extent
+from geo.replication.gaps import Extent, extent
 from geo.tables.commits import EXPIRED, Commit
 from geo.tables.history import CommitName
 
@@ -125,10 +125,7 @@ def extents(rows: Iterable[MessageId]) -> dict[LedgerId, Extent]:
     entries: dict[LedgerId, list[int]] = {}
     for one in rows:
         entries.setdefault(LedgerId(one.origin, one.ledger_id), []).append(one.entry_id)
-    return {
-        ledger: Extent(min(found), max(found), len(found), sum(found), sum(entry * entry for entry in found))
-        for ledger, found in entries.items()
-    }
+    return {ledger: extent(found) for ledger, found in entries.items()}
 
 
 def ends(rows: Iterable[MessageId]) -> dict[LedgerId, int]:

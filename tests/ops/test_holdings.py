@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timedelta
 
 import pytest
+from pyspark.sql import functions as F
 
-from geo.ops.holdings import Holdings
-from geo.ops.removal import OnlyThere
+from geo.now import now_us
+from geo.ops.holdings import Holdings, message_extents
+from geo.ops.removal import Extents, OnlyThere
+from geo.tables import native
+from geo.tables.cluster import connect_later
+from geo.tables.driver import Reads
+from geo.times import from_us
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
 
 
-def test_no_limit_cuts_off_who_reads_a_log_and_it_is_read_once_a_version(linked: World) -> None:
+def test_what_a_log_holds_is_the_same_with_and_without_spark(world: World) -> None:
+    world.write("eu", 0, 5)
+    entry, hours = F.col("entry_id"), F.expr("INTERVAL 1 HOURS")
+    other = world.entries("us", 0, 30).withColumns(
+        {
+            "marker": F.when(entry == 3, "SNAPSHOT"),
+            "ledger_id": F.expr("IF(entry_id > 9, 2L, 1L)"),
+            "entry_id": F.when(entry == 11, 12).when(entry > 20, entry + 2**40).otherwise(entry),
+            "publish_time": F.current_timestamp() - hours * entry,
+        }
+    )
+    world.log("eu").append(other.coalesce(1))
+    version = world.log("eu").latest_version()
+
+    def held(reads: Reads, since: datetime | None) -> Extents:
+        return message_extents(connect_later(start[reads], world.config.cluster("eu"), reads=reads).log(TOPIC), version, since)
+
+    start = {Reads.NONE: lambda: world.spark, Reads.LITTLE: lambda: pytest.fail("Spark is asked")}
+    for since in (None, from_us(now_us()) - timedelta(hours=24.5), from_us(now_us()) - timedelta(hours=2.5)):
+        assert held(Reads.LITTLE, since) == held(Reads.NONE, since)
+    found = held(Reads.LITTLE, None)
+    assert [str(ledger) for ledger, extent in sorted(found.items()) if extent.is_whole] == ["eu:1"]
+    assert {str(ledger): extent.count for ledger, extent in found.items()} == {"eu:1": 5, "us:1": 9, "us:2": 20}
+
+
+def test_no_limit_cuts_off_who_reads_a_log_and_it_is_read_once_a_version(linked: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "LITTLE_ROWS", 0)  # by jobs of Spark's one sees what is read
     found = Holdings({"us": linked.tables("us")})
     context, told = linked.spark.sparkContext, linked.spark.sparkContext.statusTracker()
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.ids import LedgerId
-from geo.replication.gaps import Extent, Gap, gaps, steps
+from geo.replication.gaps import Extent, Gap, extent, gaps, steps
 
 A, B = LedgerId("us", 1), LedgerId("us", 2)
-
-
-def extent(entries: Set[int]) -> Extent:
-    return Extent(min(entries), max(entries), len(entries), sum(entries), sum(e * e for e in entries))
 
 
 def whole(first: int, last: int) -> Extent:
@@ -41,6 +35,13 @@ def test_a_hole_in_the_target_is_found_though_its_least_greatest_and_count_look_
 def test_too_large_numbers_are_compared_by_id() -> None:
     unknown = Extent(0, 9, 10, None, None)
     assert gaps({A: unknown}, {A: unknown}) == [Gap(A, 0, 9, compare=True)]
+
+
+@given(st.lists(st.integers(), min_size=1), st.lists(st.integers(), min_size=1))
+def test_two_parts_are_joined_as_if_they_had_been_one(one: list[int], other: list[int]) -> None:
+    assert extent(one).joined(extent(other)) == extent(one + other)
+    too_large = Extent(min(one), max(one), len(one), None, None)
+    assert too_large.joined(extent(other)).squares is None
 
 
 entries = st.sets(st.integers(0, 20), min_size=1)
