@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from geo.sql_text import identifier, literal
+from tests.examples import examples
 
 _TEXTS = st.text(max_size=20) | st.text("'\\`\"\n%_u0041 ", max_size=12)
 
@@ -22,7 +23,7 @@ def test_an_identifier_ends_where_it_should(text: str) -> None:
 
 
 @pytest.mark.spark
-@settings(max_examples=30)
+@settings(max_examples=examples(0.3))
 @given(st.lists(_TEXTS.filter(lambda text: "\x00" not in text), min_size=20, max_size=20))
 def test_a_literal_is_the_text_again(spark: SparkSession, texts: list[str]) -> None:
     found = spark.sql(f"SELECT array({', '.join(map(literal, texts))}) AS texts").collect()[0]["texts"]

@@ -83,7 +83,7 @@ def _reached(name: str) -> set[str]:
 
 def _says_so(path: Path) -> bool:
     """Whether a file says of itself that it is pure, in the text that it begins with: nothing is parsed before a test runs."""
-    return re.match(r'"""[^"]*\bPure\b', path.read_text()) is not None
+    return re.match(r'"""(?:(?!""").)*\bPure\b', path.read_text(), re.DOTALL) is not None
 
 
 PURE = sorted(

@@ -54,12 +54,12 @@ def few_ranges(
     log: Table,
     version: int,
     columns: Sequence[str],
-    of: Callable[[pa.Table], pa.Table],
+    wanted: Callable[[pa.Table], pa.Table],
     told: Callable[[DataFile], Ranges | None],
 ) -> Ranges | None:
-    """What `topic_log.ledger_ranges` finds, of the rows that `of` leaves of a log at a version, without Spark; None where only Spark can.
-    `columns`, the ID among them, and `told` as in `native.scan`."""
-    parts = scan(log, version, columns, lambda rows: _ranges(of(rows)), told=told)
+    """Ledger → first and last entry, as `topic_log.ledger_ranges`, of the rows of a log at a version that `wanted` leaves. None where only
+    Spark can (`native.scan`). `columns`: what `wanted` reads, the ID among them. A file of which `told` gives ranges is not read."""
+    parts = scan(log, version, columns, lambda rows: _ranges(wanted(rows)), told=told)
     if parts is None:
         return None
     found: Ranges = {}
@@ -71,8 +71,16 @@ def few_ranges(
 
 
 def _ranges(rows: pa.Table) -> Ranges:
-    found = rows.group_by(_KEY).aggregate([("entry_id", "min"), ("entry_id", "max")])
+    found = rows.select([*_KEY, "entry_id"]).drop_null().group_by(_KEY).aggregate([("entry_id", "min"), ("entry_id", "max")])
     return {LedgerId(row["origin"], row["ledger_id"]): (row["entry_id_min"], row["entry_id_max"]) for row in found.to_pylist()}
+
+
+def told_range(file: DataFile) -> Ranges | None:
+    """As `only_ledger`."""
+    if (only := only_ledger(file)) is None:
+        return None
+    ledger, first, last = only
+    return {ledger: (first, last)}
 
 
 def only_ledger(file: DataFile) -> tuple[LedgerId, int, int] | None:

@@ -7,13 +7,11 @@ from collections.abc import Collection, Mapping
 from datetime import date
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
-from geo.log.ledger_parts import Ranges, few_ranges, only_ledger
+from geo.log.ledger_parts import Ranges, few_ranges, told_range
 from geo.log.topic_log import ID, ledger_ranges
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables, connect
@@ -37,23 +35,21 @@ def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date
     wanted = frozenset(ids)
 
     def told(file: DataFile) -> Ranges | None:
-        if (only := only_ledger(file)) is not None:
-            ledger, first, last = only
-            return {ledger: (first, last)} if ledger.origin == origin and ledger.ledger_id in wanted else {}
         least, most = (file.statistics.get(f"{end}.ledger_id") for end in ("min", "max"))
-        if least is None or most is None:
-            return None
-        return {} if most < min(wanted) or least > max(wanted) else None
+        if least is not None and most is not None and (most < min(wanted) or least > max(wanted)):
+            return {}
+        return told_range(file)
 
-    where = (pc.field("origin") == origin) & pc.field("ledger_id").isin(pa.array(sorted(wanted), pa.int64()))
-    found = few_ranges(log_table, log_table.latest_version(), ID, lambda rows: rows.filter(where), told)
+    found = few_ranges(log_table, log_table.latest_version(), ID, lambda rows: rows, told)
     if found is None:
         # As one text: a literal for each costs a call to the JVM, and there may be thousands.
         rows = log_table.read().where(F.col("origin") == origin).where(f"ledger_id IN ({', '.join(map(str, ids))})")
         if since is not None:
             rows = rows.where(F.col("publish_date") >= F.lit(since))
         found = ledger_ranges(rows)
-    return {ledger.ledger_id: last for ledger, (_, last) in found.items()}
+    return {
+        ledger.ledger_id: last for ledger, (_, last) in found.items() if ledger.origin == origin and ledger.ledger_id in wanted
+    }
 
 
 def ends_in(tables: ClusterTables, peer: Cluster, topic: Topic, ids: Collection[int], since: date | None) -> Mapping[int, int]:

@@ -74,9 +74,9 @@ class Holdings:
         return self._read[key][2]
 
 
-def message_extents(log: Table, version: int, since: datetime | None = None) -> Extents:
-    """The messages of a log at a version; with `since`, a time with its zone, those that were published then or later. Without
-    Spark where this process may read the files (`native.scan`)."""
+def message_extents(log: Table, version: int, since: datetime | None) -> Extents:
+    """Ledger → extent of its messages in a log at a version; with `since`, a time with its zone, of those that were published then or
+    later. Without Spark where this process may read the files (`native.scan`)."""
     late = None if since is None else pc.field("publish_time") >= pa.scalar(since)
     parts = scan(log, version, [*ID, "marker", "publish_time"], _extents, where=late)
     if parts is None:
@@ -89,8 +89,9 @@ def message_extents(log: Table, version: int, since: datetime | None = None) -> 
 
 
 def _extents(rows: pa.Table) -> Extents:
-    rows, entries = rows.filter(rows["marker"].is_null()), dict[LedgerId, list[int]]()
-    for origin, ledger_id, entry in zip(*(rows[name].to_pylist() for name in ID), strict=True):
+    entries: dict[LedgerId, list[int]] = {}
+    ids = rows.filter(rows["marker"].is_null()).select(ID).drop_null()
+    for origin, ledger_id, entry in zip(*(ids[name].to_pylist() for name in ID), strict=True):
         entries.setdefault(LedgerId(origin, ledger_id), []).append(entry)
     return {ledger: extent(found) for ledger, found in entries.items()}
 

@@ -11,19 +11,19 @@ from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.config.model import Start
 from geo.ids import LedgerId
-from geo.log.ledger_parts import Ranges, few_ranges, only_ledger
+from geo.log.ledger_parts import Ranges, few_ranges, only_ledger, told_range
 from geo.log.topic_log import ID, after_ends
 from geo.now import now_us
 from geo.replication import missing_rows
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
-from geo.replication.rule_rows import READ, crossing
+from geo.replication.rule_rows import ROUTED_COLUMNS, crossing
 from geo.tables.native import DataFile
 from geo.tables.table import Table
 
@@ -65,7 +65,8 @@ class BothLogs:
     def count_missing(self, version: int, floors: Floors | None) -> int:
         """How many messages `missing` would bring now."""
         if not self.target.exists():
-            return self.source.read(version).where(self._wanted(floors)).count()
+            wanted = missing_rows.messages_wanted(self.rule, floors, now_us())
+            return self.source.read(version).where(wanted).count()
         steps = self.missing(version, self.target.latest_version(), floors)
         return sum(map(missing_rows.count_rows, steps))
 
@@ -93,8 +94,7 @@ class BothLogs:
         lost = {ledger: first for ledger, first in sorted(later.items()) if first > due[ledger]}
         horizon_us = self.rule.expired_before_us(now_us())
         if lost and horizon_us is not None:
-            young = self.target.read(target_version).where(F.col("publish_time") >= F.timestamp_micros(F.lit(horizon_us)))
-            living = ledger_ends(young, self.rule.origins)
+            living = self._ends(self.target, target_version, horizon_us)
             lost = {ledger: first for ledger, first in lost.items() if ledger in ends and living.get(ledger) == ends[ledger]}
         return [f"{ledger}:{due[ledger]}-{first - 1}" for ledger, first in lost.items()]
 
@@ -102,43 +102,42 @@ class BothLogs:
         """What the target has beyond the source's ledgers, as `origin:ledger:first-last`."""
         return missing_rows.lost_ranges(*(self._ends(log, log.latest_version()) for log in (self.source, self.target)))
 
-    def _ends(self, log: Table, version: int) -> dict[LedgerId, int]:
-        """The last entry of each ledger that the link brings. Without Spark where this process may read the files."""
+    def _ends(self, log: Table, version: int, since_us: int | None = None) -> dict[LedgerId, int]:
+        """Ledger → last entry in a log at a version, of the origins that cross; with `since_us` among the rows that were published then or
+        later. Without Spark where this process may read the files."""
 
-        def told(file: DataFile) -> Ranges | None:
-            if (only := only_ledger(file)) is None:
-                return None
-            ledger, first, last = only
-            return {ledger: (first, last)} if ledger.origin in self.rule.origins else {}
+        def wanted(rows: pa.Table) -> pa.Table:
+            if since_us is None:
+                return rows
+            return rows.filter(pc.field("publish_time") >= pa.scalar(since_us, pa.timestamp("us", "UTC")))
 
-        of_link = pc.field("origin").isin(pa.array(sorted(self.rule.origins), pa.string()))
-        found = few_ranges(log, version, ID, lambda rows: rows.filter(of_link), told)
+        told = told_range if since_us is None else lambda file: None
+        found = few_ranges(log, version, [*ID, "publish_time"], wanted, told)
         if found is None:
-            return ledger_ends(log.read(version), self.rule.origins)
-        return {ledger: last for ledger, (_, last) in found.items()}
+            rows = log.read(version)
+            if since_us is not None:
+                rows = rows.where(F.col("publish_time") >= F.timestamp_micros(F.lit(since_us)))
+            return ledger_ends(rows, self.rule.origins)
+        return {ledger: last for ledger, (_, last) in found.items() if ledger.origin in self.rule.origins}
 
     def _first_due(self, version: int, floors: Floors | None, ends: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
-        """The first message behind each of the `ends` that the source has at `version` and the link wants. Without Spark where this
-        process may read the files."""
+        """Ledger → its first message behind its end (of one without: the first of all) that the source has at `version` and that crosses.
+        Without Spark where this process may read the files."""
         now = now_us()
-
-        def is_due(ledger: LedgerId, entry: int) -> bool:
-            return ledger.origin in self.rule.origins and entry > ends.get(ledger, -1)
 
         def told(file: DataFile) -> Ranges | None:
             only = only_ledger(file)
-            return None if only is None or is_due(only[0], only[2]) else {}
+            has_all = only is not None and (only[0].origin not in self.rule.origins or only[2] <= ends.get(only[0], -1))
+            return {} if has_all else None
 
         def due(rows: pa.Table) -> pa.Table:
-            ids = zip(*(rows[name].to_pylist() for name in ID), strict=True)
-            behind = pa.array((is_due(LedgerId(origin, ledger_id), entry) for origin, ledger_id, entry in ids), pa.bool_())
-            return crossing(self.rule, floors, rows.filter(pc.and_(behind, rows["marker"].is_null())), now)[0]
+            cross = crossing(self.rule, floors, rows.filter(rows["marker"].is_null()), now)[0]
+            ids = zip(*(cross[name].to_pylist() for name in ID), strict=True)
+            behind = (entry > ends.get(LedgerId(origin, ledger_id), -1) for origin, ledger_id, entry in ids)
+            return cross.filter(pa.array(behind, pa.bool_()))
 
-        found = few_ranges(self.source, version, READ, due, told)
+        found = few_ranges(self.source, version, ROUTED_COLUMNS, due, told)
         if found is None:
             wanted = missing_rows.messages_wanted(self.rule, floors, now)
             return ledger_begins(after_ends(self.source.read(version).where(wanted), ends), self.rule.origins)
         return {ledger: first for ledger, (first, _) in found.items()}
-
-    def _wanted(self, floors: Floors | None) -> Column:
-        return missing_rows.messages_wanted(self.rule, floors, now_us())

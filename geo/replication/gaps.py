@@ -35,7 +35,7 @@ class Extent:
         return (self.count, self.total, self.squares) == (last - first + 1, total, squares)
 
     def joined(self, other: Extent) -> Extent:
-        """That of the entries of both."""
+        """The extent of both together. An entry of both counts twice."""
         first, last, count = min(self.first, other.first), max(self.last, other.last), self.count + other.count
         return Extent(first, last, count, _sum(self.total, other.total), _sum(self.squares, other.squares))
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 from geo.ids import LedgerId
 from geo.replication.rule import LeftOut, RoutedRow, Rule, Verdict, verdict
 
-READ = ("origin", "ledger_id", "entry_id", "replicate_to", "marker", "publish_time")
-"""The columns by which it is told."""
+ROUTED_COLUMNS = ("origin", "ledger_id", "entry_id", "replicate_to", "marker", "publish_time")
+"""What `crossing` reads, the ID among it."""
 
 
 def crossing(rule: Rule, floors: Mapping[str, int] | None, rows: pa.Table, now_us: int) -> tuple[pa.Table, LeftOut]:
     """The rows of a topic log that cross the link, from its floors on (`start: latest`), as `missing_rows.wanted`; and what is
     left out that is to be counted."""
-    read = rows.select(READ)
+    read = rows.select(ROUTED_COLUMNS)
     times = read["publish_time"].cast(pa.int64()).to_pylist()
     kept, verdicts = [], Counter[Verdict]()
     for at, (row, time_us) in enumerate(zip(read.drop_columns(["publish_time"]).to_pylist(), times, strict=True)):

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.spark
 
 
 def test_what_a_log_holds_is_the_same_with_and_without_spark(world: World) -> None:
-    world.write("eu", 0, 5)
+    for first in (5, 0):  # of one ledger, in two files
+        world.write("eu", first, first + 5)
     entry, hours = F.col("entry_id"), F.expr("INTERVAL 1 HOURS")
     other = world.entries("us", 0, 30).withColumns(
         {
@@ -33,6 +34,7 @@ def test_what_a_log_holds_is_the_same_with_and_without_spark(world: World) -> No
     )
     world.log("eu").append(other.coalesce(1))
     version = world.log("eu").latest_version()
+    world.write("eu", 10, 20)
 
     def held(reads: Reads, since: datetime | None) -> Extents:
         return message_extents(connect_later(start[reads], world.config.cluster("eu"), reads=reads).log(TOPIC), version, since)
@@ -42,7 +44,7 @@ def test_what_a_log_holds_is_the_same_with_and_without_spark(world: World) -> No
         assert held(Reads.LITTLE, since) == held(Reads.NONE, since)
     found = held(Reads.LITTLE, None)
     assert [str(ledger) for ledger, extent in sorted(found.items()) if extent.is_whole] == ["eu:1"]
-    assert {str(ledger): extent.count for ledger, extent in found.items()} == {"eu:1": 5, "us:1": 9, "us:2": 20}
+    assert {str(ledger): extent.count for ledger, extent in found.items()} == {"eu:1": 10, "us:1": 9, "us:2": 20}
 
 
 def test_no_limit_cuts_off_who_reads_a_log_and_it_is_read_once_a_version(linked: World, monkeypatch: pytest.MonkeyPatch) -> None:

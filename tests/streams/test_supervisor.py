@@ -640,7 +640,7 @@ def test_what_takes_a_while_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("where", ["brought up", "due", "ended"])
 def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_S", 0.2)
+    monkeypatch.setattr(supervisor, "STOP_S", 0.5)
     hangs, entered = threading.Event(), threading.Event()
 
     def hang() -> None:

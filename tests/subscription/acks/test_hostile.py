@@ -22,6 +22,7 @@ from geo.subscription.acks.record import encode, key_of
 from geo.tables.arrow_rows import rows_table
 from geo.times import from_us
 from schemas import CURSORS, TOPIC_LOG
+from tests.examples import examples
 from tests.subscription.acks.test_ack_state import states
 from tests.subscription.consuming import NAME, consume, ids
 from tests.world import TOPIC, World
@@ -59,7 +60,7 @@ def _time(random: Random) -> int:
     return random.choice([NOW_US, NOW_US, NOW_US, 0, -1, -(2**62), 2**62])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(0.4))
 @given(st.lists(states(), min_size=1, max_size=5), st.integers(0, 2**32))
 def test_of_ten_thousand_records_each_counts_as_the_state_that_it_is_or_is_refused_with_a_reason(
     found: list[AckState], seed: int
