@@ -34,8 +34,8 @@ os.environ.setdefault(SETTING, "off")
 settings.register_profile("new-examples", deadline=None, max_examples=500, derandomize=False)
 # The same examples each time, so that a change is judged by what it changes: to hunt for others is the other profile's work.
 settings.register_profile("delta-geo", settings.get_profile("new-examples"), max_examples=100, derandomize=True)
-# Of them the first half, for `./run test-fast`.
-settings.register_profile("fast", settings.get_profile("delta-geo"), max_examples=50)
+# Of them the first quarter, for `./run test-fast`.
+settings.register_profile("fast", settings.get_profile("delta-geo"), max_examples=25)
 settings.load_profile("delta-geo")
 
 
