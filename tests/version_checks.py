@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from geo.log.topic_log import ID
+from geo.log.topic_log import ID, ids_of
 from geo.names import Topic
 from geo.subscription.markers import SnapshotTaken, SubscriptionUpdate, decode
 from geo.subscription.version_starts import read_starts
@@ -37,7 +37,7 @@ def placed(log: Table, cluster: str) -> Placed:
         if commit.kind is Kind.APPEND:
             rows = log.few_added(commit.version, commit.version)
             rows = log.read_added(commit.version, commit.version).toArrow() if rows is None else rows
-            at.update(dict.fromkeys(zip(*(rows[name].to_pylist() for name in ID), strict=True), commit.version))
+            at.update(dict.fromkeys(ids_of(rows), commit.version))
     found = Placed()
     for *message, marker, payload in log.read(newest).select(*ID, "marker", "payload").collect():
         if marker is None:

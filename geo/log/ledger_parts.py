@@ -76,7 +76,7 @@ def _ranges(rows: pa.Table) -> Ranges:
 
 
 def told_range(file: DataFile) -> Ranges | None:
-    """As `only_ledger`."""
+    """What `only_ledger` says of a file, for `few_ranges`."""
     if (only := only_ledger(file)) is None:
         return None
     ledger, first, last = only

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -30,6 +31,11 @@ PUBLISH_ORDER = ("publish_time", *ID)
 
 _SHOWN = (*ID, "publish_time", "event_time", "producer", "key", "properties", "replicate_to", "payload")
 """What of the envelope is of interest to a reader."""
+
+
+def ids_of(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
+    """The message id of each row, in its parts."""
+    return zip(*(rows[name].to_pylist() for name in ID), strict=True)
 
 
 def is_message() -> Column:

@@ -14,7 +14,7 @@ from geo.asking import ask_all
 from geo.config.model import Config
 from geo.ids import LedgerId
 from geo.log.peers import WAIT_S
-from geo.log.topic_log import ID, is_message
+from geo.log.topic_log import ID, ids_of, is_message
 from geo.log.topics import deleted_topics
 from geo.names import Topic
 from geo.now import now_us
@@ -91,7 +91,7 @@ def message_extents(log: Table, version: int, since: datetime | None) -> Extents
 def _extents(rows: pa.Table) -> Extents:
     entries: dict[LedgerId, list[int]] = {}
     ids = rows.filter(rows["marker"].is_null()).select(ID).drop_null()
-    for origin, ledger_id, entry in zip(*(ids[name].to_pylist() for name in ID), strict=True):
+    for origin, ledger_id, entry in ids_of(ids):
         entries.setdefault(LedgerId(origin, ledger_id), []).append(entry)
     return {ledger: extent(found) for ledger, found in entries.items()}
 

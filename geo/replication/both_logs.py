@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from geo.config.model import Start
 from geo.ids import LedgerId
 from geo.log.ledger_parts import Ranges, few_ranges, only_ledger, told_range
-from geo.log.topic_log import ID, after_ends
+from geo.log.topic_log import ID, after_ends, ids_of
 from geo.now import now_us
 from geo.replication import missing_rows
 from geo.replication.missing import find_missing
@@ -132,8 +132,7 @@ class BothLogs:
 
         def due(rows: pa.Table) -> pa.Table:
             cross = crossing(self.rule, floors, rows.filter(rows["marker"].is_null()), now)[0]
-            ids = zip(*(cross[name].to_pylist() for name in ID), strict=True)
-            behind = (entry > ends.get(LedgerId(origin, ledger_id), -1) for origin, ledger_id, entry in ids)
+            behind = (entry > ends.get(LedgerId(origin, ledger_id), -1) for origin, ledger_id, entry in ids_of(cross))
             return cross.filter(pa.array(behind, pa.bool_()))
 
         found = few_ranges(self.source, version, ROUTED_COLUMNS, due, told)

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
-from geo.log.topic_log import ID, is_message
+from geo.log.topic_log import ID, ids_of, is_message
 from geo.replication.gaps import STEP_ROWS
 from geo.replication.missing_rows import missing_in_steps
 from geo.tables.native import few_rows, scan
@@ -45,16 +45,12 @@ def _few_missing(
     """All of it, ordered by MessageId. None where the source is large, or only Spark can read both; a target may be of any size where
     this process only looks."""
     rows = few_rows(source, version)
-    present = None if rows is None else scan(target, target_version, ID, lambda read: set(_ids(read)))
+    present = None if rows is None else scan(target, target_version, ID, lambda read: set(ids_of(read)))
     if rows is None or present is None:
         return None
     with suppress(UnicodeDecodeError, pa.ArrowException):  # a text that Python does not read
         messages = wanted(rows.filter(rows["marker"].is_null()))
         there = set().union(*present)
-        lacking = messages.filter(pa.array((one not in there for one in _ids(messages)), pa.bool_()))
+        lacking = messages.filter(pa.array((one not in there for one in ids_of(messages)), pa.bool_()))
         return lacking.sort_by([(name, "ascending") for name in ID])
     return None
-
-
-def _ids(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
-    return zip(*(rows[name].to_pylist() for name in ID), strict=True)
