@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import overload
+from typing import Any, overload
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -13,8 +13,13 @@ a table or a record may say so."""
 
 
 def utc(collected: datetime) -> datetime:
-    """A time out of `collect`, which Spark gives without a zone, in that of this process."""
+    """A time in UTC, with its zone. Spark's `collect` gives times without one, in that of this process."""
     return collected.astimezone(timezone.utc)
+
+
+def with_zone(collected: Any) -> Any:
+    """A value out of Spark's `collect`; a time gets its zone, UTC."""
+    return utc(collected) if isinstance(collected, datetime) else collected
 
 
 @overload

@@ -24,6 +24,7 @@ from geo.tables.delta_log import count_data_files, read_folder, remove_below
 from geo.tables.small_table import read_small
 from geo.tables.table import Table
 from geo.tables.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
+from geo.times import with_zone
 from schemas import TableSchema
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Journal:
 
     def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str]) -> list[Row]:
         """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
-        that `begins` names begins with its text. Without a Spark job where this process reads its log, and where it asks for the names of
+        that `begins` names begins with its text; times in UTC. Without a Spark job where this process reads its log, and where it asks for the names of
         commits and none has come since the same was asked. (An older copy that was put in its place is then found
         within REMOTE_FULL_LOOK_S.)"""
         if not self.exists():
@@ -97,7 +98,9 @@ class Journal:
         among = {name: {texts} if isinstance(texts, str) else set(texts) for name, texts in equal.items()}
         if small is None:
             asked = (begins, frozenset((name, frozenset(texts)) for name, texts in among.items()))
-            return self._remembered_or(asked, lambda: self._newest_of(self._table.read().where(_filter(begins, among))).collect())
+            return self._remembered_or(
+                asked, lambda: self._collect(self._newest_of(self._table.read().where(_filter(begins, among))))
+            )
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for one in small:
             if all(one[name] in texts for name, texts in among.items()) and (
@@ -153,6 +156,9 @@ class Journal:
         """Of the rows of each subject the last. Columns as `rows`."""
         last = F.max_by(F.struct(*self._schema.names), F.struct(*self._schema.order))
         return rows.groupBy(*self._schema.subject).agg(last.alias("row")).select("row.*")
+
+    def _collect(self, rows: DataFrame) -> list[Row]:
+        return [Row(*self._schema.names)(*map(with_zone, row)) for row in rows.select(*self._schema.names).collect()]
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows, given by column name, in one commit."""

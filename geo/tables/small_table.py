@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timezone
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,8 +25,8 @@ _TRIES = 3
 
 
 def read_small(folder: Place, columns: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    """All rows of the newest version of the table whose `_delta_log` is `folder`, as Spark's `collect` gives them: times without
-    a zone in that of this process, maps as dict. None where that takes more than this reader knows."""
+    """All rows of the newest version of the table whose `_delta_log` is `folder`: times in UTC, maps as dict. None where that takes
+    more than this reader knows."""
     for _ in range(_TRIES):
         try:
             paths = _active_files(folder)
@@ -82,10 +83,11 @@ def _rows(file: Place, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def as_collected(column: pa.ChunkedArray) -> list[Any]:
-    """A column as Spark's `collect` gives it: times without a zone in that of this process, maps as dict."""
+    """The values of a column: times in UTC, with their zone, and maps as dict. A local time without a zone would name two moments in the
+    hour that comes twice in autumn."""
     if pa.types.is_timestamp(column.type):
         times = column.cast(pa.timestamp("us", "UTC"), safe=False).to_pylist()
-        return [time and time.astimezone().replace(tzinfo=None) for time in times]
+        return [time and time.replace(tzinfo=timezone.utc) for time in times]
     found: list[Any] = column.to_pylist()
     if pa.types.is_map(column.type):
         return [None if pairs is None else dict(pairs) for pairs in found]
