@@ -12,8 +12,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -140,7 +140,36 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _children_ignore_sigterm():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _children_ignore_sigterm() -> Iterator[None]:
+    """Let a JVM that this thread starts meanwhile end with this process, and not before it.
+
+    A service manager (systemd's KillMode=control-group) sends SIGTERM to all processes at once, and this one must still end what runs.
+    A JVM keeps ignoring what it was started to ignore. It ends when its standard input does, so also after a SIGKILL of this process.
+    """
+    global _ignores_are_set
+    if not _ignores_are_set and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_ignore_sigterm_if_launched)
+        _ignores_are_set = True
+    _launching.jvm = True
+    try:
+        yield
+    finally:
+        _launching.jvm = False
+
+
+_launching = threading.local()
+_ignores_are_set = False
+
+
+def _ignore_sigterm_if_launched() -> None:
+    """Called in every fork of this process that runs Python, as pyspark's is before it becomes the JVM."""
+    if getattr(_launching, "jvm", False):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def set_what_is_needed(spark: SparkSession) -> None:

@@ -7,6 +7,9 @@ from typing import Any, overload
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
+FIRST_US = -62_135_596_800_000_000
+"""The beginning of the year 1, in microseconds since 1970: no time of Python's can be earlier."""
+
 LAST_US = 253_402_300_799_999_999
 """The end of the year 9999, in microseconds since 1970: neither a message nor a time of Python's can be later. What comes out of
 a table or a record may say so."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from geo.crash import CrashPoint
@@ -59,6 +59,13 @@ class GeoProcess:
     def signal(self, number: int) -> None:
         """Send a signal to the whole group: Python and its JVM."""
         os.killpg(self._process.pid, number)
+
+    def signal_session(self, number: int) -> None:
+        """Send a signal to Python, its JVM, and that one's workers, which have a group of their own, as systemd does to a service."""
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if int(stat.read_text().rpartition(")")[2].split()[3]) == self._process.pid:
+                    os.kill(int(stat.parent.name), number)
 
     def signal_python(self, number: int) -> None:
         """Send a signal to Python alone, as `kill` and service managers do."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -131,6 +133,27 @@ def _until_owned_by_another(stale: GeoProcess, world: World, generation: int) ->
     from geo.tables.ownership import owned_now
 
     stale.until(lambda: any(row["generation"] > generation for row in owned_now(world.tables("eu"))))
+
+
+_OUTLIVES = """
+import os, signal, sys
+from geo.session import session
+signal.signal(signal.SIGTERM, lambda *_: None)
+spark = session("outlives", master="local[1]", conf={"spark.driver.memory": "512m"})
+os.killpg(os.getpgrp(), signal.SIGTERM)
+print(spark.range(3).count(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_jvm_outlives_a_sigterm_to_the_whole_group_and_not_its_python() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _OUTLIVES], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        # The pipe is the JVM's too: what is read ends when both have ended.
+        assert process.stdout.read() == "3\n"
+        assert process.wait() == -signal.SIGKILL
 
 
 def test_two_processes_that_write_one_table_lose_no_commit(world: World) -> None:

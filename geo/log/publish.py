@@ -52,7 +52,7 @@ def publish(
 
     A batch DataFrame needs an identity, because a repeated call must know what it has published: `order_by`, columns
     that order the rows without ties (then only rows after the last published one are added; `partition_by` gives one
-    ledger per value, numbered in parallel), or `publish_id`, a name under which all rows are published in one commit,
+    ledger per value, one of them for NULL, numbered in parallel), or `publish_id`, a name under which all rows are published in one commit,
     once. A stream has its checkpoint, kept under the producer's name. A row that cannot be published refuses the whole of a batch
     DataFrame; of a stream it goes to a file below `<checkpoints>/rejects/<topic>/<producer>`, and the others are published.
 
@@ -79,7 +79,7 @@ def publish(
     publisher.open(df.schema, {*order, *([partition_by] if partition_by else [])}, take_over=take_over)
     try:
         replicas = None if wait_for is None else Replicas.of(wait_for, publisher.tables, config, topic, producer, publisher.ends)
-        result = publisher.publish(df, identity)
+        result = publisher.publish(df, identity.continuing(publisher.sources))
     except BaseException:
         publisher.close(clean=False)
         raise
@@ -210,7 +210,7 @@ def publish_kafka(
     """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
 
     A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` (its headers, and
-    `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time` (NULL beyond the year 9999, see `kafka.timestamp`). `begin`
+    `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time` (outside the years 1 to 9999 NULL, and `kafka.timestamp` has it). `begin`
     (earliest or latest) counts where nothing was published before. `config.kafka` says how the brokers are reached. `accept_lost`
     goes on behind offsets that are gone. With `continue_from`, a cluster, it goes on at the offsets where the producer of that name
     stood there, by its records or else by what arrived of it here, if this cluster's record does not say more
@@ -244,5 +244,5 @@ def publish_kafka(
         finally:
             one.close()
         kafka.refuse_other_topic(kafka_topic, topic_id, other.recorded)
-    source = Source(kafka.PARTITION, kafka.RECORD_OFFSET, kafka.BLOCK, ("partition", "offset"), reader)
+    source = Source(kafka.PARTITION, kafka.RECORD_OFFSET, kafka.BLOCK, ("partition", "offset"), reader, has_gaps=True)
     return SourceStream(publisher, source, trigger, rejects=rejects, take_over=take_over, other=other)

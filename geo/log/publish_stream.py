@@ -223,7 +223,9 @@ class SourceStream(PublishStream):
         if spans:
             self._refuse_without_place(moved.keys() - start.keys())
             marks = {name: self._reader.mark_of(place) for name, place in moved.items()}
-            identity = by_columns(self._source.source, self._source.offset, marks)
+            # An end at the last row would leave out what was read behind it: once that is gone, it would look unread.
+            through = {name: place[0] - 1 for name, place in moved.items()} if self._source.has_gaps else {}
+            identity = by_columns(self._source.source, self._source.offset, marks, through)
             done = self._publisher.publish(SourceBatch(self._source, self._reader, spans), identity, self._reject)
             if self._ends_here:
                 self._progress.add(done.rows, self._reader.part_of(end))

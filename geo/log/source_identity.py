@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,6 +52,13 @@ FEW_ENDS, SHORT_NAME = 16, 1_000
 """Up to so many ends, of sources with names of up to so many characters, are a literal of the plan; others are joined, which is a
 job of its own. (Spark's JSON parser takes no name of more than 50,000.)"""
 
+NULL_SOURCE = "\u2400"
+"""The source partition of the rows whose `partition_by` is NULL. A text of such signs alone gets one more, so none is this one."""
+
+_APART = "apart"
+"""The mark of an end of '' or NULL_SOURCE: its rows are the ones with that value alone. Earlier versions put NULL and '' together, in
+''; their ends have no mark."""
+
 HASH = "_geo_hash"
 """Column of what a row contains, as one number; 0 where nobody compares it."""
 
@@ -62,8 +69,9 @@ class Identity:
 
     `gapless`: below an end nothing may ever be added or changed (order columns), so the rows found there are counted, and with
     their hash compared with what was published. `unique`: offsets are distinct and order the entries. `marks` say more of a
-    source partition's end, and are kept with it. `is_scattered`: rows of a source partition may be in every Spark partition, of
-    many.
+    source partition's end, and are kept with it. `through`: the last offset of a source partition that the batch reads, if offsets
+    may have no row; it then is the end, whatever the last row has. `is_scattered`: rows of a source partition may be in every Spark partition, of
+    many. `source_before`: `source` as earlier versions had it, where that differs.
     """
 
     source: str
@@ -72,7 +80,16 @@ class Identity:
     unique: bool
     gapless: bool = False
     marks: Mapping[str, str] = field(default_factory=dict)
+    through: Mapping[str, int] = field(default_factory=dict)
     is_scattered: bool = False
+    source_before: str | None = None
+
+    def continuing(self, ends: Mapping[str, SourceEnd]) -> Identity:
+        """The identity by which a producer goes on that has these ends. What an earlier version published under '' goes on as it was."""
+        before = (len(end.parts) == len(self.types) for name in ("", NULL_SOURCE) if (end := ends.get(name)) is not None)
+        if self.source_before is None or not any(before):
+            return self
+        return replace(self, source=self.source_before, marks={})
 
     def tag(self, rows: DataFrame, columns: StructType) -> DataFrame:
         """`rows` with the columns SOURCE (string), OFFSET (struct) and HASH, of the `columns` that get into the log as well."""
@@ -88,7 +105,8 @@ class Identity:
         """A source end as it is recorded: the JSON list of its parts, each as Spark casts it to a string, and of its mark if
         there is one."""
         mark = self.marks.get(source)
-        return json.dumps([*offset, *([mark] if mark else [])], separators=(",", ":"))
+        parts = [str(self.through[source])] if source in self.through else offset
+        return json.dumps([*parts, *([mark] if mark else [])], separators=(",", ":"))
 
     @cached_property
     def text(self) -> str:
@@ -135,9 +153,15 @@ def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None)
             raise UsageError(
                 f"order column {name!r} is {kind.simpleString()}, where different texts may be one: cast it to STRING."
             )
-    source = f"coalesce(CAST({identifier(partition_by)} AS STRING), '')" if partition_by else "''"
     columns = tuple(identifier(name) for name in order_by)
-    return Identity(source, columns, types, unique=True, gapless=True, is_scattered=partition_by is not None)
+    if partition_by is None:
+        return Identity("''", columns, types, unique=True, gapless=True)
+    text, null = f"CAST({identifier(partition_by)} AS STRING)", literal(NULL_SOURCE)
+    apart = f"coalesce(IF({text} RLIKE '^{NULL_SOURCE}+$', concat({text}, {null}), {text}), {null})"
+    return Identity(
+        apart, columns, types, unique=True, gapless=True, marks=dict.fromkeys(("", NULL_SOURCE), _APART), is_scattered=True,
+        source_before=f"coalesce({text}, '')",
+    )  # fmt: skip
 
 
 def by_id(publish_id: str) -> Identity:
@@ -150,9 +174,12 @@ def by_batch(batch_id: int) -> Identity:
     return Identity("'stream'", (f"{batch_id}L",), (LongType(),), unique=False)
 
 
-def by_columns(source: str, offset: str, marks: Mapping[str, str] | None = None) -> Identity:
+def by_columns(
+    source: str, offset: str, marks: Mapping[str, str] | None = None, through: Mapping[str, int] | None = None
+) -> Identity:
     """Identity that a source of ours gives: a string column and a bigint column."""
-    return Identity(identifier(source), (identifier(offset),), (LongType(),), unique=True, marks=marks or {})
+    columns = (identifier(offset),)
+    return Identity(identifier(source), columns, (LongType(),), unique=True, marks=marks or {}, through=through or {})
 
 
 def _struct(fields: Iterable[tuple[str, str]]) -> str:

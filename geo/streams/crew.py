@@ -43,6 +43,9 @@ TICK_S, LEAST_TICK_S, OF_A_WORK_S = 0.2, 0.05, 0.0005
 """Between two looks at all works of a group: half a millisecond for each, within these bounds. A look at one takes some
 microseconds, so a few are followed closely and a thousand cost little."""
 
+SPARK_ENDED = "Spark in this process ended before its work had (a SIGTERM or SIGKILL of its JVM); the next start goes on"
+"""Why a work does not run. Its own error would only say that nobody answers."""
+
 HAND_OVER_S = 0.5
 """What has ended meanwhile is handed over together."""
 
@@ -297,7 +300,7 @@ class Crew(Generic[W]):
         far = slot.work.how_far
         moved = far is not None and far != slot.stood
         slot.stood = slot.stood if far is None else far
-        reason = str(error) if event is Event.REFUSED else first_line(error)
+        reason = str(error) if event is Event.REFUSED else SPARK_ENDED if session_is_gone(error) else first_line(error)
         state = State.FAILED if event is Event.REFUSED else State.DELAYED
         if slot.work.is_owned:
             try:

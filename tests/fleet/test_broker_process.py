@@ -1,4 +1,5 @@
-"""A real broker: killed in the middle and begun again, told by SIGHUP to read its configuration, stopped by SIGTERM."""
+"""A real broker: killed in the middle and begun again, told by SIGHUP to read its configuration, stopped by a SIGTERM
+to all its processes."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ import pytest
 
 from geo.crash import CrashPoint
 from geo.names import Topic
+from geo.replication.link_table import read_links
+from geo.streams.life import State
+from geo.tables.ownership import owned_now
 from tests.processes import GeoProcess, geo
 from tests.world import TOPIC, World, config_text
 
@@ -81,8 +85,10 @@ def test_a_broker_killed_in_the_middle_goes_on_once_and_follows_signals(world: W
         process.until(lambda: _said(process, "has changed and is taken"))
         write()
         process.until(lambda: brought() and world.count("us", ORDERS) == 10)
-        process.signal_python(signal.SIGTERM)
+        process.signal_session(signal.SIGTERM)
         assert process.wait() == 0, process.log.read_text()
+    assert {row.state for row in read_links(world.tables("us")).values()} == {State.STOPPED}, process.log.read_text()
+    assert owned_now(world.tables("us")) == []
     own = [row["key"] for (origin, _, _), row in world.messages("us").items() if origin == "us"]
     assert sorted(own) == sorted(f"k{number}" for number in range(90)), "each line once"
     world.reload()

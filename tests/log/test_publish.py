@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, Unsaf
 from geo.log.publish import publish, publish_json_lines
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published, Publisher
+from geo.log.source_identity import by_order
 from geo.log.sources import jsonl
 from geo.log.sources.source import Position
 from geo.names import Topic
@@ -86,6 +88,32 @@ def test_each_partition_and_each_aim_has_its_own_ledger_without_holes(world: Wor
     assert _publish(world, rows, order_by="number", partition_by="gate").rows == 24
     assert _ledgers(world) == [(["us"], 0, 7, 8), (["us"], 0, 7, 8), ([], 0, 3, 4), ([], 0, 3, 4)]
     assert _publish(world, rows, order_by="number", partition_by="gate").rows == 0
+
+
+_GATES = "CASE number % 4 WHEN 0 THEN NULL WHEN 1 THEN '' WHEN 2 THEN '\u2400' ELSE 'a' END"
+
+
+def test_null_the_empty_text_and_the_sign_for_null_are_partitions_apart(world: World) -> None:
+    rows = world.rows(0, 20).withColumn("gate", F.expr(_GATES))
+    assert _publish(world, rows.where("number < 8"), order_by="number", partition_by="gate").rows == 8
+    assert _publish(world, rows, order_by="number", partition_by="gate").rows == 12
+    assert _publish(world, rows, order_by="number", partition_by="gate").rows == 0
+    assert _ledgers(world) == [(None, 0, 4, 5)] * 4
+
+
+def test_what_an_earlier_version_published_of_null_and_the_empty_text_as_one_goes_on_as_one(world: World) -> None:
+    rows = world.rows(0, 20).withColumn("gate", F.expr(_GATES)).where("number % 4 < 2")
+    few = rows.where("number < 8")
+    publisher = Publisher(world.tables("eu"), world.config, TOPIC, "default")
+    publisher.open(few.schema, {"number", "gate"}, take_over=False)
+    before = by_order(few, ["number"], "gate")
+    assert before.source_before is not None
+    assert publisher.publish(few, replace(before, source=before.source_before, marks={})).rows == 4
+    publisher.close()
+    assert _publish(world, few, order_by="number", partition_by="gate").rows == 0
+    assert _publish(world, rows, order_by="number", partition_by="gate").rows == 6
+    assert _publish(world, rows, order_by="number", partition_by="gate").rows == 0
+    assert _ledgers(world) == [(None, 0, 9, 10)]
 
 
 def test_a_stream_goes_on_from_its_checkpoint_and_refuses_to_guess_without_it(world: World) -> None:

@@ -30,7 +30,7 @@ from kafka.errors import (
 from geo.errors import RetryableError, SourceChangedError, UsageError
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.source import Place, Position
-from geo.times import LAST_US
+from geo.times import FIRST_US, LAST_US
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,12 @@ FEW = 2_000
 
 _ROWS_PER_BLOCK = 5_000
 
-_MAX_TIME_MS = LAST_US // 1_000
-"""The end of the year 9999. A producer that gives microseconds for milliseconds has later times; such a time becomes the property
+_MIN_TIME_MS, _MAX_TIME_MS = FIRST_US // 1_000, LAST_US // 1_000
+"""The years 1 to 9999. A time outside (a producer that gives microseconds for milliseconds has such) becomes the property
 `kafka.timestamp`, as it was given."""
+
+_NO_TIME = -1
+"""The timestamp of a record that has none (RecordBatch.NO_TIMESTAMP)."""
 
 BLOCK = pa.schema(
     [
@@ -347,8 +350,10 @@ class KafkaReader:
         lost = [f"partition {p}: {o} to {begins[p] - 1}" for p, o in sorted(known.items()) if begins.get(p, 0) > o]
         if lost and not self._accept_lost:
             raise SourceChangedError(
-                f"Kafka topic {self._topic}: offsets that were not read yet are gone, by retention or deletion ({'; '.join(lost)}). "
-                "Nothing was skipped in silence: the stream stops here. If they are lost for good, run `geo publish … --accept-lost` once."
+                f"Kafka topic {self._topic}: offsets are gone, by retention or deletion, and nothing says that they were read "
+                f"({'; '.join(lost)}). Records are lost, unless only ends of transactions and aborted records stood there, which Kafka "
+                "cannot tell any more. Nothing was skipped in silence: the stream stops here. To go on behind them, run "
+                "`geo publish … --accept-lost` once."
             )
         if lost:
             log.warning("Kafka topic %s: offsets are gone and were accepted as lost: %s", self._topic, "; ".join(lost))
@@ -375,7 +380,7 @@ def _block(records: Sequence[Any]) -> pa.RecordBatch:
         keys.append(key)
         if record.headers:
             more |= _headers(record.headers)
-        if record.timestamp > _MAX_TIME_MS:
+        if not _MIN_TIME_MS <= record.timestamp <= _MAX_TIME_MS:
             more["kafka.timestamp"] = str(record.timestamp)
         if more:
             names += more.keys()
@@ -389,9 +394,14 @@ def _block(records: Sequence[Any]) -> pa.RecordBatch:
         pa.array(keys, pa.string()),
         pa.array([record.value for record in records], pa.binary()),
         pa.MapArray.from_arrays(pa.array(ends, pa.int32()), pa.array(names), pa.array(values)),
-        pa.array([r.timestamp * 1000 if 0 <= r.timestamp <= _MAX_TIME_MS else None for r in records], pa.int64()),
+        pa.array([_time_us(record.timestamp) for record in records], pa.int64()),
     ]
     return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(columns, BLOCK, strict=True)], schema=BLOCK)
+
+
+def _time_us(time_ms: int) -> int | None:
+    """A record's time in microseconds. None: it has none, or one outside the years 1 to 9999."""
+    return time_ms * 1_000 if time_ms != _NO_TIME and _MIN_TIME_MS <= time_ms <= _MAX_TIME_MS else None
 
 
 def _text_key(key: bytes | None) -> tuple[str | None, dict[str, str]]:

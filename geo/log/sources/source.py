@@ -65,13 +65,14 @@ class SourceReader(Protocol):
 class Source:
     """What is read: blocks with these columns, of which `source` (string) and `offset` (int64) place a row. `open` makes a
     reader, told how far each source partition is published. `reject_keys`: what source and offset are called in the file of
-    rejected rows."""
+    rejected rows. `has_gaps`: offsets may have no row, and the first number of a place is the next offset to read."""
 
     source: str
     offset: str
     blocks: pa.Schema
     reject_keys: tuple[str, str]
     open: Callable[[Mapping[str, SourceEnd]], SourceReader]
+    has_gaps: bool = False
 
     @property
     def columns(self) -> StructType:

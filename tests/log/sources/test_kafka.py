@@ -109,19 +109,19 @@ def test_a_partition_that_was_read_and_is_gone_stops_the_stream(world: World, br
         _publish(world, broker, "fewer")
 
 
-def test_a_time_beyond_all_times_stops_nothing(world: World, broker: Broker) -> None:
+def test_a_time_before_1970_is_kept_and_one_beyond_all_times_stops_nothing(world: World, broker: Broker) -> None:
     from kafka import KafkaProducer
 
     # Kept for ever: by its time the first record has long expired, and the broker removes such ones now and then.
     broker.create("times", 1, **{"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"})
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
-    for time_ms in (0, 1_700_000_000_000, 1_700_000_000_000_000, 1_700_000_000_000_000_000):
+    for time_ms in (-86_400_000, 0, 1_700_000_000_000, 1_700_000_000_000_000, 1_700_000_000_000_000_000):
         producer.send("times", value=b"x", partition=0, timestamp_ms=time_ms)
     producer.close()
-    assert _publish(world, broker, "times").rows == 4
+    assert _publish(world, broker, "times").rows == 5
     found = world.log("eu").read().orderBy("entry_id").selectExpr("unix_millis(event_time)", "properties['kafka.timestamp']")
     assert [tuple(row) for row in found.collect()] == [
-        (0, None), (1_700_000_000_000, None), (None, "1700000000000000"), (None, "1700000000000000000"),
+        (-86_400_000, None), (0, None), (1_700_000_000_000, None), (None, "1700000000000000"), (None, "1700000000000000000"),
     ]  # fmt: skip
 
 
@@ -155,6 +155,39 @@ def test_offsets_that_are_gone_stop_the_stream_with_their_range(world: World, br
     assert _publish(world, broker, "short", accept_lost=True).rows > 0
     ends = world.log("eu").read().agg(F.max("entry_id"), F.count("*")).collect()[0]
     assert ends[0] + 1 == ends[1], "the ledger has no hole: its entries are what was published"
+
+
+def test_ends_of_transactions_and_aborted_records_that_are_gone_are_no_loss_and_records_are(world: World, broker: Broker) -> None:
+    from kafka import KafkaProducer, TopicPartition
+    from kafka.admin import KafkaAdminClient
+
+    def transaction(name: str, *values: bytes, commit: bool = True) -> None:
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all", transactional_id=name)
+        producer.init_transactions()
+        producer.begin_transaction()
+        for value in values:
+            producer.send("aborts", value=value)
+        producer.flush()
+        (producer.commit_transaction if commit else producer.abort_transaction)()
+        producer.close()
+
+    def delete_up_to(offset: int) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        admin.delete_records({TopicPartition("aborts", 0): offset})
+        admin.close()
+
+    broker.create("aborts", 1)
+    transaction("a", b"0", b"1")  # and its end at 2
+    transaction("b", b"3", commit=False)  # and its end at 4
+    assert _publish(world, broker, "aborts").rows == 2
+    delete_up_to(5)
+    # Of another host, or a checkpoint folder that was emptied: only the record of the producer says where to go on.
+    (Path(world.config.cluster("eu").checkpoints) / "publish").rename(world.folder / "away")
+    assert _publish(world, broker, "aborts").rows == 0
+    transaction("a", b"5")
+    delete_up_to(6)
+    with pytest.raises(SourceChangedError, match=r"nothing says that they were read \(partition 0: 5 to 5\)"):
+        _publish(world, broker, "aborts")
 
 
 def _fill_until_gone(broker: Broker, topic: str) -> None:

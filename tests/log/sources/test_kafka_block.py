@@ -1,0 +1,39 @@
+"""Records of a Kafka topic as rows, without a broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from geo.log.sources.kafka import _block
+from geo.times import FIRST_US, LAST_US, in_us
+
+
+@dataclass
+class _Record:
+    timestamp: int
+    topic: str = "t"
+    partition: int = 0
+    offset: int = 7
+    key: bytes | None = None
+    value: bytes | None = b"v"
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "event_us", "kept"),
+    [
+        (-1, None, None),  # Kafka's: it has none
+        (-2, -2_000, None),
+        (0, 0, None),
+        (-62_135_596_800_000, FIRST_US, None),  # the time zero of .NET and Go
+        (-62_135_596_800_001, None, "-62135596800001"),
+        (253_402_300_799_999, LAST_US - 999, None),
+        (253_402_300_800_000, None, "253402300800000"),
+    ],
+)
+def test_the_time_of_a_record_is_its_event_time_or_else_a_property(time_ms: int, event_us: int | None, kept: str | None) -> None:
+    (row,) = _block([_Record(time_ms)]).to_pylist()
+    assert in_us(row["event_time"]) == event_us
+    assert dict(row["properties"]).get("kafka.timestamp") == kept
