@@ -26,7 +26,7 @@ class CrashPoint(str, Enum):
     CLAIM_WON = "claim-won"
     CLAIM_FENCED = "claim-fenced"
     CLAIM_NEWEST = "claim-newest"
-    # any append that this process makes without Spark: file of rows -> its check -> file of its commit -> commit -> its checksum
+    # any append that this process commits without Spark: file of rows -> its check -> file of its commit -> commit -> its checksum
     APPEND_WRITTEN = "append-written"
     APPEND_CHECKED = "append-checked"
     COMMIT_WRITTEN = "commit-written"

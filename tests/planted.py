@@ -411,8 +411,8 @@ FAULTS = (
     Fault(
         "an append does not ask its fence",
         "geo/tables/ownership.py",
-        "table.append(rows.where(self.check), user_metadata, refuse=refuse)",
-        "table.append(rows, user_metadata, refuse=refuse)",
+        "        return rows.where(self.check)",
+        "        return rows",
         ("replication/test_stale.py",),
         spark=True,
     ),
@@ -1240,6 +1240,21 @@ FAULTS = (
     ),
     # where tables lie
     Fault(
+        "a commit whose maker may be at its checkpoint counts as written out",
+        "geo/tables/durable.py",
+        "_sync_up_to(newest - 1, log_folder, mark)",
+        "_sync_up_to(newest, log_folder, mark)",
+        ("tables/test_durable.py -k but_for_the_newest",),
+    ),
+    Fault(
+        "Spark's plan runs while the lock is held",
+        "geo/tables/table.py",
+        "if self._lock is None or transaction is not None or not self.exists():",
+        "if True:",
+        ("tables/test_spark_files.py -k hangs",),
+        spark=True,
+    ),
+    Fault(
         "what a commit adds is not written out",
         "geo/tables/durable.py",
         "sync(_with_checksum(added))",
@@ -1467,10 +1482,9 @@ FAULTS = (
     Fault(
         "a log in the place of one that was written out counts as written out",
         "geo/tables/durable.py",
-        "and commit_stamp(log_folder, version) == stamp",
-        "and stamp",
-        ("tables/test_power_cut.py -k in_the_place",),
-        spark=True,
+        "if commit_stamp(log_folder, version) == stamp else -1",
+        "if stamp else -1",
+        ("tables/test_durable.py -k does_not_name",),
     ),
     Fault(
         "of records that tasks fold those of one task count",

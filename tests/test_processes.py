@@ -80,15 +80,15 @@ def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(linke
     world.assert_clean()
 
 
-def test_a_runner_stopped_inside_its_commit_is_waited_for_on_a_local_disk(linked: World) -> None:
-    """SIGSTOP after the fence was checked and before the commit: the worst moment. Here the table's lock decides."""
+def test_a_runner_stopped_between_its_files_and_its_commit_adds_each_message_once_or_none(linked: World) -> None:
+    """SIGSTOP once Spark's files are beside the table. If it holds the table's lock by then it is waited for; else it is refused."""
     world, end = linked, MOST_ROWS + 2_000  # more than are written without Spark
     world.log("us").append(world.entries("us", 20, end))
     log = Path(world.log("eu").name)
     before = world.log("eu").latest_version()
-    files = set(log.rglob("*.parquet"))
+    files = set(log.glob("publish_date=*/*.parquet"))
     with geo(world.folder, *_replicate(world, "eu")) as stale:
-        stale.until(lambda: bool(set(log.rglob("*.parquet")) - files), every_s=0.002)
+        stale.until(lambda: bool(set(log.glob("publish_date=*/*.parquet")) - files), every_s=0.002)
         stale.signal(signal.SIGSTOP)
         assert world.log("eu").latest_version() == before, "stopped before its commit"
         taken: list[LinkReport] = []

@@ -165,6 +165,7 @@ def cut_topic_logs(tables: ClusterTables, config: Config, topics: Iterable[Topic
     cutter = LogCutter(tables, config)
     for topic in topics:
         _try(str(topic), tables, partial(_cut_topic_log, cutter, topic, least))
+        _try(str(topic), tables, tables.log(topic).sweep)
 
 
 def _cut_topic_log(cutter: LogCutter, topic: Topic, least: int) -> None:

@@ -21,7 +21,7 @@ from geo.replication.gaps import Gap
 from geo.replication.rule import AHEAD_US, Rule
 from geo.tables.delta_state import DeltaState
 from geo.tables.native import DataFile, data_files
-from geo.tables.native_append import Added, Written, new_name, remove_files, statistics
+from geo.tables.native_append import Added, Written, new_name, remove_files, statistics, write_out
 from geo.tables.places import parquet
 from geo.tables.sums import copy_with_sum
 from geo.tables.table import Table
@@ -229,6 +229,7 @@ def copied(files: Sequence[Whole], target: Table, state: DeltaState) -> Written:
             if found.st_size != file.size:
                 raise OSError(f"{file.path}: {found.st_size} of {file.size} bytes were copied")
             added[-1] = Added(name, partition, file.size, file.rows, int(found.st_mtime * 1000), file.statistics)
+        write_out(folder, added)
     except BaseException:
         remove_files(folder, added)
         raise

@@ -77,7 +77,7 @@ def newest_state(folder: Place) -> DeltaState | None:
             return None
         interval = int(metadata["configuration"].get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
         named = metadata["configuration"].get("delta.dataSkippingStatsColumns", "")
-        statistics_of = frozenset(name.strip() for name in named.split(",")) - {""}
+        statistics_of = frozenset(name.strip() for name in named.split(",")).intersection(schema.names)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, DamagedError):
         return None
     return DeltaState(newest, metadata["id"], schema, partition_by, statistics_of, interval, checksum)

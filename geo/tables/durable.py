@@ -23,17 +23,31 @@ SETTLED_S = 600.0
 _FILES = ('{"add"', '{"cdc"')
 """How the lines of a commit begin that name a file of rows, or of changes."""
 
-_synced: dict[Path, tuple[int, tuple[int, ...] | None]] = {}
+_synced: dict[Path, tuple[int, tuple[int, ...]]] = {}
 """By a log's folder, the newest version that this process wrote out, and its stamp."""
 
 
-def sync_commits(log_folder: Path) -> None:
+def sync_commits(log_folder: Path, mark: Path | None = None) -> None:
     """Write out the newest commits of the table whose `_delta_log` is `log_folder`, with the files that they added and the
-    checkpoints at them: those that are not known to be, so also what a process committed that died before it did this."""
-    newest = newest_version(log_folder) if syncs() else None
-    if newest is None:
+    checkpoints at them: those that are not known to be, so also what a process committed that died before it did this.
+
+    In the file `mark` all processes note which is the newest that is written out. So it is done once, not by each. Whoever calls
+    holds the table's lock.
+    """
+    if syncs() and (newest := newest_version(log_folder)) is not None:
+        _sync_up_to(newest, log_folder, mark)
+
+
+def sync_left(log_folder: Path, mark: Path | None = None) -> None:
+    """As `sync_commits`, before the lock is taken: all commits but the newest, whose maker may still be at its checkpoint."""
+    if syncs() and (newest := newest_version(log_folder)) is not None:
+        _sync_up_to(newest - 1, log_folder, mark)
+
+
+def _sync_up_to(newest: int, log_folder: Path, mark: Path | None) -> None:
+    synced = max(_written_out(log_folder, known) for known in (_synced.get(log_folder), _marked(mark)))
+    if synced >= newest:
         return
-    synced = _written_out(log_folder)
     versions = list(_unsettled(log_folder, newest, synced))
     added = [file for version in versions for file in _added(log_folder, version)]
     sync(_with_checksum(added))
@@ -46,13 +60,28 @@ def sync_commits(log_folder: Path) -> None:
     if checkpoint in versions:
         sync(_with_checksum(log_folder / name for name in (*names, POINTER)))
     sync([log_folder])
-    _synced[log_folder] = newest, commit_stamp(log_folder, newest)
+    stamp = commit_stamp(log_folder, newest)
+    if stamp is not None:  # else it was cut off meanwhile
+        _synced[log_folder] = newest, stamp
+        if mark is not None:
+            with suppress(OSError):  # then the next process writes them out again
+                mark.write_text(json.dumps([newest, stamp]), encoding="ascii")
 
 
-def _written_out(log_folder: Path) -> int:
-    """The newest version that this process wrote out; -1 if it wrote out none, or the log is another one now."""
-    version, stamp = _synced.get(log_folder, (-1, None))
-    return version if stamp is not None and commit_stamp(log_folder, version) == stamp else -1
+def _marked(mark: Path | None) -> tuple[int, tuple[int, ...]] | None:
+    """What the mark says. It need not be on the disk itself: after a power cut the files that are there are those that were."""
+    with suppress(OSError, ValueError, TypeError):
+        version, stamp = json.loads(mark.read_text(encoding="ascii")) if mark is not None else (None, ())
+        return None if version is None else (int(version), tuple(stamp))
+    return None
+
+
+def _written_out(log_folder: Path, known: tuple[int, tuple[int, ...]] | None) -> int:
+    """The newest version that is known to be written out; -1 if none is, or the log is another one now."""
+    if known is None:
+        return -1
+    version, stamp = known
+    return version if commit_stamp(log_folder, version) == stamp else -1
 
 
 def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:

@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
+from geo.disk import sync
 from geo.tables.delta_log import POINTER
 from geo.tables.delta_state import DeltaState
 from geo.tables.put_commit import put_checksum, put_commit
@@ -79,7 +80,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files of a table that had these columns and partitions when they were written."""
+    """Files of a table that had these columns and partitions when they were written. Their content is on the disk."""
 
     files: tuple[Added, ...]
     schema: pa.Schema
@@ -108,16 +109,22 @@ def is_for_spark(state: DeltaState) -> bool:
 
 
 def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
-    """Write rows that fit, in their order, as one file for each partition of the table in the folder `table`."""
+    """Write rows that fit, in their order, as one file for each partition of the table in the folder `table`, and out to the disk."""
     files: list[Added] = []
     try:
         for partition, part in _parted(state, rows):
             if len(part):
                 files.append(_write(table, state, partition, part))
+        write_out(table, files)
     except BaseException:
         remove_files(table, files)
         raise
     return Written(tuple(files), state.schema, state.partition_by, state.table_id)
+
+
+def write_out(table: Path, files: Iterable[Added]) -> None:
+    """Write the content of files out to the disk. It takes as long as they are large, so it comes before the table's lock."""
+    sync(one for file in files for one in (table / file.path, sum_of(table / file.path)))
 
 
 def may_add(state: DeltaState, written: Written) -> bool:
@@ -145,7 +152,7 @@ def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_m
         "txnId": transaction,
     }
     lines = [{"commitInfo": info}, *({"add": file.action} for file in added)]
-    if not put_commit(folder, version, transaction, lines, [folder.parent / file.path for file in added]):
+    if not put_commit(folder, version, transaction, lines):
         return False
     reach(CrashPoint.APPEND_COMMITTED)
     put_checksum(folder, version, {**_checksum_after(state.checksum, added), "txnId": transaction})
@@ -207,8 +214,9 @@ def _rows_of_a_group(rows: pa.Table) -> int:
 
 
 def statistics(rows: pa.Table, columns: Collection[str]) -> str:
-    """What Delta's log says of a file, of the columns that the table names."""
-    least, greatest, nulls = {}, {}, {}
+    """Delta's statistics of a file with these rows, of the `columns` that the table names. A column that the rows lack is NULL in each."""
+    least, greatest = {}, {}
+    nulls = {name: len(rows) for name in sorted(columns) if name not in rows.column_names}
     for name in rows.column_names:
         if name not in columns:
             continue

@@ -4,16 +4,19 @@ A runner is an origin's way into a topic of a cluster, or a producer. `system/ow
 token; a claim is the file `<generation>-<token>` in its runner's folder of fences. The argument that a stale owner, stopped at
 any moment and continued after a takeover, adds nothing:
 
-1. Each append's plan reads exactly the own fence file and fails unless it is there. Delta pins the table's snapshot before
-   it plans the append, so the snapshot is older than the check. (An append without Spark reads the newest version, asks for the
-   file, and commits as the next version or begins again.)
+1. An append asks for exactly the own fence file after the version is known on which its commit follows. On a local disk this
+   process commits: it takes the table's lock, reads the newest version, asks for the file, and commits as the next version or
+   begins again. Whatever is slow (a plan, which may read another region, and its files) comes before the lock. Where Spark
+   commits, the append's plan reads the file and fails unless it is there: Delta pins the table's snapshot before it plans the
+   append, so the snapshot is older than the check. (A table on a local disk of which this program does not know the features:
+   the plan reads files that were written before the lock was taken.)
 2. A takeover, in this order: (a) it adds its claim to `owners`, with a generation above all that are there: on a local disk under
    that table's lock, elsewhere by a Delta transaction of that number, so no two have the same; (b) it writes its own fence file;
    (c) it reads `owners` again and gives up, removing only its own file, unless its claim is the newest; (d) it removes the files
    of lower generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property
    `geo.fence.<runner>` to its token, a metadata change; (f) it reads the table's end and goes on from there.
-3. Stale check after (d): it fails, whenever its plan was made. Stale check before (d): on a local disk the append holds the
-   table's lock until it is committed, so (f) sees it; elsewhere its snapshot is older than (e): if it commits after (e) the
+3. Stale check after (d): it fails, whenever its plan was made or its files were written. Stale check before (d): on a local disk
+   the check and the commit are under one hold of the table's lock, so (f) sees it; elsewhere its snapshot is older than (e): if it commits after (e) the
    metadata change makes it fail, if it commits before (e) then (f) sees it.
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.
@@ -262,27 +265,22 @@ class Ownership:
             self.refuse_if_lost()
             refuse()
 
-        if isinstance(rows, Written):
-            if not table.commit_here(rows, user_metadata, refuse_all):
-                try:
-                    self._append(table, table.read_written(rows), user_metadata, refuse_all)
-                finally:
-                    table.remove_written(rows)
-        elif isinstance(rows, pa.Table):
-            if not table.append_here(rows, user_metadata, refuse_all):
-                self._append(table, table.spark.createDataFrame(rows).coalesce(1), user_metadata, refuse_all)
-        else:
-            self._append(table, rows, user_metadata, refuse_all)
-
-    def _append(self, table: Table, rows: DataFrame, user_metadata: str | None, refuse: Callable[[], None]) -> None:
         try:
-            # `refuse` also asks for the fence, so that a plan is not made at all by whoever was replaced long ago. The check in
-            # the plan is what counts.
-            table.append(rows.where(self.check), user_metadata, refuse=refuse)
+            # `refuse` also asks for the fence, so that no plan is made by whoever was replaced long ago. Where Spark commits, the
+            # check in the plan is what counts.
+            if isinstance(rows, Written):
+                table.append_written(rows, user_metadata, refuse_all, self._fenced)
+            elif isinstance(rows, pa.Table):
+                table.append_rows(rows, user_metadata, refuse_all, self._fenced)
+            else:
+                table.append(rows, user_metadata, refuse=refuse_all, fenced=self._fenced)
         except SPARK_ERRORS:
             # Its plan found the file missing, or a file that was there when it was made: the error has many forms, the cause one.
             self.refuse_if_lost()
             raise
+
+    def _fenced(self, rows: DataFrame) -> DataFrame:
+        return rows.where(self.check)
 
     def abandon(self) -> None:
         """Stop after an error: something may be in flight, so the row stays owned and the next owner fences."""

@@ -36,13 +36,14 @@ from geo.tables.commits import Commit, of_file, of_history, of_info
 from geo.tables.delta_log import commit_stamp, newest_metadata, newest_version, opened_commits
 from geo.tables.delta_state import DeltaState, newest_state
 from geo.tables.driver import Driver, Reads
-from geo.tables.durable import sync_commits
+from geo.tables.durable import sync_commits, sync_left
 from geo.tables.files import remove_folder
 from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.tables.native_create import clear, learn, make
 from geo.tables.native_rows import added_rows, added_where
 from geo.tables.places import Place, is_there
+from geo.tables.spark_files import have_types, staged, sweep, write
 from geo.text import first_line
 from geo.times import utc
 from schemas import TableSchema
@@ -108,6 +109,7 @@ class Table:
         self.name = name
         self.by_path = by_path
         self._lock = lock
+        self._mark = None if lock is None else lock.with_name(f"{lock.name}.synced")
 
     def __str__(self) -> str:
         return self.name
@@ -466,15 +468,55 @@ class Table:
         user_metadata: str | None = None,
         transaction: tuple[str, int] | None = None,
         refuse: Callable[[], None] = lambda: None,
+        fenced: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     ) -> None:
         """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
 
-        With `transaction` (application id, number) nothing is appended if the table has that number or a higher one of it.
-        `refuse` raises unless it may be appended. It is asked before each try, where there is a lock while nobody of ours can
-        commit.
+        Where there is a lock, Spark writes files first and the lock is held for their commit alone: what a plan reads may be slow
+        or hang, and holds up nobody. With `transaction` (application id, number) nothing is appended if the table has that number
+        or a higher one of it; then the plan runs inside the commit. `refuse` raises unless it may be appended. It is asked before
+        each try, where there is a lock while nobody of ours can commit. `fenced` adds to the plan what is asked where Spark
+        commits.
         """
+        refuse()
+        if self._lock is None or transaction is not None or not self.exists():
+            self._save(fenced(rows), user_metadata, transaction, refuse)
+        elif (written := self._write_files(rows)) is not None:
+            reach(CrashPoint.APPEND_WRITTEN)
+            self.append_written(written, user_metadata, refuse, fenced)
+        else:
+            # Delta's own commit writes its files once more, from those here.
+            with staged(str(self.location)) as place:
+                rows.write.parquet(place)
+                self._save(fenced(self.spark.read.schema(rows.schema).parquet(place)), user_metadata, None, refuse)
 
-        def write() -> None:
+    def _write_files(self, rows: DataFrame) -> Written | None:
+        """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None or not have_types(rows.schema, self._looked().columns):
+            return None
+        return write(rows, str(self.location), folder.parent, state)
+
+    def append_written(
+        self,
+        written: Written,
+        user_metadata: str | None = None,
+        refuse: Callable[[], None] = lambda: None,
+        fenced: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    ) -> None:
+        """As `append`, of files that were written beside the table."""
+        if not self.commit_here(written, user_metadata, refuse):
+            try:
+                self._save(fenced(self.read_written(written)), user_metadata, None, refuse)
+            finally:
+                self.remove_written(written)
+
+    def _save(
+        self, rows: DataFrame, user_metadata: str | None, transaction: tuple[str, int] | None, refuse: Callable[[], None]
+    ) -> None:
+        """Append by Spark and Delta, whose plan runs inside the commit: so of rows that are at hand where there is a lock."""
+
+        def save() -> None:
             refuse()
             writer = rows.write.format("delta").mode("append")
             if user_metadata is not None:
@@ -486,12 +528,18 @@ class Table:
             else:
                 writer.saveAsTable(self.sql)
 
-        self.commit(write)
+        self.commit(save)
 
-    def append_rows(self, rows: pa.Table, user_metadata: str | None = None) -> None:
+    def append_rows(
+        self,
+        rows: pa.Table,
+        user_metadata: str | None = None,
+        refuse: Callable[[], None] = lambda: None,
+        fenced: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    ) -> None:
         """As `append`, of rows that this process has at hand: where it can, without Spark."""
-        if not self.append_here(rows, user_metadata):
-            self.append(self.spark.createDataFrame(rows).coalesce(1), user_metadata)
+        if not self.append_here(rows, user_metadata, refuse):
+            self._save(fenced(self.spark.createDataFrame(rows).coalesce(1)), user_metadata, None, refuse)
 
     def own_state(self) -> DeltaState | None:
         """The newest version of a table to which this process can append without Spark; None of another one."""
@@ -552,6 +600,11 @@ class Table:
         if (folder := self.log_folder) is not None:
             remove_files(folder.parent, written.files)
 
+    def sweep(self) -> None:
+        """Remove what processes left beside a table on a local disk that died while Spark wrote files for a commit."""
+        if (folder := self.log_folder) is not None:
+            sweep(folder.parent)
+
     def replace(self, rows: DataFrame) -> None:
         """Replace the rows that are there by others, made from them, in one commit. What is appended meanwhile stays: within the
         commit Delta reads and replaces the files of one version. Streams do not see it."""
@@ -609,17 +662,22 @@ class Table:
             yield None
             return
         with self._locked():
-            yield Table(self._driver, self.name, by_path=self.by_path, lock=None)
+            inside = Table(self._driver, self.name, by_path=self.by_path, lock=None)
+            inside._mark = self._mark
+            yield inside
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
-        """Under the lock; at the end what was committed on a local disk is written out, however it ended."""
+        """Under the lock; at the end what was committed on a local disk is written out, however it ended. What others left that is not
+        known to be is written out before: that may take a while, and holds up nobody."""
+        if (folder := self._log_folder_if_there()) is not None:
+            sync_left(folder, self._mark)
         with self._locked():
             try:
                 yield
             finally:
                 if (folder := self._log_folder_if_there()) is not None:
-                    sync_commits(folder)
+                    sync_commits(folder, self._mark)
 
     def _log_folder_if_there(self) -> Path | None:
         """The `log_folder`; None, too, where there is no table: nothing was committed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from geo.replication.request_table import ask
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
 from geo.tables.commits import Kind
+from geo.tables.native_rows import MOST_ROWS
 from geo.tables.ownership import claim, release
 from tests.running import running
 from tests.world import TOPIC, World
@@ -89,6 +91,26 @@ def _that_hangs(file: Path) -> Iterator[None]:
         pipe = os.open(file, os.O_RDWR | os.O_NONBLOCK)  # who waits for a writer has one
         kept.rename(file)
         os.close(pipe)
+
+
+def test_a_large_turn_that_hangs_holds_up_no_local_producer_and_the_one_after_it_goes_on(linked: World) -> None:
+    """More than is brought without Spark: what Spark reads of the other region, it reads before the log's lock is taken."""
+    before = set(Path(linked.log("us").name).glob("publish_date=*/*.parquet"))
+    linked.publish("us", MOST_ROWS + 100)
+    (file,) = set(Path(linked.log("us").name).glob("publish_date=*/*.parquet")) - before
+    with running(linked, "eu") as links:
+        with _that_hangs(file):
+            links.until(lambda: any(Path(linked.log("eu").name).glob("_geo-written-*")))
+            producer = threading.Thread(target=lambda: linked.write("eu", 20, 25))
+            producer.start()
+            producer.join(60.0)
+            assert not producer.is_alive()
+            assert linked.count("eu") == 45
+            with mock.patch.object(link_work, "HANGS_S", 1.0):
+                links.until(lambda: any(report.begun_anew for report in links.reports))
+        links.until(lambda: linked.count("eu") == 45 + MOST_ROWS + 100)
+    linked.replicate("us")
+    linked.assert_clean()
 
 
 def test_a_turn_that_hangs_is_begun_anew_once_and_holds_up_no_other(linked: World) -> None:

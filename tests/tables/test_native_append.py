@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from geo import crash
 from geo.config.model import Cluster
@@ -60,6 +60,10 @@ def log(spark: SparkSession, tmp_path: Path) -> Table:
     table = Table(Driver.of(spark), str(tmp_path / "log"), by_path=True, lock=tmp_path / "log.lock")
     table.create(TOPIC_LOG)
     return table
+
+
+def _append_by_delta(table: Table, rows: DataFrame, user_metadata: str = "") -> None:
+    rows.write.format("delta").mode("append").option("userMetadata", user_metadata).save(table.name)
 
 
 def _checksum(table: Table, version: int) -> dict[str, Any]:
@@ -112,7 +116,7 @@ def test_rows_of_every_kind_come_back_from_spark_and_from_the_files(spark: Spark
 
 def test_a_commit_and_its_statistics_say_what_sparks_say(spark: SparkSession, log: Table) -> None:
     rows = _rows(0, 10)
-    log.append(spark.createDataFrame(rows).coalesce(1), '{"a": "record"}')
+    _append_by_delta(log, spark.createDataFrame(rows).coalesce(1), '{"a": "record"}')
     assert log.append_here(rows, '{"a": "record"}')
     theirs, ours = log.commits(1, 2)
     assert (ours.kind, ours.rows, ours.user_metadata, ours.operation) == (Kind.APPEND, 10, theirs.user_metadata, theirs.operation)
@@ -146,7 +150,7 @@ def test_a_checksum_is_that_of_the_version_and_spark_goes_on_from_it(spark: Spar
     assert {file["path"] for file in found["allFiles"]} == {str(path.relative_to(log.name)) for path in files}
     bins = Counter(bisect_right(found["fileSizeHistogram"]["sortedBinBoundaries"], path.stat().st_size) - 1 for path in files)
     assert {at: count for at, count in enumerate(found["fileSizeHistogram"]["fileCounts"]) if count} == bins
-    log.append(spark.createDataFrame(_rows(30, 40)))
+    _append_by_delta(log, spark.createDataFrame(_rows(30, 40)))
     later = _checksum(log, 4)
     assert (later["numFiles"], len(later["allFiles"])) == (log.delta().detail().collect()[0]["numFiles"], later["numFiles"])
     assert sum(later["fileSizeHistogram"]["fileCounts"]) == later["numFiles"], "Spark derived its own from ours"
