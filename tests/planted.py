@@ -1279,6 +1279,27 @@ FAULTS = (
     ),
     # bundles of several brokers
     Fault(
+        "a broker at the end of its processor gives nothing up",
+        "geo/config/placement.py",
+        "bundle_unload_min_throughput_threshold: float = 0.0",
+        "bundle_unload_min_throughput_threshold: float = 10.0 * MIB",
+        ("fleet/placement/test_shedding.py",),
+    ),
+    Fault(
+        "what is shed goes to a broker that is busy itself",
+        "geo/fleet/placement/manager.py",
+        "busy = {other for other, usage in usages.items() if usage > mean}",
+        "busy = set[str]()",
+        ("fleet/placement/test_manager.py",),
+    ),
+    Fault(
+        "a hot bundle that cannot be split goes from broker to broker",
+        "geo/fleet/placement/shedding.py",
+        "if takes[bundle] < usage - least:",
+        "if True:",
+        ("fleet/placement/test_shedding.py",),
+    ),
+    Fault(
         "what was lent to secondary brokers is given back though the primary one cannot bear it",
         "geo/fleet/placement/leading.py",
         "bears = 100 * (usages[target] + then) < BACK_BELOW * isolation.usage_threshold",

@@ -54,7 +54,8 @@ class Settings:
     """A bundle that was unloaded is not unloaded again for so long."""
     broker_threshold_shedder: float = 0.10
     lower_boundary_shedding_enabled: bool = False
-    bundle_unload_min_throughput_threshold: float = 10.0 * MIB
+    bundle_unload_min_throughput_threshold: float = 0.0
+    """Pulsar has 10 MB: what a broker there has much more of. One here is at the end of its processor with a megabyte per second."""
     msg_rate_difference_shedder_threshold: float = 0.50
     msg_throughput_multiplier_difference_shedder_threshold: float = 4.0
     min_unload_message: float = 1_000.0

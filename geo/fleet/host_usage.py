@@ -9,11 +9,12 @@ from pathlib import Path
 from geo.fleet.placement.load_data import Usage
 
 _PROC = Path("/proc")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 class HostUsage:
     """Samples the cores and the memory that this process takes, with its JVM and that one's workers. `cpu` is in percent of a core, and its
-    limit 100 for each core, as in Pulsar; `memory` in bytes."""
+    limit 100 for each core that a container lets it have, as in Pulsar; `memory` in bytes."""
 
     def __init__(self) -> None:
         self._cpu_s, self._at = _cpu_s(_family()), time.monotonic()
@@ -24,7 +25,20 @@ class HostUsage:
         cpu_s, took = _cpu_s(family), max(now - self._at, 1e-6)
         used = max(0.0, cpu_s - self._cpu_s) / took  # one of them may have ended, and its time with it
         self._cpu_s, self._at = cpu_s, now
-        return Usage(100 * used, 100.0 * (os.cpu_count() or 1)), Usage(_resident(family), _total())
+        return Usage(100 * used, 100.0 * cores()), Usage(_resident(family), _total())
+
+
+def cores(cgroup: Path = _CGROUP) -> float:
+    """How many cores this process may use: those of the host, or what the container's quota says (cgroup, version 2 or 1)."""
+    here = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            quota, period = (float(word) for name in names for word in (cgroup / name).read_text().split())
+        except (OSError, ValueError):  # not of this version, or "max": no quota
+            continue
+        if quota > 0 and period > 0:
+            return min(here, quota / period)
+    return here
 
 
 def nic_bytes_per_s(override_gbps: float) -> float:

@@ -47,14 +47,14 @@ CONF = f"""placement:
     shedding_grace_period_s: 120
     cpu_resource_weight: 0
     override_broker_nic_speed_gbps: 0.0002
-    bundle_unload_min_throughput_threshold: 100
     history_resource: 0.7
     num_short_samples: 3
     num_long_samples: 12
     namespace_bundle_max_msg_rate: 12
 """
-"""By what goes over the network alone, of which a host carries 25 kB/s: three brokers on two cores have no cores of their own. Pulsar's times are
-shortened, also over how many decisions loads are averaged: after its 1,000 a load that has changed counts little for hours."""
+"""What is other than by default, as the first line of the results says. By what goes over the network alone, of which a host carries 25 kB/s: three
+brokers on two cores have no cores of their own. Pulsar's times are shortened, also over how many decisions loads are averaged: after its 1,000 a
+load that has changed counts little for hours."""
 
 SPREAD = 0.10
 """ThresholdShedder's: no broker's usage is above the mean by more."""
@@ -258,6 +258,7 @@ def placed(spark: SparkSession, folder: Path, topics: int, seconds: float) -> It
         load = Load(bench, names, _skewed(names, chance))
         ends.callback(load.stop)
         policies = Policies(seen)
+        yield f"other than by default: {', '.join(line.strip() for line in CONF.splitlines()[1:] if 'settings:' not in line)}"
         yield f"{topics} topics, {BUNDLES} bundles a namespace, 3 brokers{' on hosts of their own' if own_host else ''}: all run after {took:.0f} s, anti-affinity holds {apart:.0f} s later"
 
         yield from _settled(seen, load, 2 * seconds, "skewed load")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from geo.errors import UsageError
-from geo.fleet.placement.bundles import bundle_hash, even, namespace_of, parse_bundle
+from geo.fleet.placement.bundles import bundle_hash, bundle_name, even, namespace_of, parse_bundle
 from geo.fleet.placement.load_data import Settings
 from geo.fleet.placement.manager import Assignment, Decision, Split, Unload, manager_of
 from geo.fleet.simulated_cluster import Cluster, generated, recorded
@@ -146,6 +147,25 @@ def test_recorded_load_is_reported_as_it_was_and_moves_with_its_bundles(tmp_path
         "t/n/0x80000000_0xbfffffff": 1,
         "t/n/0xbfffffff_0xffffffff": 2,
     }
+
+
+def test_a_broker_at_the_end_of_its_processor_is_relieved_by_the_defaults_whatever_its_throughput(tmp_path: Path) -> None:
+    """A megabyte per second in all, which takes all of a broker's cores. Once, though its average says for minutes that it is busy."""
+    parts = iter([bundle_name("", part)[1:] for part in even(32).ranges])
+    held = {"a": (100, 20), "b": (5, 4), "c": (30, 4), "d": (30, 4)}
+    reports = {
+        broker: _report(cpu, **dict.fromkeys(islice(parts, count), 10000.0 * cpu / count))
+        for broker, (cpu, count) in held.items()
+    }
+    path = tmp_path / "reports.json"
+    path.write_text(json.dumps(reports))
+    cluster, random = recorded(str(path)), Random(5)
+    manager = manager_of("LeastLongTermMessageRate", "ThresholdShedder", SETTINGS, random.choice)
+    (phase,) = simulate(cluster, manager, random, minutes=60, changes=0, share=0, timer=lambda: 0.0)
+    usages = {broker: load.max_usage(SETTINGS) for broker, load in cluster.reports().items()}
+    assert usages["a"] == pytest.approx(0.45)
+    assert max(usages.values()) == pytest.approx(0.45)
+    assert [(at, minute.moves) for at, minute in enumerate(phase.minutes) if minute.moves] == [(2, 11)]
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Settings
+from geo.fleet.placement.load_data import BrokerLoad, Settings
 
 
 class AvgShedder:
     """Compares the most loaded broker with the least loaded one, the second most with the second least and so on. A pair that differs
     by a low threshold many times in a row, or by a high one a few times, moves `max_unload` of its difference from the one to the
-    other.
+    other. (In Pulsar of the difference of messages or of bytes, if that is 1,000 messages or 1 MB per second.)
 
     As the strategy it must be the same object: it remembers where each bundle is expected. A bundle of which it has decided nothing
     goes to any candidate, and is expected there from then on.
@@ -74,23 +74,15 @@ class AvgShedder:
         return True
 
     def _chosen(self, source: BrokerLoad, target: BrokerLoad, recently_unloaded: Set[str]) -> list[str]:
-        """Of the source's bundles, the heaviest first, each that is not more than what is still to move; by messages, or by bytes if
-        the pair's messages differ by too little."""
-        rate_left = (source.msg_rate - target.msg_rate) * self._settings.max_unload
-        left = (source.throughput - target.throughput) * self._settings.max_unload
-        by_rate = rate_left > self._settings.min_unload_message
-        if by_rate:
-            left = rate_left
-        elif left <= self._settings.min_unload_message_throughput:
-            return []
+        """Of the source's bundles, the heaviest first, each that takes no more of its usage than what is still to move."""
+        usage = source.max_usage(self._settings)
+        left = (usage - target.max_usage(self._settings)) * self._settings.max_unload
+        takes = {bundle: usage * share for bundle, share in source.shares().items() if bundle not in recently_unloaded}
         chosen = []
-        traffics = {
-            bundle: _traffic(load, by_rate=by_rate) for bundle, load in source.bundles.items() if bundle not in recently_unloaded
-        }
-        for bundle in sorted(traffics, key=traffics.__getitem__, reverse=True):
-            if 0 < traffics[bundle] <= left:
+        for bundle in sorted(takes, key=takes.__getitem__, reverse=True):
+            if 0 < takes[bundle] <= left:
                 chosen.append(bundle)
-                left -= traffics[bundle]
+                left -= takes[bundle]
         return chosen
 
     @staticmethod
@@ -102,7 +94,3 @@ class AvgShedder:
     def _forget(hits: dict[str, int], *pair: str) -> None:
         for broker in pair:
             hits.pop(broker, None)
-
-
-def _traffic(load: BundleLoad, *, by_rate: bool) -> float:
-    return load.msg_rate if by_rate else load.throughput

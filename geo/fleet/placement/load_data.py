@@ -81,6 +81,15 @@ class BrokerLoad:
             self.bandwidth_out.fraction * settings.bandwidth_out_resource_weight,
         )
 
+    def shares(self) -> dict[str, float]:
+        """What each bundle has of the broker's load, as a fraction: of its bytes; without any, of its messages; without any, of its topics,
+        since each is looked at. All are 0 where nothing says what the broker is busy with."""
+        if self.throughput > 0:
+            return {bundle: load.throughput / self.throughput for bundle, load in self.bundles.items()}
+        if self.msg_rate > 0:
+            return {bundle: load.msg_rate / self.msg_rate for bundle, load in self.bundles.items()}
+        return {bundle: load.topics / max(1, self.topics) for bundle, load in self.bundles.items()}
+
     def with_bundles(self, bundles: Mapping[str, BundleLoad]) -> BrokerLoad:
         """The same resources with these bundles."""
         return BrokerLoad(self.cpu, self.direct_memory, self.bandwidth_in, self.bandwidth_out, bundles)
@@ -144,6 +153,18 @@ def _averaged(old: BundleLoad, new: BundleLoad, count: int) -> BundleLoad:
 def smoothed(old: float | None, new: float, settings: Settings) -> float:
     """A broker's averaged usage after a new one; the first counts as it is (ThresholdShedder.updateAvgResourceUsage)."""
     return new if old is None else settings.history_resource * old + (1 - settings.history_resource) * new
+
+
+@dataclass(frozen=True, slots=True)
+class UsageAverage:
+    """A broker's averaged usage, as a fraction, and of how many samples."""
+
+    usage: float = 0.0
+    count: int = 0
+
+    def add(self, usage: float, settings: Settings) -> UsageAverage:
+        """The average after one more sample."""
+        return UsageAverage(smoothed(self.usage if self.count else None, usage, settings), self.count + 1)
 
 
 def needs_report(last: BrokerLoad, now: BrokerLoad, settings: Settings) -> bool:

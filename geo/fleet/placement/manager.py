@@ -17,7 +17,7 @@ from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.holders import Holders
 from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, Loads, Samples, Settings
 from geo.fleet.placement.policies import Allowed, FilterError, Policies
-from geo.fleet.placement.shedding import SHEDDERS, Shedder
+from geo.fleet.placement.shedding import SHEDDERS, Shedder, ThresholdShedder
 from geo.fleet.placement.splitting import bundles_to_split
 from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
 
@@ -116,7 +116,7 @@ class Manager:
         on_the_way: Mapping[str, str],
     ) -> str | None:
         """Another broker for a bundle that its owner is to give up whatever the load is; None: there is none."""
-        return self._select(bundle, _View(self._settings, policies, reports, self._samples, on_the_way), source=broker)
+        return self._select(bundle, _View(self._settings, policies, reports, self._samples, on_the_way), without={broker})
 
     def moved(self, bundle: str, now: float) -> None:
         """A bundle moves though nothing here decided it: it is not unloaded within the grace period."""
@@ -169,18 +169,27 @@ class Manager:
                     self._unload(decision, view, Unload(bundle, broker, target, reason), now)
 
     def _shed(self, decision: Decision, view: _View, now: float) -> None:
-        """doLoadShedding."""
+        """doLoadShedding. What is shed goes only to brokers whose usage is at most the mean, also with what this decision moves to them. (In
+        Pulsar the fewest bundles of a namespace go before usage: a busier broker may get it, which then sheds it.)"""
         if len(view.reports) < 2:
             return
         split = {split.bundle for split in decision.splits}
-        for broker, bundles in self._shedder.unload(view.short_term(), self._unloaded.keys()).items():
+        loads, usages = view.short_term(), dict(view.usages)
+        mean = sum(usages.values()) / len(usages)
+        for broker, bundles in self._shedder.unload(loads, self._unloaded.keys()).items():
+            shares = loads[broker].shares()
             for bundle in bundles:
                 if bundle in split or not view.may_leave(bundle, broker):
                     continue
                 if broker not in view.allowed(namespace_of(bundle)):  # it was lent, and is given back as can be borne
                     continue
-                target = self._select(bundle, view, source=broker)
+                busy = {other for other, usage in usages.items() if usage > mean}
+                target = self._select(bundle, view, without={broker, *busy})
                 if target is not None and not view.holders.is_nearer(namespace_of(bundle), broker, target):
+                    takes = view.usages[broker] * shares[bundle]
+                    usages[target] += takes
+                    if isinstance(self._shedder, ThresholdShedder):
+                        self._shedder.moved(broker, target, takes)
                     self._unload(decision, view, Unload(bundle, broker, target), now)
 
     def _unload(self, decision: Decision, view: _View, move: Unload, now: float) -> None:
@@ -189,13 +198,13 @@ class Manager:
         self._unloaded[move.bundle] = now
         decision.unloads.append(move)
 
-    def _select(self, bundle: str, view: _View, source: str | None = None) -> str | None:
+    def _select(self, bundle: str, view: _View, without: Set[str] = frozenset()) -> str | None:
         """selectBrokerForAssignment, without its first step: of what is preallocated nobody asks again. A bundle that moves goes to another broker
-        than its source; in Pulsar the source may be selected too, and nothing moves then: for ever, if it has the fewest bundles of the
-        namespace."""
-        broker = self._strategy.select(view.candidates(bundle, source), view.brokers, bundle)
+        than its source, which is in `without`; in Pulsar the source may be selected too, and nothing moves then: for ever, if it has the fewest
+        bundles of the namespace."""
+        broker = self._strategy.select(view.candidates(bundle, without), view.brokers, bundle)
         if broker is not None and view.usages[broker] > self._settings.broker_overloaded_threshold:
-            broker = self._strategy.select(view.allowed(namespace_of(bundle), source), view.brokers, bundle)
+            broker = self._strategy.select(view.allowed(namespace_of(bundle), without), view.brokers, bundle)
         return broker
 
 
@@ -273,16 +282,16 @@ class _View:
                     found.setdefault(namespace, (broker, []))[1].append(bundle)
         return found
 
-    def allowed(self, namespace: str, source: str | None = None) -> list[str]:
-        """The brokers that the isolation policies leave, without the source of a bundle that moves."""
+    def allowed(self, namespace: str, without: Set[str] = frozenset()) -> list[str]:
+        """The brokers that the isolation policies leave, without some."""
         of_all = self._allowed.brokers(namespace)
-        return of_all if source is None else [broker for broker in of_all if broker != source]
+        return [broker for broker in of_all if broker not in without] if without else of_all
 
-    def candidates(self, bundle: str, source: str | None = None) -> list[str]:
-        """The brokers among which the strategy selects."""
+    def candidates(self, bundle: str, without: Set[str] = frozenset()) -> list[str]:
+        """The brokers among which the strategy selects, without some."""
         namespace = namespace_of(bundle)
-        if source is not None:
-            return self._narrowed(namespace, self.allowed(namespace, source))
+        if without:
+            return self._narrowed(namespace, self.allowed(namespace, without))
         if namespace not in self._candidates:
             self._candidates[namespace] = self._narrowed(namespace, self.allowed(namespace))
         return self._candidates[namespace]

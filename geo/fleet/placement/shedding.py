@@ -3,15 +3,20 @@
 Each has `unload(brokers, recently_unloaded)`: the loads are over the short window, bundles in `recently_unloaded` are left alone, and
 the result has for each broker that gives up any its bundles in the order of unloading. What is remembered between calls is in the object.
 Bundles that are equally loaded come in the order of the report.
+
+Pulsar's ThresholdShedder, OverloadShedder and AvgShedder find a busy broker by the resource that binds it, and then move bytes per second. Its brokers
+bind at the network. Here a broker binds at its processor with a hundredth of the bytes, so what is to go is a part of the broker's usage, and a
+bundle takes of it what its share of the load is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
 from typing import Protocol
 
 from geo.fleet.placement.avg_shedder import AvgShedder as AvgShedder
-from geo.fleet.placement.load_data import BrokerLoad, Settings, smoothed
+from geo.fleet.placement.load_data import BrokerLoad, Settings, UsageAverage
 
 MARGIN = 0.05
 """So much more than needed is unloaded, for the broker not to stay at the threshold (ADDITIONAL_THRESHOLD_PERCENT_MARGIN)."""
@@ -24,6 +29,10 @@ DELTA = 1_000
 
 NO_TRAFFIC = 1e-6
 """A least rate up to it counts as 1 (UniformLoadShedder.EPS)."""
+
+
+LEAST_SAMPLES = 3
+"""A broker's averaged usage counts against it from so many samples on: a Java machine that starts takes all processors for a minute."""
 
 
 class Shedder(Protocol):
@@ -41,16 +50,17 @@ class OverloadShedder:
 
     def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
         unloaded = {}
-        for broker, load in brokers.items():
-            excess = load.max_usage(self._settings) - self._settings.broker_overloaded_threshold
-            if excess >= 0 and (bundles := _heaviest(load, load.throughput * (excess + MARGIN), recently_unloaded)):
+        usages = {broker: load.max_usage(self._settings) for broker, load in brokers.items()}
+        for broker, usage in usages.items():
+            excess = usage - self._settings.broker_overloaded_threshold
+            if excess >= 0 and (bundles := _heaviest(broker, brokers[broker], usages, excess + MARGIN, recently_unloaded)):
                 unloaded[broker] = bundles
         return unloaded
 
 
 class ThresholdShedder:
-    """Every broker whose averaged usage is at or above the mean of all plus `broker_threshold_shedder` gives up its excess, if that is
-    `bundle_unload_min_throughput_threshold` or more. This is Pulsar's default.
+    """Every broker whose averaged usage is at or above the mean of all plus `broker_threshold_shedder` gives up its excess, if as large a part of
+    its throughput is `bundle_unload_min_throughput_threshold` or more (0 by default; in Pulsar 10 MB). This is Pulsar's default.
 
     With `lower_boundary_shedding_enabled`, if nobody is above but somebody below the mean less the threshold, the most loaded broker that
     has several bundles gives up half the threshold.
@@ -58,35 +68,52 @@ class ThresholdShedder:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._usage: dict[str, float] = {}
+        self.usages: dict[str, UsageAverage] = {}
+        """Of each broker at the last call, with what moved since."""
 
     def unload(self, brokers: Mapping[str, BrokerLoad], recently_unloaded: Set[str] = frozenset()) -> dict[str, list[str]]:
         unloaded: dict[str, list[str]] = {}
         settings, threshold = self._settings, self._settings.broker_threshold_shedder
-        self._usage = {
-            broker: smoothed(self._usage.get(broker), load.max_usage(settings), settings) for broker, load in brokers.items()
+        self.usages = {
+            broker: self.usages.get(broker, UsageAverage()).add(load.max_usage(settings), settings)
+            for broker, load in brokers.items()
         }
-        mean = sum(self._usage.values()) / len(brokers) if brokers else 0.0
+        usages = {broker: average.usage for broker, average in self.usages.items()}
+        known = {broker for broker, average in self.usages.items() if average.count >= LEAST_SAMPLES}
+        mean = sum(usages.values()) / len(brokers) if brokers else 0.0
         if mean == 0:
             return unloaded
-        for broker, usage in self._usage.items():
-            if usage >= mean + threshold:
-                self._give_up(unloaded, broker, brokers[broker], usage - mean - threshold + MARGIN, recently_unloaded)
-        if not unloaded and settings.lower_boundary_shedding_enabled and min(self._usage.values()) < mean - threshold:
+        for broker, usage in usages.items():
+            if broker in known and usage >= mean + threshold:
+                self._give_up(unloaded, broker, brokers[broker], usages, usage - mean - threshold + MARGIN, recently_unloaded)
+        if not unloaded and settings.lower_boundary_shedding_enabled and min(usages.values()) < mean - threshold:
             several = [
-                broker for broker, load in brokers.items() if len(load.bundles) > 1 and self._usage[broker] > mean - threshold
+                broker
+                for broker, load in brokers.items()
+                if broker in known and len(load.bundles) > 1 and usages[broker] > mean - threshold
             ]
             if several:
-                most = max(several, key=self._usage.__getitem__)
-                self._give_up(unloaded, most, brokers[most], threshold * LOWER_BOUNDARY_MARGIN, recently_unloaded)
+                most = max(several, key=usages.__getitem__)
+                self._give_up(unloaded, most, brokers[most], usages, threshold * LOWER_BOUNDARY_MARGIN, recently_unloaded)
         return unloaded
 
+    def moved(self, source: str, target: str, usage: float) -> None:
+        """A bundle that takes so much goes to another broker: the averages would say for minutes that it is still there."""
+        for broker, more in ((source, -usage), (target, usage)):
+            average = self.usages[broker]
+            self.usages[broker] = replace(average, usage=max(0.0, average.usage + more))
+
     def _give_up(
-        self, unloaded: dict[str, list[str]], broker: str, load: BrokerLoad, fraction: float, recently_unloaded: Set[str]
+        self,
+        unloaded: dict[str, list[str]],
+        broker: str,
+        load: BrokerLoad,
+        usages: Mapping[str, float],
+        excess: float,
+        recently_unloaded: Set[str],
     ) -> None:
-        amount = load.throughput * fraction
-        if amount >= self._settings.bundle_unload_min_throughput_threshold and (
-            bundles := _heaviest(load, amount, recently_unloaded)
+        if load.throughput * excess >= self._settings.bundle_unload_min_throughput_threshold and (
+            bundles := _heaviest(broker, load, usages, excess, recently_unloaded)
         ):
             unloaded[broker] = bundles
 
@@ -137,16 +164,27 @@ class _Extremes:
         self.least = 1.0 if least <= NO_TRAFFIC else least
 
 
-def _heaviest(load: BrokerLoad, amount: float, recently_unloaded: Set[str]) -> list[str]:
-    """The bundles of the greatest throughput until they have the amount, one at least; none of a broker that has a single one."""
+def _heaviest(
+    broker: str, load: BrokerLoad, usages: Mapping[str, float], excess: float, recently_unloaded: Set[str]
+) -> list[str]:
+    """The bundles of the greatest share until they take the excess of the broker's usage, one at least; none of a broker that has a single one,
+    and none without load.
+
+    A bundle that would make the least used of the other brokers as busy as this one is left out: a hot one that cannot be split would go from
+    broker to broker for ever, and all others would make room for it. (Pulsar unloads it.)
+    """
     chosen: list[str] = []
     if len(load.bundles) > 1:
-        throughputs = {bundle: of.throughput for bundle, of in load.bundles.items() if bundle not in recently_unloaded}
-        for bundle in sorted(throughputs, key=throughputs.__getitem__, reverse=True):
-            if chosen and amount <= 0:
+        usage, least = usages[broker], min((of for other, of in usages.items() if other != broker), default=0.0)
+        takes = {
+            bundle: usage * share for bundle, share in load.shares().items() if share > 0 and bundle not in recently_unloaded
+        }
+        for bundle in sorted(takes, key=takes.__getitem__, reverse=True):
+            if chosen and excess <= 0:
                 break
-            chosen.append(bundle)
-            amount -= throughputs[bundle]
+            if takes[bundle] < usage - least:
+                chosen.append(bundle)
+                excess, usage = excess - takes[bundle], usage - takes[bundle]
     return chosen
 
 

@@ -128,6 +128,19 @@ def test_an_overloaded_broker_unloads_to_another_one_and_the_bundle_is_left_alon
     assert manager.decide(reports, NONE, 1_860.0).unloads == [Unload(heavy, "a", "b")]
 
 
+def test_what_is_shed_goes_to_a_broker_that_is_less_used_than_the_mean_also_with_what_it_gets() -> None:
+    """Though a busier one has fewer bundles of the namespace."""
+    held = _bundles("t/n", 6)
+    reports = {
+        "a": broker(1.4, {name: bundle(rate=10, mib=10) for name in held[:4]}),
+        "busy": broker(0.8),
+        "b": broker(0.1, {held[4]: bundle()}),
+        "c": broker(0.2, {held[5]: bundle()}),
+    }
+    moves = _manager().decide(reports, NONE, 0.0).unloads
+    assert [move.target for move in moves] == ["b", "c"], "0.35 each; the mean is 0.625"
+
+
 def test_what_a_decision_moves_counts_at_its_target_and_not_at_its_source() -> None:
     held = _bundles("t/n", 3)
     reports = {"a": broker(1.5, {name: bundle(rate=10, mib=30) for name in held}), "b": broker(0.1), "c": broker(0.2)}

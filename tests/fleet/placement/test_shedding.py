@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.fleet.placement.load_data import Settings
-from geo.fleet.placement.shedding import AvgShedder, OverloadShedder, Shedder, ThresholdShedder, UniformLoadShedder
+from geo.fleet.placement.load_data import MIB, BrokerLoad, BundleLoad, Settings
+from geo.fleet.placement.shedding import (
+    LEAST_SAMPLES,
+    AvgShedder,
+    OverloadShedder,
+    Shedder,
+    ThresholdShedder,
+    UniformLoadShedder,
+)
 from tests.fleet.placement.loads import broker, bundle, even_broker
 
 SETTINGS = Settings()
@@ -37,7 +45,7 @@ def test_a_broker_gives_up_bundles_of_its_own_once_and_none_that_was_unloaded_re
 
 
 class TestOverload:
-    """From 0.85 on: throughput times (usage - 0.85 + 0.05), the heaviest first, one at least."""
+    """From 0.85 on: the bundles that take usage - 0.85 + 0.05 of the broker's usage, the heaviest first, one at least."""
 
     def test_a_broker_at_the_threshold_sheds_and_one_below_does_not(self) -> None:
         shedder = OverloadShedder(SETTINGS)
@@ -47,29 +55,61 @@ class TestOverload:
     def test_the_heaviest_go_until_the_amount_is_reached(self) -> None:
         bundles = {"light": bundle(mib=10), "heavy": bundle(mib=60), "middle": bundle(mib=30)}
         shedder = OverloadShedder(SETTINGS)
-        assert shedder.unload({"a": broker(0.95, bundles)}) == {"a": ["heavy"]}  # 100 MiB x 0.15
-        assert shedder.unload({"a": broker(1.45, bundles)}) == {"a": ["heavy", "middle"]}  # x 0.65
+        assert shedder.unload({"a": broker(0.95, bundles)}) == {"a": ["heavy"]}  # 0.15, of which it takes 0.57
+        assert shedder.unload({"a": broker(2.1, bundles)}) == {"a": ["heavy", "middle"]}  # 1.3, of which it takes 1.26
         assert shedder.unload({"a": broker(0.95, bundles)}, {"heavy"}) == {"a": ["middle"]}
 
     def test_a_broker_with_a_single_bundle_keeps_it(self) -> None:
         assert OverloadShedder(SETTINGS).unload({"a": even_broker(2.0, 1, 100)}) == {}
 
 
+def _shed(brokers: Mapping[str, BrokerLoad], settings: Settings = SETTINGS) -> dict[str, list[str]]:
+    """By a ThresholdShedder that has heard these loads as often as it wants."""
+    shedder = ThresholdShedder(settings)
+    for _ in range(LEAST_SAMPLES - 1):
+        assert shedder.unload(brokers) == {}
+    return shedder.unload(brokers)
+
+
 class TestThreshold:
-    """From the mean plus 0.10 on: throughput times (usage - mean - 0.10 + 0.05), if that is 10 MiB/s."""
+    """From the mean plus 0.10 on: the bundles that take usage - mean - 0.10 + 0.05 of the broker's usage."""
 
     def test_a_broker_a_tenth_above_the_mean_sheds(self) -> None:
         brokers = {"a": even_broker(0.7, 10, 100, "a"), "b": even_broker(0.5, 10, 100, "b")}
-        assert ThresholdShedder(SETTINGS).unload(brokers) == {"a": ["a0"]}  # 1,000 MiB x 0.05
+        assert _shed(brokers) == {"a": ["a0"]}  # 0.05, of which each takes 0.07
         brokers = {"a": even_broker(0.9, 10, 100, "a"), "b": even_broker(0.5, 10, 100, "b")}
-        assert ThresholdShedder(SETTINGS).unload(brokers) == {"a": ["a0", "a1"]}  # x 0.15
+        assert _shed(brokers) == {"a": ["a0", "a1"]}  # 0.15, 0.09 each
         brokers = {"a": even_broker(0.68, 10, 100, "a"), "b": even_broker(0.5, 10, 100, "b")}
-        assert ThresholdShedder(SETTINGS).unload(brokers) == {}
+        assert _shed(brokers) == {}
 
-    def test_less_than_10_mib_is_not_worth_it(self) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "each"),
+        [
+            ("a megabyte per second in all", bundle(rate=20, mib=0.1)),
+            ("messages without bytes", bundle(rate=1)),
+            ("idle topics", bundle(topics=100)),
+        ],
+    )
+    def test_a_broker_at_the_end_of_its_processor_sheds_however_little_comes(self, kind: str, each: BundleLoad) -> None:
+        brokers = {"a": broker(1.0, {f"a{number}": each for number in range(10)}), "b": broker(0.1, {"b": each})}
+        assert _shed(brokers) == {"a": ["a0", "a1", "a2", "a3"]}, kind  # 1.0 - 0.55 - 0.05
+
+    def test_bundles_without_anything_are_not_what_a_broker_is_busy_with(self) -> None:
+        brokers = {"a": broker(1.0, {name: bundle(topics=0) for name in ("a0", "a1")}), "b": broker(0.1)}
+        assert _shed(brokers) == {}
+
+    def test_a_least_throughput_can_be_set(self) -> None:
+        settings = replace(SETTINGS, bundle_unload_min_throughput_threshold=10.0 * MIB)
         for mib, unloaded in ((19.9, {}), (20.1, {"a": ["a0"]})):  # ten bundles x 0.05
             brokers = {"a": even_broker(0.7000001, 10, mib, "a"), "b": even_broker(0.5, 10, mib, "b")}
-            assert ThresholdShedder(SETTINGS).unload(brokers) == unloaded
+            assert _shed(brokers, settings) == unloaded
+
+    def test_a_bundle_that_would_make_any_other_broker_as_busy_stays(self) -> None:
+        """It cannot be split any more: everybody would shed around it."""
+        hot = {"hot": bundle(mib=90), "cold": bundle(mib=10)}
+        brokers = {"a": broker(1.0, hot), "b": even_broker(0.3, 3, 10, "b"), "c": even_broker(0.3, 3, 10, "c")}
+        assert _shed(brokers) == {"a": ["cold"]}
+        assert _shed({**brokers, "d": broker()}) == {"a": ["hot"]}
 
     def test_usage_is_averaged_from_call_to_call(self) -> None:
         low, high = even_broker(0.5, 10, 100, "a"), even_broker(1.0, 10, 100, "a")
@@ -82,21 +122,22 @@ class TestThreshold:
         shedder, other = ThresholdShedder(SETTINGS), even_broker(0.5, 10, 100, "b")
         shedder.unload({"a": even_broker(0.5, 10, 100, "a"), "b": other})
         shedder.unload({"b": other})
-        assert shedder.unload({"a": even_broker(0.78, 10, 100, "a"), "b": other}) == {"a": ["a0"]}
+        found = [shedder.unload({"a": even_broker(0.78, 10, 100, "a"), "b": other}) for _ in range(LEAST_SAMPLES)]
+        assert found == [{}, {}, {"a": ["a0", "a1"]}], "0.09, and 0.078 each"
 
     def test_without_any_usage_nothing_moves(self) -> None:
-        assert ThresholdShedder(replace(SETTINGS, broker_threshold_shedder=0.0)).unload({"a": even_broker(0, 10, 100)}) == {}
-        assert ThresholdShedder(SETTINGS).unload({}) == {}
+        assert _shed({"a": even_broker(0, 10, 100)}, replace(SETTINGS, broker_threshold_shedder=0.0)) == {}
+        assert _shed({}) == {}
 
     def test_for_a_broker_far_below_the_mean_the_most_loaded_one_gives_up_half_the_threshold_if_that_is_switched_on(self) -> None:
         brokers = {f"n{number}": even_broker(0.50, 10, 100, f"n{number}-") for number in range(8)}
         brokers |= {"most": even_broker(0.55, 10, 100, "most-"), "single": even_broker(0.56, 1, 1_000, "single-")}
         brokers["low"] = even_broker(0.1, 10, 100, "low-")
-        assert ThresholdShedder(SETTINGS).unload(brokers) == {}
+        assert _shed(brokers) == {}
         lower = replace(SETTINGS, lower_boundary_shedding_enabled=True)
-        assert ThresholdShedder(lower).unload(brokers) == {"most": ["most-0"]}  # 1,000 MiB x 0.10 x 0.5
+        assert _shed(brokers, lower) == {"most": ["most-0"]}  # 0.10 x 0.5, of which each takes 0.055
         brokers["low"] = even_broker(0.45, 10, 100, "low-")
-        assert ThresholdShedder(lower).unload(brokers) == {}
+        assert _shed(brokers, lower) == {}
 
 
 class TestUniform:
@@ -160,7 +201,7 @@ class TestAvg:
         ]  # of 2,500 what fits, heaviest first
         assert shedder.select(["high", "low", "middle"], brokers, "middle") == "low"
 
-    def test_bytes_count_if_messages_differ_by_too_little(self) -> None:
-        brokers = {"high": even_broker(0.9, 10, 10, "h"), "low": broker(0.1)}
+    def test_a_pair_apart_by_its_processors_moves_a_fifth_of_that_however_few_bytes_come(self) -> None:
+        brokers = {"high": even_broker(0.9, 10, 0.01, "h"), "low": broker(0.1)}
         shedder = AvgShedder(SETTINGS)
-        assert [shedder.unload(brokers) for _ in range(2)] == [{}, {"high": ["h0", "h1"]}]  # 100 MiB x 0.2
+        assert [shedder.unload(brokers) for _ in range(2)] == [{}, {"high": ["h0"]}]  # 0.16, of which each takes 0.09
