@@ -39,6 +39,22 @@ class Fault:
 
 
 FAULTS = (
+    # ends that were recorded
+    Fault(
+        "a ledger that was given up for a loss promises nothing",
+        "geo/log/promises.py",
+        'row["closed"] is not None and not is_lost',
+        'row["closed"] is not None',
+        ("log/test_promises.py",),
+    ),
+    Fault(
+        "the ends that producers recorded are not held against a log whose newest commits are gone",
+        "geo/replication/source_look.py",
+        "if (other := parted(at, cursor.table_id, newest, there)) is not None:",
+        "if (other := parted(at, cursor.table_id, at.version, there)) is not None:",
+        ("replication/test_promised_ends.py -k newest_commits",),
+        spark=True,
+    ),
     # which rows cross
     Fault(
         "rows without an origin of the rule cross",
@@ -982,8 +998,8 @@ FAULTS = (
     Fault(
         "distances do not add up",
         "geo/subscription/snapshot_cache.py",
-        "self._gaps[place + 1] += self._gaps[place]",
-        "self._gaps[place + 1] = self._gaps[place]",
+        "after.gap += one.gap",
+        "after.gap = one.gap",
         ("subscription/test_snapshot_cache.py",),
     ),
     Fault(

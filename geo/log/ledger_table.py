@@ -15,6 +15,7 @@ from geo.errors import SourceChangedError
 from geo.log.continuing import Tail, continued, fold, tail_of
 from geo.log.ledgers import REBUILD_KEY, RECORD_KEY, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.peers import ledger_ends, peer_ends
+from geo.log.promises import LOST
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import ERASED, EXPIRED
@@ -62,6 +63,7 @@ class LedgerTable:
         the producer may be in flight. Raises UnsafeError as `continued`.
         """
         recorded, tail = self.recorded(seen)
+        promised = CommitName(seen.table_id, tail.own[-1].version, tail.own[-1].commit_id) if tail.own else self.exact_to
         found, changed = fold(recorded, tail)
         ends, peers = self._all_ends(found)
         self.away = tuple(sorted(name for name, held in peers.items() if held is None))
@@ -81,9 +83,16 @@ class LedgerTable:
         if reasons:
             # A ledger that is given up stays so: nothing else says it later.
             whole = replace(found, ledgers={**found.ledgers, **progress.ledgers})
-            self.record_ends(whole, changed | reasons.keys(), closed=reasons, complete=True)
+            lost = {key: promised for key in reasons if self._is_lost(found.ledgers[key], ends, tail, now_us)}
+            self.record_ends(whole, changed | reasons.keys(), closed=reasons, lost=lost, complete=True)
             changed = set()
         return progress, changed
+
+    def _is_lost(self, ledger: Ledger, ends: Mapping[int, int], tail: Tail, now_us: int) -> bool:
+        """Whether the log, which is what it was, lost entries of the ledger other than by their age."""
+        ttl_s = self._config.policy(self._topic).message_ttl_s
+        has_expired = ttl_s is not None and ledger.time_us < now_us - ttl_s * 1_000_000
+        return tail.broken is None and not has_expired and ends.get(ledger.ledger_id, -1) < ledger.end
 
     def recorded(self, seen: Seen) -> tuple[Progress, Tail]:
         """What is recorded of the producer, and what the log's commits since then say, up to `seen`. Writes nothing."""
@@ -171,11 +180,12 @@ class LedgerTable:
         keys: Collection[LedgerKey],
         *,
         closed: Mapping[LedgerKey, str] | None = None,
+        lost: Mapping[LedgerKey, CommitName] | None = None,
         complete: bool = False,
     ) -> None:
         """Record the ledgers `keys` of `progress`, exact up to `exact_to`. `complete`: the producer's commits are all up to
         there, and before it makes another one it records that they are not (so a stop that was clean is known from one that was
-        not)."""
+        not). `lost`: those of which the log lost entries, and the commit at which it had them: their ends stay known (geo.log.promises)."""
         self._sequence += 1
         now = datetime.now(timezone.utc)
         rows = []
@@ -205,6 +215,13 @@ class LedgerTable:
                     "recorded_at": now,
                 }
             )
+        for key, at in (lost or {}).items():
+            row = next(row for row in rows if (row["source"], row["replicate_to"]) == (key.source, key.listed))
+            named = {"table_id": at.table_id, "table_version": at.version, "table_commit": at.commit_id}
+            unpublished = {"source_end": None, "source_count": 0, "source_hash": 0}
+            # The newest row of the producer says up to where all are exact, and that is not this one.
+            at_last = {"sequence": self._sequence - 1, "source": f"{LOST}{row['ledger_id']}"}
+            rows.append({**row, **named, **unpublished, **at_last})
         self._journal.append(rows)
         self.complete = complete
 

@@ -75,15 +75,16 @@ class LogCutter:
         return _cut(folder, found, cut, dry_run=dry_run)
 
     def _outbound(self, topic: Topic) -> Iterator[Reader]:
-        """The links that read this log."""
-        for link in self._config.links:
-            if link.source != self._cluster or not link.carries(topic):
+        """The links that read this log, by what the other clusters say themselves: a region's configuration may list its own inbound
+        links alone."""
+        for target in self._config.clusters:
+            if target == self._cluster:
                 continue
-            rows = self._links_of(link.target)
+            rows = self._links_of(target)
             if rows is None:
-                yield Reader(f"link {link.name}, whose target cannot be read", None)
+                yield Reader(f"cluster {target}, which cannot be read: whether a link there reads this log is not known", None)
             elif (row := rows.get(str(topic))) is not None:
-                yield self._link(f"link {link.name}", row, row["source_version"])
+                yield self._link(f"link {self._cluster}->{target}", row, row["source_version"])
 
     def _inbound(self, topic: Topic) -> Iterator[Reader]:
         """The links that write this log: a start looks at what came since their last row."""
@@ -109,7 +110,7 @@ class LogCutter:
         return Reader(f"{name}, {row['state']}", version, self._age_s(row["updated_at"]))
 
     def _links_of(self, target: str) -> Mapping[str, Row] | None:
-        """The rows of the links from here to `target`, by topic; None if it cannot be read."""
+        """The rows of the links from here to `target`, by topic; None if it cannot be read: then a day of commits is kept."""
         if target not in self._read:
             try:
                 there = connect(self._tables.spark, self._config.cluster(target))

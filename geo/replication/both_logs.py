@@ -5,9 +5,9 @@ Which rows are asked for is decided in gaps and rule; who appends them, and what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from geo.config.model import Start
 from geo.ids import LedgerId
 from geo.log.ledger_parts import Ranges, few_ranges, only_ledger, told_range
+from geo.log.promises import Promise, due, lost_entries
 from geo.log.topic_log import ID, after_ends, ids_of
 from geo.now import now_us
 from geo.replication import missing_rows
@@ -26,6 +27,7 @@ from geo.replication.rule import Rule
 from geo.replication.rule_rows import ROUTED_COLUMNS, crossing
 from geo.tables.native import DataFile
 from geo.tables.table import Table
+from geo.times import EPOCH
 
 Floors = Mapping[str, int]
 """`origin:ledger` → the first entry wanted."""
@@ -97,6 +99,30 @@ class BothLogs:
             living = self._ends(self.target, target_version, horizon_us)
             lost = {ledger: first for ledger, first in lost.items() if ledger in ends and living.get(ledger) == ends[ledger]}
         return [f"{ledger}:{due[ledger]}-{first - 1}" for ledger, first in lost.items()]
+
+    def unkept(self, version: int, floors: Floors | None, promises: Sequence[Promise], after: int | None) -> list[str]:
+        """Messages that the source's producers recorded as published, in commits above version `after` (None: in any), and that neither the
+        source at `version` nor the target holds, as `origin:ledger:first-last`. `promises`: read before `version` was.
+
+        What may have expired is not among them. Where nothing expires now it may have done so before: of a link that never read the
+        log (`after` None) what is older than the log's oldest date does not count.
+        """
+        horizon_us = self.rule.expired_before_us(now_us())
+        wanted = due(promises, self.source.table_id(), after, self.rule.target, horizon_us)
+        held = self._ends(self.target, self.target.latest_version()) if wanted and self.target.exists() else {}
+        if not (found := lost_entries(wanted, held, floors)):
+            return []
+        for ledger, last in self._ends(self.source, version).items():
+            held[ledger] = max(last, held.get(ledger, -1))
+        found = lost_entries(wanted, held, floors)
+        if found and after is None and horizon_us is None:
+            found = lost_entries(due(wanted, self.source.table_id(), None, None, self._oldest_us(version)), held, floors)
+        return [f"{ledger}:{first}-{last}" for ledger, (first, last) in found.items()]
+
+    def _oldest_us(self, version: int) -> int | None:
+        """Begin of the oldest date of which the source has messages; None if it has none."""
+        oldest = self.source.read(version).agg(F.min("publish_date")).collect()[0][0]
+        return None if oldest is None else (oldest - EPOCH.date()) // timedelta(microseconds=1)
 
     def gone_from_source(self) -> list[str]:
         """What the target has beyond the source's ledgers, as `origin:ledger:first-last`."""

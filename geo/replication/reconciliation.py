@@ -6,13 +6,14 @@ What may be missing is found in both_logs and gaps; whether to compare at all is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from geo.config.model import Start
 from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError
 from geo.faults import FAULTS
+from geo.log.promises import Promise
 from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import LinkRow
 from geo.replication.link_start import Reconcile, Standing
@@ -36,7 +37,17 @@ STEP_BYTES = 10 * 1024**3
 class Reconciliation:
     """Step 4 of a link's start (`TopicLink`), while nobody backfills."""
 
-    def __init__(self, target: ClusterTables, logs: BothLogs, row: LinkRow, into: LinkTarget, turns: TopicTurns) -> None:
+    def __init__(
+        self,
+        target: ClusterTables,
+        logs: BothLogs,
+        promises: Callable[[], Sequence[Promise]],
+        row: LinkRow,
+        into: LinkTarget,
+        turns: TopicTurns,
+    ) -> None:
+        """`promises` reads the ends that the source's producers recorded."""
+        self._promises = promises
         self._target, self._logs, self._row, self._into, self._turns = target, logs, row, into, turns
         self._filling: Ownership | None = None
         """What it owns beside the link, so that nobody else fills what is missing meanwhile."""
@@ -81,14 +92,16 @@ class Reconciliation:
         self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None, stopped: Callable[[], bool]
     ) -> None:
         """Each step's record says `reconciling`; the cursor is recorded after the last one."""
+        # Before the log, so that a producer at work is no loss. A person who asked takes the source as it is.
+        promises = () if decision.why is None else self._promises()
         source, logs, row = newest_commit(self._logs.source, str(self._into)), self._logs, self._row
         if start_at is not None:
             # Fixed before the first row comes; not NULL, which would say that nothing was fixed yet.
             row.floors = logs.floors(start_at, source.version) or {}
             if row.floors or row.recorded is not None:
                 row.append(row.following(State.RUNNING, None, None, None))
-        if decision.check_lost:
-            self._refuse_loss(source.version, stands.cursor)
+        if decision.why is not None and (decision.check_lost or stands.cursor is None):
+            self._refuse_loss(source.version, stands.cursor, promises, gaps=decision.check_lost)
         target = newest_commit(self._into.log, str(self._into))
         self._into.watch_from(target)
         most, row_bytes = self._step_size()
@@ -106,9 +119,12 @@ class Reconciliation:
         self.reached = source
         row.append(row.following(State.STOPPED, None, source, looked.newest))
 
-    def _refuse_loss(self, version: int, cursor: CommitName | None) -> None:
-        """Raises SourceChangedError if something that the link has still to read is not in the source any more."""
-        if lost := self._logs.lost(version, self._row.floors):
+    def _refuse_loss(self, version: int, cursor: CommitName | None, promises: Sequence[Promise], *, gaps: bool) -> None:
+        """Raises SourceChangedError if something that the link has still to read is not in the source any more: an end that a producer
+        recorded, and with `gaps` what lies before a later entry."""
+        lost = self._logs.lost(version, self._row.floors) if gaps else []
+        lost += self._logs.unkept(version, self._row.floors, promises, None if cursor is None else cursor.version)
+        if lost:
             what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
             begin = cursor.version + 1 if cursor is not None else 0
             fault = Fault(what, min(begin, version), version, lost[:10])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from geo.errors import RetryableError
 from geo.log.ledgers import BACKFILL_KEY, LINK_KEY, REBUILD_KEY
+from geo.log.promises import Promise
 from geo.replication.source_history import LOOK_BACK, Compare, Fault, judge
 from geo.tables.commits import ERASED, EXPIRED, Commit
-from geo.tables.history import CommitName
+from geo.tables.history import CommitName, parted
 from geo.tables.table import Table
 from geo.tables.tail import REMOTE_PRESENCE_S
 
@@ -39,6 +40,18 @@ class SourceLook:
         before = list(self._log.commits(max(0, cursor.version - LOOK_BACK), min(cursor.version, newest), only=LOOKED_FOR))
         since = self._log.commits(cursor.version + 1, newest, only=LOOKED_FOR)
         return judge(cursor, seen.table_id, newest, before, since, self._origins)
+
+    def undone(self, cursor: CommitName, promises: Iterable[Promise]) -> Compare | None:
+        """Whether a commit above the cursor that a producer recorded is not in the log any more. `promises`: read before the log is."""
+        named = {one.at for one in promises if one.at.table_id == cursor.table_id and one.at.version > cursor.version}
+        if not named:
+            return None
+        newest = self._log.latest_version()
+        for at in sorted(named, key=lambda at: at.version):
+            there = self._log.commit_at(at.version) if at.version <= newest else None
+            if (other := parted(at, cursor.table_id, newest, there)) is not None:
+                return Compare(f"the source {other.how}, as its producers recorded it", unseen=True)
+        return None
 
     def judged_commits(self, cursor: CommitName, commits: Sequence[Commit], last: int) -> Fault | Compare | None:
         """What these commits mean, which are to be all from the cursor to version `last`."""

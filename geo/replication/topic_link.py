@@ -24,6 +24,8 @@ from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
 from geo.faults import FAULTS
 from geo.log.ledgers import Batch
+from geo.log.promised_ends import read_promises
+from geo.log.promises import Promise
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, deleted_topics, grow
 from geo.names import Topic
@@ -154,7 +156,7 @@ class TopicLink:
 
         looked = self.into.look(recorded.target) if recorded is not None and recorded.target is not None else None
         stands = standing(recorded, looked, self.link.name, self.rule.origins)
-        judged = self._source_look.judged(stands.cursor) if stands.cursor is not None else None
+        judged = self._judged(stands.cursor) if stands.cursor is not None else None
         decision = start(recorded, stands, judged, accept_source=accept_source, failed_before=failed_before)
         if isinstance(decision, Fault):
             raise self._refusal(decision, stands)
@@ -178,7 +180,9 @@ class TopicLink:
         take_over: bool,
     ) -> None:
         """Step 4: compare both logs. The cursor is the source's newest commit then, or None if it is `stopped` before the end."""
-        self._reconciliation = reconciliation = Reconciliation(self.target, self._logs, self.row, self.into, self.turns)
+        self._reconciliation = reconciliation = Reconciliation(
+            self.target, self._logs, self._promises, self.row, self.into, self.turns
+        )
         try:
             reconciliation.run(decision, stands, start_at, stopped, take_over=take_over)
         finally:
@@ -201,8 +205,9 @@ class TopicLink:
         cursor = stands.cursor if stands is not None else self.cursor
         if not fault.lost:
             # What it held and has no more, and what it would never get to hold.
-            version = self._source_log.latest_version()
+            promises, version = self._promises(), self._source_log.latest_version()
             lost = [*self._logs.gone_from_source(), *self._logs.lost(version, self.row.floors)]
+            lost += self._logs.unkept(version, self.row.floors, promises, None if cursor is None else cursor.version)
             fault = replace(fault, lost=lost[:10])
         return SourceChangedError(fault.message(self.link.source, self.link.target, str(self.topic), cursor))
 
@@ -226,7 +231,17 @@ class TopicLink:
     def check_source(self) -> None:
         """A full look at the source. Raises SourceChangedError, or RetryableError if both logs are to be compared."""
         assert self.cursor is not None
-        self._refuse(self._source_look.judged(self.cursor))
+        self._refuse(self._judged(self.cursor))
+
+    def _judged(self, cursor: CommitName) -> Fault | Compare | None:
+        """What a full look at the source says. On a local disk, where a power cut may take the newest commits away, the commits that its
+        producers recorded are looked for too; elsewhere only comparisons hold what they recorded against the log."""
+        promises = self._promises() if self.source_is_local else ()
+        return self._source_look.judged(cursor) or self._source_look.undone(cursor, promises)
+
+    def _promises(self) -> Sequence[Promise]:
+        """The ends that the source's own producers recorded. To be read before its log."""
+        return read_promises(self.source, [self.topic])[self.topic] if self.link.source in self.rule.origins else ()
 
     def _refuse(self, judged: Fault | Compare | None) -> None:
         """Raises SourceChangedError for what must not be passed over, RetryableError if both logs are to be compared."""

@@ -13,9 +13,9 @@ Positions are anything with a total order: numbers, tuples, `geo.ids.Position`.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from geo.errors import UsageError
@@ -47,67 +47,81 @@ def version_distance(lower: Any, upper: Any) -> Any:
     return upper[0] - lower[0] if isinstance(lower, tuple) else upper - lower
 
 
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A snapshot between its neighbours. Numbers count additions, so they ascend as positions do."""
+
+    snapshot: Snapshot
+    number: int
+    gap: Any
+    """How far it is from the neighbour before; None of the first."""
+    before: _Held | None = None
+    after: _Held | None = None
+
+    @property
+    def span(self) -> Any:
+        """How far its two neighbours are from each other, by way of it; None of the first and the last."""
+        return None if self.before is None or self.after is None else self.gap + self.after.gap
+
+
 class SnapshotCache:
-    """Bounded in `max_snapshots`, whatever is added. An addition costs the same behind a million others."""
+    """Bounded in `max_snapshots`, whatever is added. Adding one costs the logarithm of that: nothing is moved in a list."""
 
     def __init__(self, max_snapshots: int = MAX_SNAPSHOTS, distance: Distance = version_distance) -> None:
         """Raises ValueError for fewer than three."""
         if max_snapshots < LEAST_SNAPSHOTS:
             raise ValueError(f"max_snapshots {max_snapshots}; expected: at least {LEAST_SNAPSHOTS}")
-        self._max, self._distance = max_snapshots, distance
+        self._max, self._distance, self._next = max_snapshots, distance, 0
         self._clear()
 
     def _clear(self) -> None:
-        self._snapshots: list[Snapshot] = []
-        self._gaps: list[Any] = []
-        """By place, how far it is from the neighbour before; None of the first."""
-        self._numbers: list[int] = []
-        """By place, as the how manieth it came: they ascend as positions do, and stay when places shift."""
-        self._between: list[tuple[Any, int]] = []
-        """Of each between the first and the last: how far its neighbours are from it, and its number. Sorted."""
-        self._next = 0
+        self._held: dict[int, _Held] = {}
+        """By number, in the order of their positions."""
+        self._first: _Held | None = None
+        self._last: _Held | None = None
+        self._spans: list[tuple[Any, int]] = []
+        """A heap of spans with their numbers. An entry whose span is not that of its number any more counts for nothing."""
 
     def __len__(self) -> int:
-        return len(self._snapshots)
+        return len(self._held)
 
     @property
     def snapshots(self) -> Sequence[Snapshot]:
         """In the order of their positions."""
-        return tuple(self._snapshots)
+        return tuple(one.snapshot for one in self._held.values())
 
     @property
     def last(self) -> Snapshot | None:
-        return self._snapshots[-1] if self._snapshots else None
+        return None if self._last is None else self._last.snapshot
 
     def add(self, snapshot: Snapshot) -> None:
         gap = None
-        if self._snapshots:
-            last = self._snapshots[-1].local_position
+        if self._last is not None:
+            last = self._last.snapshot.local_position
             if snapshot.local_position <= last:
                 self._clear()
             else:
                 gap = self._distance(last, snapshot.local_position)
         self._append(snapshot, gap)
-        if len(self._snapshots) > self._max:
+        if len(self._held) > self._max:
             self._evict()
 
     def advance(self, position: Any) -> Snapshot | None:
         """Forget what is at or before the position. Returns the highest of it, or None."""
-        count = bisect_right(self._snapshots, position, key=lambda one: one.local_position)
-        if not count:
-            return None
-        found = self._snapshots[count - 1]
-        # The new first is between no longer.
-        for place in range(1, min(count + 1, len(self._snapshots) - 1)):
-            self._forget_between(place)
-        del self._snapshots[:count], self._gaps[:count], self._numbers[:count]
-        if self._gaps:
-            self._gaps[0] = None
+        found = None
+        while (first := self._first) is not None and first.snapshot.local_position <= position:
+            found = first.snapshot
+            del self._held[first.number]
+            self._first = first.after
+        if self._first is None:
+            self._clear()
+        else:
+            self._first.before = self._first.gap = None
         return found
 
     def to_state(self) -> list[list[Any]]:
         """Ids and distances, for JSON. The snapshots themselves, which many caches share, are not in it."""
-        return [[one.snapshot_id, gap] for one, gap in zip(self._snapshots, self._gaps, strict=True)]
+        return [[one.snapshot.snapshot_id, one.gap] for one in self._held.values()]
 
     @classmethod
     def from_state(
@@ -128,27 +142,36 @@ class SnapshotCache:
         return cache
 
     def _append(self, snapshot: Snapshot, gap: Any) -> None:
-        self._snapshots.append(snapshot)
-        self._gaps.append(gap)
-        self._numbers.append(self._next)
+        new = _Held(snapshot, self._next, gap, self._last)
         self._next += 1
-        if len(self._snapshots) > 2:
-            insort(self._between, self._entry(len(self._snapshots) - 2))
+        self._held[new.number] = new
+        if self._last is None:
+            self._first = new
+        else:
+            self._last.after = new
+            self._note_span(self._last)
+        self._last = new
 
-    def _entry(self, place: int) -> tuple[Any, int]:
-        return self._gaps[place] + self._gaps[place + 1], self._numbers[place]
-
-    def _forget_between(self, place: int) -> None:
-        del self._between[bisect_left(self._between, self._entry(place))]
+    def _note_span(self, one: _Held) -> None:
+        if (span := one.span) is None:
+            return
+        heappush(self._spans, (span, one.number))
+        if len(self._spans) > 4 * self._max:  # three of four count for nothing: each counts once again
+            self._spans = [(held.span, held.number) for held in self._held.values() if held.span is not None]
+            heapify(self._spans)
 
     def _evict(self) -> None:
         """One goes, by rule B; the distances of its neighbours grow, by rule C."""
-        place = bisect_left(self._numbers, self._between.pop(0)[1])
-        last = len(self._snapshots) - 1
-        neighbours = [one for one in (place - 1, place + 1) if 0 < one < last]
-        for one in neighbours:
-            self._forget_between(one)
-        self._gaps[place + 1] += self._gaps[place]
-        del self._snapshots[place], self._gaps[place], self._numbers[place]
-        for one in neighbours:
-            insort(self._between, self._entry(one if one < place else place))
+        while True:
+            span, number = heappop(self._spans)
+            one = self._held.get(number)
+            if one is not None and one.span == span:
+                break
+        before, after = one.before, one.after
+        assert before is not None, "the first has no span"
+        assert after is not None, "the last has no span"
+        del self._held[number]
+        before.after, after.before = after, before
+        after.gap += one.gap
+        self._note_span(before)
+        self._note_span(after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -257,7 +258,14 @@ def test_whose_place_is_not_known_holds_a_day_of_commits(log: Log, what: str) ->
     done = log.cut()
     assert (done.commits, log.versions[0]) == (6, 6)
     assert done.held_by is not None
-    assert done.held_by.startswith("link us->eu")
+    assert done.held_by.startswith("link us->eu" if what == "nothing-read" else "cluster eu, which cannot be read")
+
+
+@pytest.mark.spark
+def test_a_reader_that_the_configuration_here_does_not_list_holds_its_place(log: Log) -> None:
+    log.config = replace(log.config, links=(Link("eu", "us"),))
+    log.eu.journal(LINKS).append([_link_row("us", 7, 4, timedelta(hours=2))])
+    assert log.cut() == LogCut(6, 9, "link us->eu, RUNNING, at version 7, last heard of 2.0 hours ago")
 
 
 def test_the_newest_commit_before_a_time_is_found_by_halving(tmp_path: Path) -> None:

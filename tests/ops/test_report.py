@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
+from geo.ops.verify.report import MEANING, Category, ClusterResult, Finding, LinkResult, VerifyReport
 
 TOPIC = "persistent://shop/web/clicks"
 IN_FLIGHT = Finding(Category.IN_FLIGHT, 3, ("eu:1:7",))
@@ -39,7 +39,7 @@ def test_each_fault_is_named_with_what_it_means_and_examples_and_a_name_cannot_f
         "NOT CLEAN: 2,000 missing, 1 holes; 2 topics, 1 link, 1 message counted, 0 in flight",
         "  missing: recorded as replicated, but the target lacks them; `geo reconcile` of the link appends them",
         f"    {TOPIC}  us->eu: 2,000, such as us:1:5, us:1:6",
-        "  holes: entries lacking below the last of their ledger in this log; a gap is shown by its first entry",
+        f"  holes: {MEANING[Category.HOLES]}",
         "    persistent://a/b/c\N{REPLACEMENT CHARACTER}clean  eu: 1, such as us:1:5",
     ]
 

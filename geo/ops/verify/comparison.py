@@ -6,16 +6,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from types import MappingProxyType
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from geo.config.model import Link
+from geo.ids import LedgerId
+from geo.log.promises import Promise, accepted, due, lost_entries
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
 from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Finding, LinkResult
 from geo.tables.arrow_rows import rows_frame
+from geo.tables.history import CommitName
 from geo.tables.table import Table
 
 
@@ -42,6 +46,9 @@ class Log:
 
 Ends = dict[tuple[str, str, str], End]
 """By target, source and topic."""
+
+Promises = Mapping[str, Sequence[Promise]]
+"""Of one topic, by cluster."""
 
 Way = tuple[str, str, str]
 """Target, origin and topic."""
@@ -88,10 +95,17 @@ class Comparison:
         floors: Ends,
         expired_before_us: int | None,
         ways: Collection[Way] = (),
+        promises: Promises = MappingProxyType({}),
     ) -> None:
+        """`promises`: by cluster the ends that its own producers recorded, read before the early pins."""
         self._topic, self._logs, self._links = topic, logs, links
         self._ends = {link.name: end for link in links if (end := ends.get(key(link, topic)))}
         self._expires = expired_before_us is not None
+        self._promises = {
+            name: unaccepted(of, logs[name].table.table_id(), expired_before_us, _cursors(name, links, self._ends))
+            for name, of in promises.items()
+            if name in logs
+        }
         self._rows = {name: facts(log.table.read(log.late), expired_before_us) for name, log in logs.items()}
         # Also of clusters without a log, into which all is still in flight.
         self._names = sorted({*logs, *(name for link in links for name in (link.source, link.target))})
@@ -170,7 +184,17 @@ class Comparison:
         return _Ledger(cluster, origin, ledger_id, base, row["last"], row["last"] - base + 1 - row["entries"])
 
     def _add_holes(self, ledgers: Sequence[_Ledger]) -> None:
-        """The holes of ledgers, to those already found by comparing."""
+        """The holes of ledgers, to those already found by comparing, and the ends that were recorded and that no log has."""
+        held: dict[LedgerId, int] = {}
+        for ledger in ledgers:
+            of = LedgerId(ledger.origin, ledger.ledger_id)
+            held[of] = max(ledger.last, held.get(of, -1))
+        for name, promises in self._promises.items():
+            if lost := lost_entries(promises, held):
+                count, examples = self._found.get((name, Category.HOLES), (0, ()))
+                ranges = tuple(f"{ledger}:{first}-{last}" for ledger, (first, last) in lost.items())
+                count += sum(last - first + 1 for first, last in lost.values())
+                self._found[name, Category.HOLES] = count, (ranges + examples)[:EXAMPLES]
         for name in self._logs:
             broken = sorted(
                 (ledger for ledger in ledgers if ledger.cluster == name and ledger.lacking),
@@ -340,6 +364,25 @@ class Comparison:
             (checks[row["check"]].where, checks[row["check"]].category): (row["count"], _texts(row["examples"] or ()))
             for row in counted.collect()
         }
+
+
+def unaccepted(
+    promises: Iterable[Promise], table_id: str, horizon_us: int | None, cursors: Collection[CommitName | None]
+) -> list[Promise]:
+    """The promises that a log with this id has to keep, but for those that every link out of its cluster has passed. `cursors`: where
+    these links stand."""
+    return [promise for promise in due(promises, table_id, None, None, horizon_us) if not accepted(promise, cursors)]
+
+
+def cursor_of(end: End | None) -> CommitName | None:
+    """The cursor of a link's row."""
+    if end is None or end.table_id is None or end.version is None:
+        return None
+    return CommitName(end.table_id, end.version, None)
+
+
+def _cursors(source: str, links: Iterable[Link], ends: Mapping[str, End]) -> list[CommitName | None]:
+    return [cursor_of(ends.get(link.name)) for link in links if link.source == source]
 
 
 def _texts(ids: Iterable[Row]) -> tuple[str, ...]:

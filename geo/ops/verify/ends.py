@@ -6,6 +6,7 @@ An auditor shares no code with what it audits: see `verify.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from geo.config.model import Link
 from geo.ids import LedgerId
@@ -19,13 +20,20 @@ _OF_A_LINK = (Category.MISSING, Category.UNEXPECTED, Category.IN_FLIGHT)
 
 
 def check_log(
-    cluster: str, parts: Parts, carried: Collection[str], floors: Mapping[str, int], *, expires: bool
+    cluster: str,
+    parts: Parts,
+    carried: Collection[str],
+    floors: Mapping[str, int],
+    lost: Mapping[LedgerId, tuple[int, int]] = MappingProxyType({}),
+    *,
+    expires: bool,
 ) -> tuple[Finding, ...]:
     """Holes and duplicates of one log, in ledgers of its own and of the origins that are `carried` to it. In a ledger with both
     they may cancel each other out. An example is a ledger.
 
     `floors`: the first entry wanted, by ledger; one of which the log has entries below it began twice, so of its count nothing
-    can be said. `expires`: below its first entry a ledger may have lost what expired.
+    can be said. `lost`: the first and last entry of ledgers that were recorded as published and that no log has; such an example is a
+    range. `expires`: below its first entry a ledger may have lost what expired.
     """
     lacking: dict[LedgerId, int] = {}
     for ledger, part in sorted(parts.items()):
@@ -33,7 +41,9 @@ def check_log(
             floor = floors.get(str(ledger), 0)
             if part.first >= floor:
                 lacking[ledger] = part.last - (part.first if expires else floor) + 1 - part.count
-    return _findings({Category.DUPLICATES: {ledger: -count for ledger, count in lacking.items()}, Category.HOLES: lacking})
+    holes = {f"{ledger}:{first}-{last}": last - first + 1 for ledger, (first, last) in lost.items()}
+    holes |= {str(ledger): count for ledger, count in lacking.items()}
+    return _findings({Category.DUPLICATES: {str(ledger): -count for ledger, count in lacking.items()}, Category.HOLES: holes})
 
 
 def check_link(
@@ -46,21 +56,21 @@ def check_link(
     wanted, by ledger. `vouched`: the link had recorded that all of `source` was in the target, so that what lacks at the end is
     missing, and not in flight.
     """
-    both, counts = 0, {category: dict[LedgerId, int]() for category in _OF_A_LINK}
+    both, counts = 0, {category: dict[str, int]() for category in _OF_A_LINK}
     for ledger, part in sorted(source.items()):
         if ledger.origin not in link.origins or not _is_for(link.target, part):
             continue
         begin = max(part.first, floors.get(str(ledger), 0))
         if (there := late.get(ledger)) is not None:
-            counts[Category.MISSING][ledger] = max(0, min(there.first, part.last + 1) - begin)
+            counts[Category.MISSING][str(ledger)] = max(0, min(there.first, part.last + 1) - begin)
             both += max(0, min(there.last, part.last) - max(there.first, begin) + 1)
         lacking = part.last - max(begin - 1, -1 if there is None else there.last)
         category = Category.MISSING if vouched else Category.IN_FLIGHT
-        counts[category][ledger] = counts[category].get(ledger, 0) + max(0, lacking)
+        counts[category][str(ledger)] = counts[category].get(str(ledger), 0) + max(0, lacking)
     for ledger, part in sorted(early.items()):
         if ledger.origin in link.origins:
             ends = [log[ledger].last for log in (source, *origins) if ledger in log]
-            counts[Category.UNEXPECTED][ledger] = part.last - max(ends) if ends else part.count
+            counts[Category.UNEXPECTED][str(ledger)] = part.last - max(ends) if ends else part.count
     return both, _findings(counts)
 
 
@@ -68,11 +78,11 @@ def _is_for(cluster: str, part: LedgerPart) -> bool:
     return part.replicate_to is None or cluster in part.replicate_to
 
 
-def _findings(counts: Mapping[Category, Mapping[LedgerId, int]]) -> tuple[Finding, ...]:
+def _findings(counts: Mapping[Category, Mapping[str, int]]) -> tuple[Finding, ...]:
     """A finding for each category of which some ledger counts above 0."""
     found = []
     for category, of_category in counts.items():
         above = {ledger: count for ledger, count in of_category.items() if count > 0}
         if above:
-            found.append(Finding(category, sum(above.values()), tuple(map(str, above))[:EXAMPLES]))
+            found.append(Finding(category, sum(above.values()), tuple(above)[:EXAMPLES]))
     return tuple(found)

@@ -7,16 +7,28 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from geo.config.model import Config
+from geo.ids import LedgerId
 from geo.log.ledger_parts import ledger_parts
+from geo.log.promises import lost_entries
 from geo.names import ALL_TOPICS, Topic
 from geo.now import now_us
-from geo.ops.verify.comparison import End, Ends, key
+from geo.ops.verify.comparison import End, Ends, Promises, cursor_of, key, unaccepted
 from geo.ops.verify.ends import Parts, check_link, check_log
 from geo.ops.verify.report import ClusterResult, LinkResult, VerifyReport
-from geo.ops.verify.verify import AT_ONCE, Registries, carrying, matching_topics, notes, pin, read_ends, read_registries
+from geo.ops.verify.verify import (
+    AT_ONCE,
+    Registries,
+    carrying,
+    matching_topics,
+    notes,
+    pin,
+    read_all_promises,
+    read_ends,
+    read_registries,
+)
 from geo.tables.cluster import ClusterTables
 from geo.tables.table import Table
-from geo.times import from_us
+from geo.times import from_us, in_us
 
 _NOTE = "only ends and counts of ledgers were looked at; `geo verify` without --quick compares content"
 
@@ -27,7 +39,7 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
     """Look at all clusters' logs of the topics that match the glob. Raises UsageError if there is none. Beside live producers and
     links it reports no fault that is not there. All clusters go through each step before the next begins:
 
-    1. read what every link has recorded; 2. pin every log: the early pin; 3. pin every log again: that of the sources; 4. again:
+    1. read what every link has recorded, and the ends that producers have; 2. pin every log: the early pin; 3. pin every log again: that of the sources; 4. again:
     the late pin; 5. read the links again, for their floors, and the clock: what expires later had not expired when any link
     looked at it. Then what was pinned is read.
     """
@@ -37,15 +49,14 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
     matching = matching_topics(registries, topics)
     logs = {(topic, name): tables.log(topic) for topic in matching for name, tables in clusters.items()}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        ends = read_ends(clusters)
+        ends, promises = read_ends(clusters), read_all_promises(clusters, matching)
         pins = [pin(pool, logs) for _ in range(3)]
         floors, now = read_ends(clusters), now_us()
 
         def check(topic: Topic) -> _Checked:
             of_topic = [{name: pinned[topic, name] for name in clusters if (topic, name) in pinned} for pinned in pins]
-            return _check(
-                config, topic, registries, {name: logs[topic, name] for name in of_topic[-1]}, of_topic, ends, floors, now
-            )
+            there = {name: logs[topic, name] for name in of_topic[-1]}
+            return _check(config, topic, registries, there, of_topic, ends, floors, now, promises[topic])
 
         checked = list(pool.map(check, matching))
     links, found, noted = ([one for part in parts for one in part] for parts in zip(*checked, strict=True))
@@ -61,6 +72,7 @@ def _check(
     ends: Ends,
     later: Ends,
     now: int,
+    promises: Promises,
 ) -> _Checked:
     ttl_s = config.policy(topic).message_ttl_s
     since = None if ttl_s is None else from_us(now) - timedelta(seconds=ttl_s)
@@ -84,9 +96,15 @@ def _check(
         state, version = (end.state, end.version) if end is not None else (None, None)
         results.append(LinkResult(str(topic), link.name, state, version, both, findings))
     found = []
+    held: dict[LedgerId, int] = {}
+    for parts in late.values():
+        held |= {ledger: max(part.last, held.get(ledger, -1)) for ledger, part in parts.items()}
+    horizon_us = None if since is None else in_us(since)
     for name, parts in late.items():
         carried = {origin for link in links if link.target == name for origin in link.origins}
-        findings = check_log(name, parts, carried, floors[name], expires=since is not None)
+        cursors = [cursor_of(ends.get(key(link, topic))) for link in links if link.source == name]
+        recorded = unaccepted(promises[name], logs[name].table_id(), horizon_us, cursors)
+        findings = check_log(name, parts, carried, floors[name], lost_entries(recorded, held), expires=since is not None)
         messages = sum(part.count for part in parts.values())
         found.append(ClusterResult(str(topic), name, pins[-1][name], messages, findings))
     return results, found, list(notes(topic, registries, logs, links, ends))

@@ -36,7 +36,10 @@ MEANING = {
     ),
     Category.DIFFERENT: "same message id, but not the same row: one of the logs was changed, or an id was used twice",
     Category.DUPLICATES: "ids that are in the log more than once: two writers at a time, or a file was copied in",
-    Category.HOLES: "entries lacking below the last of their ledger in this log; a gap is shown by its first entry",
+    Category.HOLES: (
+        "entries lacking below the last of their ledger in this log, or below the end that its producer recorded; a gap is shown by its first"
+        " entry, a lost end as first-last (`geo reconcile` accepts it)"
+    ),
 }
 """The faults: any of them makes a report not clean. What is in flight or expired is reported, and is no fault."""
 

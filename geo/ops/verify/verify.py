@@ -2,7 +2,7 @@
 
 An auditor shares no code with what it audits: nothing that publishes, routes, replicates or reconciles is imported.
 The rule is stated once more, from design section 5, and everything is derived from the tables alone: topic logs,
-`system/topics`, `system/links` and `system/owners`. Only reads.
+`system/topics`, `system/links`, `system/ledgers` and `system/owners`. Only reads.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link
 from geo.errors import UsageError
+from geo.log.promised_ends import read_promises
 from geo.log.topics import Registered, known_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us
-from geo.ops.verify.comparison import Comparison, End, Ends, Log, Way, key
+from geo.ops.verify.comparison import Comparison, End, Ends, Log, Promises, Way, key
 from geo.ops.verify.report import VerifyReport
 from geo.progress import Progress
 from geo.tables.cluster import ClusterTables, connect
@@ -56,13 +57,20 @@ def read_ways(clusters: Mapping[str, ClusterTables]) -> set[Way]:
     return {(way.cluster, way.who, str(way.topic)) for way in ways if way.who not in clusters}
 
 
+def read_all_promises(clusters: Mapping[str, ClusterTables], topics: Collection[Topic]) -> dict[Topic, Promises]:
+    """The ends that each cluster's producers recorded, by topic."""
+    of_cluster = {name: read_promises(tables, topics) for name, tables in clusters.items()}
+    return {topic: {name: found[topic] for name, found in of_cluster.items()} for topic in topics}
+
+
 def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> VerifyReport:
     """Compare all clusters' logs of the topics that match the glob. Raises UsageError if there is none.
 
     It may run beside live producers and links, and reports no fault that is not there. Commits go on while it reads, so
     each claim is made between versions whose order proves it. All clusters go through each step before the next begins:
 
-    1. read the end E of every link: all of the source up to E *was* in the target by then;
+    1. read the end E of every link: all of the source up to E *was* in the target by then; and the ends of ledgers that producers
+       recorded (`geo.log.promises`): the log *had* these entries by then;
     2. pin every log: the early pin;
     3. pin every log again: the late pin;
     4. read the links again, for their floors, and the clock.
@@ -85,7 +93,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
     # A log whose registry row is not written yet counts too.
     logs = {(topic, name): tables.log(topic) for topic in matching for name, tables in clusters.items()}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        ends = read_ends(clusters)  # step 1
+        ends, promises = read_ends(clusters), read_all_promises(clusters, matching)  # step 1
         early = pin(pool, logs)  # step 2
         late = pin(pool, logs)  # step 3
         floors, now = read_ends(clusters), now_us()  # step 4
@@ -103,7 +111,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             # Those that replicated it before the pins or after: a policy may change meanwhile.
             carried = {*carrying(config, topic, registries), *carrying(config, topic, later)}
             links = tuple(link for link in config.links if link in carried)
-            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us, ways)
+            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us, ways, promises[topic])
             comparison.notes += [*notes(topic, registries, pinned, links, floors), *_of_removed(topic, links, floors, ways)]
             comparison.run()
             progress.add(1)

@@ -1,0 +1,86 @@
+"""The ends of ledgers that producers recorded, held against what logs hold: where all logs hold less, messages are lost. Pure: no
+Spark, clock or I/O.
+
+A producer records an end only once it saw the commit in its log. So a recorded end may lag behind the log and is never ahead of what was
+committed; whoever reads the recorded ends BEFORE the log takes no producer at work for a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from geo.ids import LedgerId
+from geo.names import MARKERS_PRODUCER
+from geo.tables.history import CommitName
+from geo.times import in_us, utc
+
+LOST = "geo:lost:"
+"""Begins the `source` of a row in `system/ledgers` that keeps the end of a ledger which was given up because the log held less of it:
+the row of the ledger that took its place would hide that end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Entry `end` of a ledger was in the log at its commit `at`. `time_us`: its publish time, microseconds since 1970."""
+
+    ledger: LedgerId
+    end: int
+    at: CommitName
+    time_us: int
+    replicate_to: tuple[str, ...] | None = None
+
+
+def promise_of(origin: str, row: Any) -> Promise | None:
+    """The promise of a row of `system/ledgers`, newest of its subject, in the cluster `origin`. None: an empty ledger, one of markers
+    (which no comparison brings), or one that was given up in a log that became another one, as its own look at the commits says."""
+    is_lost = row["source"].startswith(LOST)
+    if row["end"] < 0 or (row["closed"] is not None and not is_lost) or row["producer"] == MARKERS_PRODUCER:
+        return None
+    to = row["replicate_to"]
+    return Promise(
+        LedgerId(origin, row["ledger_id"]),
+        row["end"],
+        CommitName(row["table_id"], row["table_version"], row["table_commit"]),
+        in_us(utc(row["publish_time"])),
+        None if to is None else tuple(to),
+    )
+
+
+def due(
+    promises: Iterable[Promise], table_id: str, after: int | None, target: str | None, horizon_us: int | None
+) -> list[Promise]:
+    """The promises that a log, with this id, has to keep: of a commit above version `after` (None: of any), towards `target` (None: towards
+    anybody), and not expired: published at `horizon_us` or later (None: nothing expires)."""
+    return [
+        promise
+        for promise in promises
+        if promise.at.table_id == table_id
+        and (after is None or promise.at.version > after)
+        and (target is None or promise.replicate_to is None or target in promise.replicate_to)
+        and (horizon_us is None or promise.time_us >= horizon_us)
+    ]
+
+
+def lost_entries(
+    promises: Iterable[Promise], held: Mapping[LedgerId, int], floors: Mapping[str, int] | None = None
+) -> dict[LedgerId, tuple[int, int]]:
+    """By ledger the first and last entry that was promised and that nobody holds. `held`: ledger → last entry in any of the logs.
+    `floors`: `origin:ledger` → the first entry wanted."""
+    found: dict[LedgerId, tuple[int, int]] = {}
+    for promise in promises:
+        first = max(held.get(promise.ledger, -1) + 1, (floors or {}).get(str(promise.ledger), 0))
+        if first <= promise.end:
+            found[promise.ledger] = first, max(promise.end, found.get(promise.ledger, (0, -1))[1])
+    return dict(sorted(found.items()))
+
+
+def accepted(promise: Promise, cursors: Iterable[CommitName | None]) -> bool:
+    """Whether every link out of the cluster has passed the promised commit, one at least: it brought the entries, or a person said that
+    the log is right as it is (`geo reconcile`)."""
+    listed = list(cursors)
+    return bool(listed) and all(
+        cursor is not None and cursor.table_id == promise.at.table_id and cursor.version >= promise.at.version
+        for cursor in listed
+    )
