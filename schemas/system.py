@@ -39,7 +39,7 @@ TOPICS = TableSchema(
 
 LEDGERS = TableSchema(
     kind="ledgers",
-    version=_VERSION,
+    version=3,  # rows of sources that ended may be in `finished`: a program that does not look there would publish them again
     least_version=_VERSION,
     subject=("topic", "producer", "source", "replicate_to"),
     order=("generation", "sequence"),
@@ -72,6 +72,21 @@ LEDGERS = TableSchema(
         Column("generation", "BIGINT", "claim of the owner that wrote this row", nullable=False),
         Column("sequence", "BIGINT", "counts the producer's rows here; of one claim the newest has the highest", nullable=False),
         Column("recorded_at", "TIMESTAMP", "when this row was written", nullable=False),
+    ),
+)
+
+FINISHED = TableSchema(
+    kind="finished",
+    version=1,
+    subject=("topic", "producer", "source"),
+    properties=_JOURNAL,
+    columns=(
+        Column("topic", "STRING", "full topic name", nullable=False),
+        Column("producer", "STRING", "the one writer", nullable=False),
+        Column("source", "BINARY", "a source partition that ended: the first 16 bytes of the SHA-256 of its name", nullable=False),
+        Column("source_end", "STRING", "source offset up to which it was published, as in `ledgers`", nullable=False),
+        Column("source_count", "BIGINT", "rows of it that were published", nullable=False),
+        Column("sequence", "BIGINT", "when it was moved here, in microseconds since 1970; the newest counts", nullable=False),
     ),
 )
 

@@ -465,7 +465,7 @@ FAULTS = (
     Fault(
         "a file that was replaced is read on",
         "geo/log/sources/jsonl.py",
-        "if size < position or _fingerprint(stream, position) != fingerprint:",
+        "if seen.size < position or tail_of(stream, position) != tail:",
         "if size < position:",
         ("log/sources/test_jsonl.py",),
     ),

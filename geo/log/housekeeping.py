@@ -18,12 +18,12 @@ from functools import partial
 
 from geo.config.model import Config
 from geo.disk import local_path
+from geo.log.finished import move_ended
 from geo.log.log_cutter import LogCutter
 from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.cut import KEEP
-from geo.tables.journal import Journal
 from geo.tables.process import Process
 from geo.tables.sole_driver import be_sole_driver
 from geo.text import first_line
@@ -33,6 +33,7 @@ from schemas import (
     BUNDLE_REQUESTS,
     BUNDLES,
     CURSORS,
+    FINISHED,
     LEDGERS,
     LINKS,
     LOAD_REPORTS,
@@ -49,7 +50,7 @@ from schemas import (
 log = logging.getLogger(__name__)
 
 JOURNALS = (
-    *(TOPICS, LEDGERS, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS, VERSION_SUBSCRIPTIONS, VERSION_STARTS),
+    *(TOPICS, LEDGERS, FINISHED, OWNERS, PROCESSES, LINKS, REQUESTS, CURSORS, VERSION_SUBSCRIPTIONS, VERSION_STARTS),
     *(LOAD_REPORTS, ASSIGNMENTS, BUNDLES, BUNDLE_REQUESTS, PLACEMENT_POLICIES),
 )
 
@@ -151,11 +152,14 @@ class Housekeeper:
 def keep_journals(tables: ClusterTables, files: int) -> None:
     """Clean the system tables that are in more than so many files, and cut their logs."""
     for schema in JOURNALS:
-        _try(f"system/{schema.kind}", tables, partial(_keep_journal, tables.journal(schema), schema, files))
+        _try(f"system/{schema.kind}", tables, partial(_keep_journal, tables, schema, files))
 
 
-def _keep_journal(journal: Journal, schema: TableSchema, files: int) -> None:
+def _keep_journal(tables: ClusterTables, schema: TableSchema, files: int) -> None:
+    journal = tables.journal(schema)
     if journal.files() > files:
+        if schema is LEDGERS:
+            move_ended(tables, datetime.now(timezone.utc))
         gone = journal.clean(rows_kept(schema, datetime.now(timezone.utc)))
         log.info("%s: %d superseded rows and %d commits removed", journal, gone, journal.cut())
 

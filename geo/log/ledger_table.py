@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from geo.config.model import Config
 from geo.errors import SourceChangedError
 from geo.log.continuing import Tail, continued, fold, tail_of
+from geo.log.finished import forget, recall
 from geo.log.ledgers import REBUILD_KEY, RECORD_KEY, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.peers import ledger_ends, peer_ends
 from geo.log.promises import LOST
@@ -229,6 +230,10 @@ class LedgerTable:
         """When the storage says that the newest row of the whole table came; None if it cannot say."""
         return in_us(self._journal.committed_at(self._journal.version()))
 
+    def recall(self, sources: Collection[str]) -> dict[str, SourceEnd]:
+        """The ends of those of the sources that ended long ago (geo.log.finished)."""
+        return recall(self._tables, self._topic, self._producer, sources)
+
     def taken(self, ids: Collection[int]) -> set[int]:
         """Those of the ids that a ledger of the cluster has already."""
         return self._journal.values("ledger_id", ids)
@@ -256,6 +261,7 @@ def close_ledgers(tables: ClusterTables, topic: Topic, why: str, generation: int
     ]
     if closed:
         journal.append(closed)
+    forget(tables, topic)
     return sorted(last)
 
 

@@ -9,7 +9,8 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
@@ -97,6 +98,15 @@ class LedgerWriter:
     def sources(self) -> dict[str, SourceEnd]:
         """How far each source partition is published."""
         return dict(self._progress.sources)
+
+    def recall(self, sources: Collection[str]) -> dict[str, SourceEnd]:
+        """The ends of those of these sources that ended long ago; from now on they are among `sources`. To be asked before the first row of a
+        source is published that is not among them."""
+        with self._mutex:
+            found = self.ledgers.recall([name for name in sources if name not in self._progress.sources])
+            if found:
+                self._progress = replace(self._progress, sources={**self._progress.sources, **found})
+            return found
 
     def close(self, *, clean: bool = True) -> None:
         """Record the ends and give the ownership back; after an error (`clean=False`), or if it is not known of an append whether

@@ -19,6 +19,7 @@ from geo.errors import AlreadyOwnedError, RetryableError, UsageError
 from geo.faults import FAULTS, SPARK_ERRORS
 from geo.log.continuing import fold
 from geo.log.failing_over import LOOKED_AT, By, floors_of, furthest, put_back, trusted
+from geo.log.finished import recall
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import SourceEnd
 from geo.log.peers import WAIT_S, ledger_ends
@@ -48,6 +49,8 @@ class Places(Protocol):
     def has(self, source: str) -> bool: ...
 
     def say(self, source: str, place: Place) -> str: ...
+
+    def unread(self, position: Position) -> Collection[str]: ...
 
 
 class Messages(Protocol):
@@ -293,6 +296,8 @@ def _recorded(
                 return Told(why=f"the record of {name} does not say where reading {source} goes on")
             found[source] = place
     found |= {source: place for source, place in noted.items() if reader.has(source)}
+    ended = recall(there, topic, producer, reader.unread(found)).items()
+    found |= {source: place for source, end in ended if (place := reader.place_of(source, end)) is not None}
     # A ledger that was given up and not replaced is in the rows alone.
     rows = there.journal(LEDGERS).newest(topic=str(topic), producer=producer)
     ends = {row["ledger_id"]: row["end"] for row in rows}

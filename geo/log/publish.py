@@ -20,6 +20,7 @@ from geo.log.publisher import Published, Publisher
 from geo.log.replicas import WAIT_S, Ledgers, Replicas, WaitFor
 from geo.log.source_identity import Identity, by_id, by_order
 from geo.log.sources import jsonl, kafka
+from geo.log.sources.files import open_path, whole_path
 from geo.log.sources.kafka_arrived import KafkaMessages
 from geo.log.sources.source import Source
 from geo.names import DEFAULT_PRODUCER, Topic, check_user_producer
@@ -173,8 +174,8 @@ def publish_json_lines(
     (geo.log.failing_over). Messages do not say file and line, so that cluster must be there the first time.
     Errors as `publish`; with `continue_from` also UsageError if nothing says where to go on.
     """
-    path = jsonl.whole_path(path)
-    jsonl.open_path(path)
+    path = whole_path(path)
+    open_path(path)
     require_delta(spark)
     publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic, producer), producer, again=again)
     span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-batch_bytes // spark.sparkContext.defaultParallelism))

@@ -198,6 +198,8 @@ class SourceStream(PublishStream):
             self._reader = source.open(self.resumed_from)
             self._position: Position | None = None
             self._progress = Progress(log, str(publisher.topic), "messages")
+            self._asked: set[str] = set()
+            """Source partitions that were recalled, or of which nothing is known."""
             self._more = self._note.read(self.resumed_from)
             """Places that are noted, since no end says them."""
             published = {name: self._published_place(name) for name in self.resumed_from}
@@ -217,7 +219,8 @@ class SourceStream(PublishStream):
     def _step(self) -> bool:
         if self._position is None:
             self._position = self._begin()
-        start, end = self._position, self._reader.next(self._position)
+        self._position = start = self._recalled(self._position)
+        end = self._reader.next(start)
         spans = self._reader.spans(start, end)
         moved = {name: place for name, place in end.items() if place != start.get(name)}
         if spans:
@@ -232,6 +235,16 @@ class SourceStream(PublishStream):
         self._position = end
         self._note_more(moved)
         return bool(spans)
+
+    def _recalled(self, position: Position) -> Position:
+        """The position with the places of source partitions that ended long ago and are there again, or still."""
+        unread = [name for name in self._reader.unread(position) if name not in self._asked]
+        if not unread:
+            return position
+        self._asked.update(unread)
+        ends = self._publisher.recall(unread).items()
+        places = {name: place for name, end in ends if (place := self._reader.place_of(name, end)) is not None}
+        return {**places, **position}
 
     def _begin(self) -> Position:
         position = self._reader.begin(self._known)

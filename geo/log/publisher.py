@@ -168,6 +168,10 @@ class Publisher:
         """How far each source partition is published."""
         return self._writer.sources
 
+    def recall(self, sources: Collection[str]) -> dict[str, SourceEnd]:
+        """As `LedgerWriter.recall`."""
+        return self._writer.recall(sources)
+
     # -- one batch -----------------------------------------------------------------------------------------------
 
     def publish(
@@ -182,6 +186,8 @@ class Publisher:
         """
         if time.monotonic() - self._routes_read_at >= ROUTES_INTERVAL_S:
             self._read_routes()
+        if identity.name is not None:
+            self.recall([identity.name])
 
         with ExitStack() as held, self._explained():
             numbered = self._numbering(rows, identity, held)

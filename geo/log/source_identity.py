@@ -83,6 +83,8 @@ class Identity:
     through: Mapping[str, int] = field(default_factory=dict)
     is_scattered: bool = False
     source_before: str | None = None
+    name: str | None = None
+    """The one source partition, where that is known before a row is read."""
 
     def continuing(self, ends: Mapping[str, SourceEnd]) -> Identity:
         """The identity by which a producer goes on that has these ends. What an earlier version published under '' goes on as it was."""
@@ -166,7 +168,8 @@ def by_order(rows: DataFrame, order_by: Sequence[str], partition_by: str | None)
 
 def by_id(publish_id: str) -> Identity:
     """Identity by a name for all the rows: one commit, once."""
-    return Identity(literal(f"id:{publish_id}"), ("0",), (IntegerType(),), unique=False)
+    name = f"id:{publish_id}"
+    return Identity(literal(name), ("0",), (IntegerType(),), unique=False, name=name)
 
 
 def by_batch(batch_id: int) -> Identity:

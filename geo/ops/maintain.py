@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Config, TopicPolicy
 from geo.errors import UnsafeError, UsageError
+from geo.log.finished import move_ended
 from geo.log.housekeeping import JOURNALS, open_for_writing, rows_kept
 from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topic_log import open_log
@@ -31,7 +32,7 @@ from geo.tables.commits import EXPIRED
 from geo.tables.heartbeat import renew
 from geo.tables.table import Table
 from geo.times import in_us
-from schemas import PROCESSES
+from schemas import LEDGERS, PROCESSES
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ def maintain(
         progress.add(1)
     for schema in JOURNALS:
         journal = tables.journal(schema)
+        if schema is LEDGERS and not dry_run:
+            move_ended(tables, now)
         superseded = journal.clean(rows_kept(schema, now), dry_run=dry_run)
         if not dry_run:
             journal.vacuum()

@@ -15,6 +15,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
@@ -26,6 +27,7 @@ from geo.tables.table import Table
 from geo.tables.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from geo.times import with_zone
 from schemas import TableSchema
+from schemas.table import VERSION_PROPERTY
 
 if TYPE_CHECKING:
     from geo.tables.ownership import Ownership
@@ -86,7 +88,12 @@ class Journal:
         """All rows ever appended, columns as the schema; None if there are none."""
         return self._table.read() if self.exists() else None
 
-    def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str]) -> list[Row]:
+    def newest_rows(self) -> DataFrame | None:
+        """The newest row of each subject, for Spark; None if there are none."""
+        rows = self.rows()
+        return None if rows is None else self._newest_of(rows)
+
+    def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]) -> list[Row]:
         """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
         that `begins` names begins with its text; times in UTC. Without a Spark job where this process reads its log, and where it asks for the names of
         commits and none has come since the same was asked. (An older copy that was put in its place is then found
@@ -94,8 +101,10 @@ class Journal:
         if not self.exists():
             return []
         names, folder = self._schema.names, self._table.read_folder
-        small = None if folder is None else read_small(folder, names)
         among = {name: {texts} if isinstance(texts, str) else set(texts) for name, texts in equal.items()}
+        if not all(among.values()):
+            return []
+        small = None if folder is None else read_small(folder, names, _arrow_filter(begins, among))
         if small is None:
             asked = (begins, frozenset((name, frozenset(texts)) for name, texts in among.items()))
             return self._remembered_or(
@@ -103,12 +112,9 @@ class Journal:
             )
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for one in small:
-            if all(one[name] in texts for name, texts in among.items()) and (
-                begins is None or one[begins[0]].startswith(begins[1])
-            ):
-                subject = tuple(_hashable(one[name]) for name in self._schema.subject)
-                if subject not in last or self._schema.order_of(one) >= self._schema.order_of(last[subject]):
-                    last[subject] = one
+            subject = tuple(_hashable(one[name]) for name in self._schema.subject)
+            if subject not in last or self._schema.order_of(one) >= self._schema.order_of(last[subject]):
+                last[subject] = one
         return [Row(*names)(*one.values()) for one in last.values()]
 
     def _remembered_or(self, asked: Hashable, read: Callable[[], list[Row]]) -> list[Row]:
@@ -147,8 +153,8 @@ class Journal:
         if not self.exists():
             return set()
         folder = self._table.read_folder
-        if folder is not None and (small := read_small(folder, (column,))) is not None:
-            return {row[column] for row in small}.intersection(among)
+        if folder is not None and (small := read_small(folder, (column,), pc.field(column).isin(list(among)))) is not None:
+            return {row[column] for row in small}
         there = self._table.read().select(column).where(F.col(column).isin(list(among))).distinct()
         return {row[column] for row in there.collect()}
 
@@ -243,10 +249,10 @@ class Journal:
 
         An append that comes between stays (`Table.replace`).
         """
-        rows = self.rows()
-        if rows is None:
+        rows, newest = self.rows(), self.newest_rows()
+        if rows is None or newest is None:
             return 0
-        kept = self._newest_of(rows).where(keep)
+        kept = newest.where(keep)
         superseded = rows.count() - kept.count()
         if not dry_run and (superseded or self.files() > 1):
             self._table.replace(kept.coalesce(1))
@@ -257,6 +263,21 @@ class Journal:
         it."""
         if (rows := self.rows()) is not None:
             self._table.replace(rows.where(where).coalesce(1))
+
+    def append_rows(self, rows: DataFrame) -> None:
+        """As `append`, of rows that Spark has."""
+        if not self.exists():
+            self._table.create(self._schema)
+        self._table.append(rows)
+
+    def replace(self, rows: DataFrame) -> None:
+        """Replace its rows by these, made from them, in one file and one commit. What is appended meanwhile stays."""
+        self._table.replace(rows.coalesce(1))
+
+    def upgrade(self) -> None:
+        """Let the table, which exists, have the version of its schema: programs that know only those before refuse it from now on."""
+        if self._table.properties().get(VERSION_PROPERTY) != str(self._schema.version):
+            self._table.set_property(VERSION_PROPERTY, str(self._schema.version))
 
     def stream(self, settings: Mapping[str, str]) -> DataFrame:
         """The rows as they are appended, in a session of its own with these settings; the table is made if it is missing."""
@@ -311,11 +332,19 @@ class Watched(Generic[_R]):
         return found
 
 
-def _filter(begins: tuple[str, str] | None, among: Mapping[str, Collection[str]]) -> Column:
+def _filter(begins: tuple[str, str] | None, among: Mapping[str, Collection[Any]]) -> Column:
     found = [F.col(name).isin(sorted(texts)) for name, texts in among.items()]
     if begins is not None:
         found.append(F.col(begins[0]).startswith(begins[1]))
     return reduce(and_, found, F.lit(True))
+
+
+def _arrow_filter(begins: tuple[str, str] | None, among: Mapping[str, Collection[Any]]) -> pc.Expression | None:
+    """As `_filter`; None: all."""
+    found = [pc.field(name).isin(sorted(values)) for name, values in among.items()]
+    if begins is not None:
+        found.append(pc.starts_with(pc.field(begins[0]), begins[1]))
+    return reduce(and_, found) if found else None
 
 
 def _size(row: Row) -> int:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timezone
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geo.errors import DamagedError
 from geo.tables.delta_log import is_checkpoint, read_folder
@@ -23,14 +25,23 @@ from geo.tables.sums import lines_checked, parquet_checked
 _TRIES = 3
 """A log may be cut while it is read."""
 
+MOST_ROWS, BATCH_ROWS = 200_000, 16_384
+"""As Python objects some 200 MB, a second. So many at a time are read and filtered: of millions few are held."""
 
-def read_small(folder: Place, columns: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    """All rows of the newest version of the table whose `_delta_log` is `folder`: times in UTC, maps as dict. None where that takes
-    more than this reader knows."""
+
+def read_small(folder: Place, columns: tuple[str, ...], where: pc.Expression | None = None) -> list[dict[str, Any]] | None:
+    """The rows of the newest version of the table whose `_delta_log` is `folder`, those for which `where` holds (over these columns; None:
+    all): times in UTC, maps as dict. Rows that it leaves out never become Python objects. None where more than MOST_ROWS are
+    left, or that takes more than this reader knows."""
     for _ in range(_TRIES):
         try:
             paths = _active_files(folder)
-            return None if paths is None else [row for path in paths for row in _rows(folder.parent / path, columns)]
+            if paths is None:
+                return None
+            found: list[dict[str, Any]] = []
+            for path in paths:
+                found += _rows(folder.parent / path, columns, where, MOST_ROWS - len(found))
+            return found
         except FileNotFoundError:
             continue
         except (_TooMuchError, ValueError, KeyError, pa.ArrowException, DamagedError):
@@ -72,11 +83,21 @@ def _path(add: dict[str, Any]) -> str:
     return str(add["path"])
 
 
-def _rows(file: Place, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    found = parquet_checked(file)
+def _rows(file: Place, columns: tuple[str, ...], where: pc.Expression | None, most: int) -> Iterator[dict[str, Any]]:
+    found = parquet_checked(file, file.stat().st_size if isinstance(file, Path) else 0)
     if not set(columns) & set(found.schema_arrow.names):
         raise _TooMuchError  # they have other names in the files
-    table = found.read(columns=list(columns))
+    there = [name for name in columns if name in found.schema_arrow.names]
+    batches = []
+    for batch in found.iter_batches(BATCH_ROWS, columns=there):
+        table = pa.Table.from_batches([batch])
+        batches.append(table if where is None else table.filter(where))
+        most -= len(batches[-1])
+        if most < 0:
+            raise _TooMuchError
+    if not batches:
+        return
+    table = pa.concat_tables(batches)
     values = {name: as_collected(table[name]) if name in table.column_names else [None] * len(table) for name in columns}
     for number in range(len(table)):
         yield {name: values[name][number] for name in columns}

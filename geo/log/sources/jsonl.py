@@ -2,25 +2,24 @@
 
 One line is one message (geo.log.sources.json_line). A directory is read with all its `*.jsonl`, `*.json` and `*.ndjson` files;
 new files, and lines that are added at the end of a file, are picked up. A file that was changed below what was read stops
-the stream.
+the stream. A file that was renamed goes on under its new name; several names of one file (links) are one file, and a copy is another.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
-from pyarrow import fs
 
-from geo.errors import SourceChangedError, UsageError
+from geo.errors import SourceChangedError
 from geo.log.admission import ERROR
 from geo.log.ledgers import SourceEnd
+from geo.log.sources.files import Contents, SeenFile, list_files, open_path, tail_of, told_hash
 from geo.log.sources.json_line import MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
 from geo.log.sources.source import Place, Position
 
@@ -35,45 +34,19 @@ BATCH_BYTES = 256 * 1024 * 1024
 LEAST_SPAN_BYTES = 16 * 1024 * 1024
 """Of a file, read by one task: a large one is read by several, as many as there are cores, but not in smaller parts."""
 
-_FINGERPRINT_BYTES = 4096
+_LINE_BYTES = 4096
 _CHUNK_BYTES = 1024 * 1024
 _ROWS_PER_BLOCK = 2_000
-_ENDINGS = (".jsonl", ".json", ".ndjson")
 
 FEW_BYTES = 1024 * 1024
 """A batch of up to so many bytes is read by the process that plans it: a task costs more than it saves."""
 
-_MARK = re.compile(r"(\d+):(\d+):([0-9a-f]*)")
+_MARK = re.compile(r"(\d+):(\d+):([0-9a-f]*)(?::([0-9a-f]+):([0-9-]+))?")
+
+SAME = "same:"
+"""Begins a name by which a file is known whatever it is called: its stamp follows. Only files that ended are (geo.log.finished)."""
 _PLACE = ((FILE, pa.string()), (LINE, pa.int64()))
 BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, field.type) for field in MESSAGE)])
-
-
-def whole_path(path: str) -> str:
-    """The path by which files are known in what is recorded: absolute and without `..`, from whichever folder it was given. Links
-    are not followed, and a URI stays as it was written."""
-    return path if "://" in path else os.path.abspath(path)
-
-
-def open_path(path: str) -> tuple[fs.FileSystem, str]:
-    """File system and path of a local path or URI. Raises UsageError if there is nothing."""
-    try:
-        system, inner = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UsageError(f"{path}: cannot be opened: {error}") from None
-    if system.get_file_info(inner).type == fs.FileType.NotFound:
-        raise UsageError(f"{path}: there is no such file or directory.")
-    return system, inner
-
-
-def list_files(system: fs.FileSystem, path: str) -> dict[str, int]:
-    """The file itself, or the JSON lines files below a directory, with their sizes in bytes."""
-    info = system.get_file_info(path)
-    if info.type == fs.FileType.File:
-        return {info.path: info.size}
-    found = system.get_file_info(fs.FileSelector(path, recursive=True))
-    return {
-        f.path: f.size for f in found if f.type == fs.FileType.File and f.path.endswith(_ENDINGS) and f.base_name[0] not in "._"
-    }
 
 
 @dataclass(frozen=True)
@@ -87,13 +60,22 @@ class FileSpan:
 
 
 class JsonLinesReader:
-    """Reads a file or a directory. The place in a file is `[bytes, lines, fingerprint]`. A fingerprint of what lies just before
-    it tells a file that was replaced from one that grew. A last line without its newline is waited for; in a run that ends
+    """Reads a file or a directory. The place in a file is `[bytes, lines, tail, hash, stamp]`: fingerprints of what lies just before it and of all
+    before it, and of what the file was when it was seen so (`SeenFile`). Places of before have none of the last two. A last line without its newline is waited for; in a run that ends
     (`end_here`) it is taken if it is a whole message, and else left for a later run. May be sent to another process."""
 
     def __init__(self, path: str, batch_bytes: int, span_bytes: int) -> None:
         self._path, self._batch_bytes, self._span_bytes = path, batch_bytes, span_bytes
-        self._end: dict[str, int] | None = None
+        self._end: Mapping[str, SeenFile] | None = None
+        self._listed: Mapping[str, SeenFile] | None = None
+        """What was listed for the next batch."""
+        self._begun: Position = {}
+        """Where files go on that were published under other names, as of the batch that is planned."""
+        self._contents = Contents()
+        self._unchanged: dict[str, str] = {}
+        """The stamps of files that were read again and are what was published, though they look otherwise."""
+        self._other_names: set[str] = set()
+        """Files of which it was said what else they are called."""
         self._inner = ""
         """The path as its file system has it, once somebody asked."""
         self._left: set[str] = set()
@@ -102,7 +84,9 @@ class JsonLinesReader:
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
         """Where a file goes on that is published up to `end`; None if the end does not say."""
         found = _MARK.fullmatch(end.parts[-1])
-        return None if found is None else [int(found[1]), int(found[2]), found[3]]
+        return (
+            None if found is None else [int(found[1]), int(found[2]), *(text for text in found.groups()[2:] if text is not None)]
+        )
 
     def has(self, source: str) -> bool:
         """Whether it is the file, or a file of the directory."""
@@ -121,6 +105,15 @@ class JsonLinesReader:
         """The position at which to begin."""
         return known
 
+    def unread(self, position: Position) -> Collection[str]:
+        """The files that are not in the position, and the names by which they are known whatever they are called."""
+        self._listed = self._list()
+        new = {file: seen for file, seen in self._listed.items() if file not in position}
+        return [*new, *(f"{SAME}{seen.stamp}" for seen in new.values() if seen.inode)]
+
+    def _list(self) -> Mapping[str, SeenFile]:
+        return self._end if self._end is not None else list_files(*open_path(self._path))
+
     def end_here(self) -> None:
         """Read no further than what is there now."""
         self._end = list_files(*open_path(self._path))
@@ -128,19 +121,31 @@ class JsonLinesReader:
     def next(self, start: Position) -> Position:
         """The position up to which the next batch is read. Raises SourceChangedError for a file that was changed below
         `start`."""
-        system, path = open_path(self._path)
+        system, _ = open_path(self._path)
+        listed, self._listed = self._listed or self._list(), None
         end, left = dict(start), self._batch_bytes
-        for file, size in sorted((self._end if self._end is not None else list_files(system, path)).items()):
-            position, lines, fingerprint = start.get(file, (0, 0, ""))
-            if size == position or left <= 0:
+        self._begun = renamed = self._renamed(start, listed)
+        for file, seen in sorted(listed.items()):
+            size, place = seen.size, start.get(file) or renamed.get(file)
+            position, lines = place[:2] if place is not None else (0, 0)
+            is_known = place is not None and size == position and seen.stamp in (*place[4:], self._unchanged.get(file))
+            if left <= 0 or file in self._other_names or (place is None and not size) or is_known:
                 continue
             with system.open_input_file(file) as stream:
-                if size < position or _fingerprint(stream, position) != fingerprint:
-                    raise SourceChangedError(
-                        f"{file}: was changed below line {lines + 1}, which is where publishing had come to. Nothing was skipped "
-                        "or published. Give the new content a name of its own, or publish it with another --producer."
-                    )
-                stop, counted, has_tail = _whole_lines(stream, position, min(size, position + left), size)
+                if place is not None and not self._is_as_read(stream, file, place, seen):
+                    if file not in start:  # another file with the number of one that is gone
+                        position, lines, place = 0, 0, None
+                        del renamed[file]
+                    else:
+                        raise SourceChangedError(
+                            f"{file}: was changed below line {lines + 1}, which is where publishing had come to. Nothing was skipped "
+                            "or published. Give the new content a name of its own, or publish it with another --producer."
+                        )
+                if size == position:
+                    self._unchanged[file] = seen.stamp
+                    continue
+                content = self._contents.at(stream, file, position)
+                stop, counted, has_tail = _whole_lines(stream, position, min(size, position + left), size, content)
                 inside = _is_inside_a_line(stream, position)
                 if inside:
                     _refuse_longer_line(stream, file, position, size, lines)
@@ -151,11 +156,51 @@ class JsonLinesReader:
                     and (stop > position or not inside)
                     and self._takes(stream, file, stop, size)
                 ):
+                    stream.seek(stop)
+                    content.update(stream.read(size - stop))
                     stop, counted = size, counted + 1
                 if stop > position:
-                    end[file] = [stop, lines + counted, _fingerprint(stream, stop)]
+                    if file in renamed:
+                        log.info("%s: was published under another name up to line %d, and goes on from there", file, lines)
+                    self._contents.keep(file, stop, content)
+                    end[file] = [stop, lines + counted, tail_of(stream, stop), told_hash(content), seen.stamp]
                     left -= stop - position
         return end
+
+    def _is_as_read(self, stream: pa.NativeFile, file: str, place: Place, seen: SeenFile) -> bool:
+        """Whether all of a file before a place is what it was when that was read. Of a place of before only its last bytes are known."""
+        position, _, tail, *more = place
+        if seen.size < position or tail_of(stream, position) != tail:
+            return False
+        if not more or seen.stamp == more[1] or (seen.size > position and self._contents.may_go_on(file, position)):
+            return True
+        return told_hash(self._contents.at(stream, file, position, anew=True)) == str(more[0])
+
+    def _renamed(self, start: Position, listed: Mapping[str, SeenFile]) -> Position:
+        """By files that are not in `start` where they go on, since they are there under names that are gone. What has two names that are
+        both there is read under one of them, the known one or else the first.
+
+        By its inode; whether it has the content, too, the caller looks. A file that did not grow must be as old as it was: the
+        number of a file that was removed may be given to a new one.
+        """
+        inodes: dict[int, str] = {}
+        for file, seen in sorted(listed.items(), key=lambda one: (one[0] not in start, one[0])):
+            if seen.inode and (other := inodes.setdefault(seen.inode, file)) != file and file not in start:
+                if file not in self._other_names:
+                    self._other_names.add(file)
+                    log.warning("%s: is another name of %s, and is not read again", file, other)
+            elif file in self._other_names:
+                self._other_names.remove(file)
+        new = {seen.inode: file for file, seen in listed.items() if file not in start and file not in self._other_names}
+        found: Position = {}
+        for name, place in start.items() if new else ():
+            file = new.get(int(place[4].rpartition("-")[2]), "") if len(place) > 4 else ""
+            if not file or (name in listed and listed[name].inode == listed[file].inode):
+                continue
+            grew = listed[file].size > place[0]
+            if (grew or listed[file].stamp == place[4]) and (file not in found or found[file][0] < place[0]):
+                found[file] = place
+        return found
 
     def _takes(self, stream: pa.NativeFile, file: str, stop: int, size: int) -> bool:
         """Whether the last line, which has no newline, is a whole message: somebody may be writing it."""
@@ -172,7 +217,7 @@ class JsonLinesReader:
 
     def part_of(self, position: Position) -> float | None:
         """As the part of the bytes of all files."""
-        if self._end is None or not (total := sum(self._end.values())):
+        if self._end is None or not (total := sum(seen.size for seen in self._end.values())):
             return None
         done: int = sum(position[file][0] for file in self._end if file in position)
         return done / total
@@ -180,8 +225,8 @@ class JsonLinesReader:
     def spans(self, start: Position, end: Position) -> list[FileSpan]:
         """What is read between two positions."""
         spans: list[FileSpan] = []
-        for file, (stop, _, _) in sorted(end.items()):
-            position, lines, _ = start.get(file, (0, 0, ""))
+        for file, (stop, *_) in sorted(end.items()):
+            position, lines, *_ = start.get(file) or self._begun.get(file) or (0, 0)
             if stop - position > self._span_bytes:
                 spans += self._split(file, position, stop, lines + 1)
             elif stop > position:
@@ -218,14 +263,6 @@ class JsonLinesReader:
                 yield pa.RecordBatch.from_arrays([*place, *parse_lines(lines).columns], schema=BLOCK)
 
 
-def _fingerprint(stream: pa.NativeFile, position: int) -> str:
-    if not position:
-        return ""
-    begin = max(0, position - _FINGERPRINT_BYTES)
-    stream.seek(begin)
-    return hashlib.sha256(stream.read(position - begin)).hexdigest()[:16]
-
-
 def _is_inside_a_line(stream: pa.NativeFile, position: int) -> bool:
     """Whether the line before `position` had no newline when it was read."""
     if not position:
@@ -237,7 +274,7 @@ def _is_inside_a_line(stream: pa.NativeFile, position: int) -> bool:
 def _refuse_longer_line(stream: pa.NativeFile, file: str, position: int, size: int, lines: int) -> None:
     """Raises SourceChangedError if more than its newline was added to the line that ended at `position`."""
     stream.seek(position)
-    rest = stream.read(min(size - position, _FINGERPRINT_BYTES)).partition(b"\n")[0]
+    rest = stream.read(min(size - position, _LINE_BYTES)).partition(b"\n")[0]
     if rest.strip():
         raise SourceChangedError(
             f"{file}: line {lines} was a whole message without a newline when it was published, and goes on now. Nothing was skipped or "
@@ -245,22 +282,32 @@ def _refuse_longer_line(stream: pa.NativeFile, file: str, position: int, size: i
         )
 
 
-def _whole_lines(stream: pa.NativeFile, position: int, wanted: int, size: int) -> tuple[int, int, bool]:
+def _whole_lines(stream: pa.NativeFile, position: int, wanted: int, size: int, content: Any = None) -> tuple[int, int, bool]:
     """Where the last whole line at or after `wanted` ends, but one at least; how many lines that makes; and whether all that
-    comes behind is a line without its newline."""
+    comes behind is a line without its newline. `content`: a hash, which gets these lines."""
     stream.seek(position)
     at, end, count = position, position, 0
+    rest: list[bytes] = []
     while at < size and (at < wanted or end < wanted):
         chunk = stream.read(min(_CHUNK_BYTES, size - at))
         if not chunk:
             break
         if at + len(chunk) >= wanted and (cut := chunk.find(b"\n", max(0, wanted - at - 1))) >= 0:
+            _hash(content, [*rest, chunk[: cut + 1]])
             return at + cut + 1, count + chunk.count(b"\n", 0, cut + 1), False
         if (newline := chunk.rfind(b"\n")) >= 0:
             end = at + newline + 1
+            _hash(content, [*rest, chunk[: newline + 1]])
+            rest = []
+        rest.append(chunk[newline + 1 :])
         count += chunk.count(b"\n")
         at += len(chunk)
     return end, count, at > end
+
+
+def _hash(content: Any, parts: Sequence[bytes]) -> None:
+    for part in parts if content is not None else ():
+        content.update(part)
 
 
 def _lines(stream: pa.NativeFile, start: int, end: int) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -170,6 +170,10 @@ class KafkaReader:
             )
         # A partition that is known and not there any more stays in it: the next batch says so.
         return {name: [known[name][0] if name in known else names[name], topic_id] for name in sorted({*names, *known})}
+
+    def unread(self, position: Position) -> Collection[str]:
+        """None: partitions are few, and none of them is ever moved."""
+        return ()
 
     def end_here(self) -> None:
         """Read no further than what is there now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,6 +38,10 @@ class SourceReader(Protocol):
 
     def begin(self, known: Position) -> Position:
         """The position at which to begin; `known` are places that are known, none at the first start."""
+
+    def unread(self, position: Position) -> Collection[str]:
+        """Source partitions of which the next batch from there would begin with the first row: whether they ended long ago is asked
+        first."""
 
     def end_here(self) -> None:
         """Read no further than what is there now."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import SourceChangedError, UsageError
-from geo.log.sources import jsonl
-from geo.log.sources.jsonl import JsonLinesReader, open_path
+from geo.log.ledgers import SourceEnd
+from geo.log.sources import files, jsonl
+from geo.log.sources.files import open_path
+from geo.log.sources.jsonl import JsonLinesReader
 
 
 def _read(
@@ -147,3 +152,129 @@ def test_a_file_changed_below_what_was_read_is_a_loud_stop(tmp_path: Path, text:
 def test_a_path_that_is_not_there_is_named() -> None:
     with pytest.raises(UsageError, match="no such file or directory"):
         open_path("/nowhere/x.jsonl")
+
+
+# -- whether a file is the one that was read ------------------------------------------------------------------------------
+
+LONG = "".join(json.dumps({"key": f"{number:05}"}) + "\n" for number in range(1_000))
+
+
+@pytest.mark.parametrize("at", [0, 10_000, len(LONG) - 10])
+@pytest.mark.parametrize("more", ["", '{"key": "new"}\n'])
+def test_an_edit_anywhere_below_what_was_read_is_a_loud_stop_at_the_next_start(tmp_path: Path, at: int, more: str) -> None:
+    """Also of as many bytes as before, and above the last ones that were read."""
+    path = tmp_path / "x.jsonl"
+    path.write_text(LONG)
+    _, offset = _read(path, {}, 1_000_000)
+    digit = LONG.index("0", at) if at < len(LONG) - 20 else LONG.rindex("9")
+    path.write_text(LONG[:digit] + "7" + LONG[digit + 1 :] + more)
+    with pytest.raises(SourceChangedError, match="was changed below line 1001"):
+        _read(path, offset, 1_000_000)
+
+
+def test_a_file_that_only_looks_changed_is_read_again_once_and_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at: Any = files.Contents.at
+    path = tmp_path / "x.jsonl"
+    path.write_text(LONG)
+    reader = JsonLinesReader(str(path), 1_000_000, 1_000_000)
+    offset = reader.next({})
+    os.utime(path, (5, 5))
+    opened: list[str] = []
+
+    def counted(*args: Any, **how: Any) -> Any:
+        opened.append(args[2])
+        return at(*args, **how)
+
+    monkeypatch.setattr(files.Contents, "at", counted)
+    for _ in range(2):
+        assert reader.next(offset) == offset
+    assert opened == [str(path)]
+
+
+def test_an_edit_while_a_file_is_followed_is_seen_once_it_has_doubled(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(LONG)
+    reader, text = JsonLinesReader(str(path), 1_000_000, 1_000_000), LONG.replace("00000", "00009", 1)
+    offset = reader.next({})
+    with pytest.raises(SourceChangedError):
+        for _ in range(12):
+            text += LONG[:2_000]
+            path.write_text(text)
+            offset = reader.next(offset)
+
+
+def test_a_renamed_file_goes_on_under_its_new_name(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"key": "a"}\n{"key": "b"}\n')
+    _, offset = _read(tmp_path, {}, 10_000)
+    (tmp_path / "a.jsonl").rename(tmp_path / "b.jsonl")
+    rows, offset = _read(tmp_path, offset, 10_000)
+    assert rows == []
+    with (tmp_path / "b.jsonl").open("a") as file:
+        file.write('{"key": "c"}\n')
+    (tmp_path / "b.jsonl").rename(tmp_path / "c.jsonl")  # with news, and once more
+    assert _read(tmp_path, offset, 10_000)[0] == [(3, "c")]
+
+
+def test_a_new_file_with_the_inode_of_one_that_is_gone_is_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its content may even be the same, as of a file that is written each hour when nothing happened."""
+    (tmp_path / "a.jsonl").write_text('{"key": "nothing"}\n')
+    seen = files.list_files(*open_path(str(tmp_path)))
+    _, offset = _read(tmp_path, {}, 10_000)
+    (tmp_path / "a.jsonl").unlink()
+    (tmp_path / "b.jsonl").write_text('{"key": "nothing"}\n')
+    (inode,) = (one.inode for one in seen.values())
+    listed = {str(tmp_path / "b.jsonl"): files.SeenFile(19, 7, inode)}
+    monkeypatch.setattr(jsonl, "list_files", lambda *_: listed)
+    assert _read(tmp_path, offset, 10_000)[0] == [(1, "nothing")]
+    listed[str(tmp_path / "b.jsonl")] = files.SeenFile(20, 7, inode)
+    (tmp_path / "b.jsonl").write_text('{"key": "nothing!"}\n')
+    assert _read(tmp_path, offset, 10_000)[0] == [(1, "nothing!")]
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_two_names_of_one_file_are_one_file_and_a_copy_is_another(
+    tmp_path: Path, link: Callable[[Path, Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"key": "a"}\n')
+    link(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    rows, offset = _read(tmp_path, {}, 10_000)
+    assert rows == [(1, "a")]
+    assert "b.jsonl: is another name of" in caplog.text
+    shutil.copy(tmp_path / "a.jsonl", tmp_path / "c.jsonl")
+    rows, offset = _read(tmp_path, offset, 10_000)
+    assert rows == [(1, "a")]
+    if link is os.link:
+        (tmp_path / "a.jsonl").unlink()
+        assert _read(tmp_path, offset, 10_000)[0] == []
+
+
+def test_files_that_are_not_read_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.jsonl.gz", "b.txt", ".hidden.txt", "c.jsonl"):
+        (tmp_path / name).write_text('{"key": "a"}\n')
+    for _ in range(2):
+        assert _read(tmp_path, {}, 10_000)[0] == [(1, "a")]
+    assert caplog.text.count("2 files not read, by their endings (.gz, .txt); read are .jsonl, .json, .ndjson") == 1
+
+
+def test_a_place_of_before_goes_on_and_its_last_bytes_are_compared(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(LONG)
+    _, offset = _read(path, {}, 1_000_000)
+    before = {file: place[:3] for file, place in offset.items()}
+    assert _read(path, before, 1_000_000) == ([], before)
+    path.write_text(LONG + '{"key": "b"}\n')
+    rows, after = _read(path, before, 1_000_000)
+    assert rows == [(1001, "b")]
+    assert [len(place) for place in after.values()] == [5]
+    path.write_text(LONG[:-10] + "7" + LONG[-9:])
+    with pytest.raises(SourceChangedError):
+        _read(path, before, 1_000_000)
+
+
+@pytest.mark.parametrize("place", [[7, 2, "ab12"], [7, 2, "ab12", "cd34", "7-170-55"], [0, 0, ""]])
+def test_a_place_is_what_its_mark_says(tmp_path: Path, place: list[Any]) -> None:
+    reader = JsonLinesReader(str(tmp_path), 1, 1)
+    end = SourceEnd(json.dumps(["2", reader.mark_of(place)]), 2)
+    assert reader.place_of("x", end) == place

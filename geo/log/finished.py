@@ -1,0 +1,118 @@
+"""Sources that ended: moved out of `system/ledgers`, which every start of a producer reads, into `system/finished`, in which a source is
+looked up when it is met again.
+
+A finished file, or a `publish_id`, stays known for ever by 16 bytes of its name and its end, so it is never published again, and a file that
+grows after all goes on where it ended; a file also by its stamp, so that a new name makes no new file of it. Its ledgers are forgotten: what comes then goes to new ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from geo.config.model import LONGEST_OUTAGE_S
+from geo.log.ledgers import SourceEnd
+from geo.log.sources.jsonl import SAME
+from geo.names import Topic
+from geo.sql_text import literal
+from geo.tables.cluster import ClusterTables
+from geo.times import in_us
+from schemas import FINISHED, LEDGERS
+
+log = logging.getLogger(__name__)
+
+IDLE_FOR = timedelta(seconds=LONGEST_OUTAGE_S)
+"""A source counts as ended once nothing was published of it for so long. Until then the ends of its ledgers are held against the log."""
+
+LEAST = 1_000
+"""So many sources are moved at least: a start reads a thousand rows in hundredths of a second, moving them is two Spark jobs."""
+
+_IS_MARKED = r'^\["[0-9]+","[0-9]+:[0-9]+:'
+_STAMP = r':([0-9]+-[0-9]+-[1-9][0-9]*)"\]$'
+"""Of a source end whether it is a JSON lines file's, and its stamp."""
+
+
+def key_of(source: str) -> bytes:
+    """By what a source is looked up."""
+    return hashlib.sha256(source.encode()).digest()[:16]
+
+
+def recall(tables: ClusterTables, topic: Topic, producer: str, sources: Collection[str]) -> dict[str, SourceEnd]:
+    """The ends of those of the sources that ended and were moved."""
+    names = {key_of(source): source for source in sources}
+    rows = tables.journal(FINISHED).newest(topic=str(topic), producer=producer, source=names) if names else []
+    return {names[bytes(row["source"])]: SourceEnd(row["source_end"], row["source_count"]) for row in rows}
+
+
+def forget(tables: ClusterTables, topic: Topic) -> None:
+    """The topic is deleted: nothing of its sources is known any more."""
+    if tables.journal(FINISHED).exists():
+        tables.journal(FINISHED).keep(f"topic <> {literal(str(topic))}")
+
+
+def move_ended(tables: ClusterTables, now: datetime) -> int:
+    """Move the sources that ended, if they are LEAST; how many. Two commits: a crash between them leaves sources in both tables, where
+    the row in `system/ledgers` counts. Only sources that say what they are: files of JSON lines, and ids of a `publish_id`."""
+    ledgers, finished = tables.journal(LEDGERS), tables.journal(FINISHED)
+    if (rows := ledgers.newest_rows()) is None:
+        return 0
+    ended = _ended(rows, now - IDLE_FOR).withColumn("sequence", F.lit(in_us(now)))
+    count = ended.count()
+    if count < LEAST:
+        return 0
+    ledgers.upgrade()  # first: a program that does not look in `finished` must not read what is left
+    known_as = F.explode(F.array_compact(F.array("source", _stamped())))
+    names = ended.withColumn("source", known_as).withColumn("source", _key())
+    finished.append_rows(names.select(*FINISHED.names).coalesce(1))
+    there = finished.rows()
+    assert there is not None, "it has just been written"
+    ledgers.replace(_without(rows, there))
+    log.info("%s: %d sources that ended were moved to %s", ledgers, count, finished)
+    return count
+
+
+def _ended(rows: DataFrame, before: datetime) -> DataFrame:
+    """Of the newest row of each ledger key, the sources of which nothing was published since `before`. Columns as FINISHED but `sequence`, with the
+    name of the source."""
+    of_source = Window.partitionBy("topic", "producer", "source")
+    youngest = F.max("publish_time").over(of_source)
+    told = rows.withColumns({"_last": _last_of_producer(), "_own": F.max(_order()).over(of_source), "_youngest": youngest})
+    named = F.col("source").startswith("id:") | F.col("source_end").rlike(_IS_MARKED)
+    ended = told.where((F.col("_own") < F.col("_last")) & (F.col("_youngest") < F.lit(before)))
+    ended = ended.where(F.col("source_end").isNotNull() & (F.col("source_hash") == 0) & named)
+    newest = F.max_by(F.struct("source_end", "source_count"), _order()).alias("end")
+    grouped = ended.groupBy("topic", "producer", "source").agg(newest)
+    return grouped.select("topic", "producer", "source", "end.source_end", "end.source_count")
+
+
+def _without(rows: DataFrame, finished: DataFrame) -> DataFrame:
+    """The rows but for those whose source is finished at the same end, as it was moved, and that are not the newest of their producer:
+    that one says up to where all are exact."""
+    moved = finished.select(*(F.col(name).alias(f"_{name}") for name in ("topic", "producer", "source", "source_end")))
+    same = (F.col("topic") == F.col("_topic")) & (F.col("producer") == F.col("_producer"))
+    same &= (_key() == F.col("_source")) & (F.col("source_end") == F.col("_source_end")) & (_order() < F.col("_last"))
+    return rows.withColumn("_last", _last_of_producer()).join(moved, same, "left_anti").drop("_last")
+
+
+def _stamped() -> Column:
+    """The name by which a file is known whatever it is called; NULL where its end has no stamp with an inode."""
+    stamp = F.regexp_extract("source_end", _STAMP, 1)
+    return F.when(stamp != "", F.concat(F.lit(SAME), stamp))
+
+
+def _order() -> Column:
+    return F.struct(*LEDGERS.order)
+
+
+def _last_of_producer() -> Column:
+    return F.max(_order()).over(Window.partitionBy("topic", "producer"))
+
+
+def _key() -> Column:
+    """As `key_of`."""
+    return F.unhex(F.substring(F.sha2("source", 256), 1, 32))

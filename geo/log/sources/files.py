@@ -1,0 +1,141 @@
+"""Files of a source: which there are, and whether one is what was read of it, by its content.
+
+A file is *the same as it was seen* while its size, its time of change and its inode are (`SeenFile.stamp`): then nothing of it is read. Else
+all that was read of it is hashed again and compared. A file that grows while it is followed is hashed again only when it has doubled, and at the next
+start; until then the last bytes that were read are compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from geo.errors import UsageError
+from geo.text import counted
+
+log = logging.getLogger(__name__)
+
+ENDINGS = (".jsonl", ".json", ".ndjson")
+
+_TAIL_BYTES = 4096
+_CHUNK_BYTES = 1024 * 1024
+_MOST_CONTENTS = 1_000
+"""Of so many files the hash is kept with which it goes on; of others all that was read is hashed again."""
+
+_said: set[str] = set()
+"""Folders of which it was said which files are not read."""
+
+
+def whole_path(path: str) -> str:
+    """The path by which files are known in what is recorded: absolute and without `..`, from whichever folder it was given. Links
+    are not followed, and a URI stays as it was written."""
+    return path if "://" in path else os.path.abspath(path)
+
+
+def open_path(path: str) -> tuple[fs.FileSystem, str]:
+    """File system and path of a local path or URI. Raises UsageError if there is nothing."""
+    try:
+        system, inner = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UsageError(f"{path}: cannot be opened: {error}") from None
+    if system.get_file_info(inner).type == fs.FileType.NotFound:
+        raise UsageError(f"{path}: there is no such file or directory.")
+    return system, inner
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file as it was listed: its size in bytes, when it changed last in ns since 1970, and its inode; 0 where there is none."""
+
+    size: int
+    changed_ns: int = 0
+    inode: int = 0
+
+    @property
+    def stamp(self) -> str:
+        return f"{self.size}-{self.changed_ns}-{self.inode}"
+
+
+def list_files(system: fs.FileSystem, path: str) -> dict[str, SeenFile]:
+    """The file itself, or the JSON lines files below a directory. Files with other endings are named once."""
+    info = system.get_file_info(path)
+    found = [info] if info.type == fs.FileType.File else system.get_file_info(fs.FileSelector(path, recursive=True))
+    files = [file for file in found if file.type == fs.FileType.File and (file is info or file.base_name[0] not in "._")]
+    read = [file for file in files if file is info or file.path.endswith(ENDINGS)]
+    if len(read) < len(files) and path not in _said:
+        _said.add(path)
+        others = sorted(
+            {os.path.splitext(file.base_name)[1] or file.base_name for file in files if not file.path.endswith(ENDINGS)}
+        )
+        log.warning(
+            "%s: %s not read, by their endings (%s); read are %s", path, counted(len(files) - len(read), "file"),
+            ", ".join(others[:5]), ", ".join(ENDINGS),
+        )  # fmt: skip
+    local = isinstance(system, fs.LocalFileSystem)
+    return {file.path: seen for file in read if (seen := _seen(file, local=local)) is not None}
+
+
+def _seen(file: fs.FileInfo, *, local: bool) -> SeenFile | None:
+    if not local:
+        return SeenFile(file.size, file.mtime_ns or 0)
+    try:
+        there = os.stat(file.path)
+    except FileNotFoundError:
+        return None
+    return SeenFile(there.st_size, there.st_mtime_ns, there.st_ino)
+
+
+def tail_of(stream: pa.NativeFile, position: int) -> str:
+    """A fingerprint of what lies just before a position."""
+    if not position:
+        return ""
+    begin = max(0, position - _TAIL_BYTES)
+    stream.seek(begin)
+    return hashlib.sha256(stream.read(position - begin)).hexdigest()[:16]
+
+
+def told_hash(content: Any) -> str:
+    """A hash as it is recorded."""
+    return str(content.hexdigest()[:32])
+
+
+class Contents:
+    """The hashes of what was read of files, with which they go on. Sent to another process it is empty."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[int, Any, int]] = OrderedDict()
+        """By file: up to where, the hash, and up to where all of it was last hashed at once."""
+
+    def __reduce__(self) -> tuple[type[Contents], tuple[()]]:
+        return Contents, ()
+
+    def may_go_on(self, file: str, position: int) -> bool:
+        """Whether the hash up to there is known, and the file has not doubled since all of it was hashed."""
+        at, _, whole = self._known.get(file, (-1, None, 0))
+        return at == position and position < 2 * whole
+
+    def at(self, stream: pa.NativeFile, file: str, position: int, *, anew: bool = False) -> Any:
+        """The hash of all before a position, to go on with; `anew`: read again, whatever is known."""
+        at, content, _ = self._known.get(file, (-1, None, 0))
+        if anew or at != position:
+            content, left = hashlib.sha256(), position
+            stream.seek(0)
+            while left and (chunk := stream.read(min(_CHUNK_BYTES, left))):
+                content.update(chunk)
+                left -= len(chunk)
+            self.keep(file, position, content, whole=position)
+        return content.copy()
+
+    def keep(self, file: str, position: int, content: Any, *, whole: int | None = None) -> None:
+        """`content` is the hash up to there. `whole`: up to where it was read at once; None: as it was."""
+        before = self._known.pop(file, (-1, None, 0))[2]
+        self._known[file] = position, content, whole if whole is not None else before or position
+        if len(self._known) > _MOST_CONTENTS:
+            self._known.popitem(last=False)

@@ -1,0 +1,90 @@
+"""Sources that ended are moved out of what a start reads, and are published no more for that."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from geo.log import finished
+from geo.log.finished import forget, key_of, move_ended, recall
+from geo.log.publish import publish, publish_json_lines
+from geo.log.publisher import Published
+from geo.tables import journal as journal_module
+from schemas import LEDGERS
+from schemas.table import VERSION_PROPERTY
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def _ended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finished, "IDLE_FOR", timedelta(hours=-1))
+    monkeypatch.setattr(finished, "LEAST", 1)
+
+
+def _write(folder: Path, name: str, *keys: str) -> None:
+    with (folder / name).open("a") as file:
+        file.writelines(json.dumps({"key": key}) + "\n" for key in keys)
+
+
+def _published(world: World, folder: Path) -> int:
+    stream = publish_json_lines(world.spark, str(folder), TOPIC, config=world.config, cluster="us", producer="p")
+    stream.await_termination()
+    return stream.published.rows
+
+
+def _keys(world: World) -> list[str]:
+    return sorted(row["key"] for row in world.messages("us").values())
+
+
+def test_a_finished_file_is_known_for_ever(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, tables = tmp_path / "in", world.tables("us")
+    folder.mkdir()
+    for name in "abc":
+        _write(folder, f"{name}.jsonl", f"{name}1", f"{name}2")
+    assert _published(world, folder) == 6
+    _write(folder, "d.jsonl", "d1")
+    assert _published(world, folder) == 1
+    ledgers = tables.journal(LEDGERS)
+    ledgers._table.set_property(VERSION_PROPERTY, "2")  # a root of before
+
+    assert move_ended(tables, datetime.now(timezone.utc)) == 3
+    assert [Path(row["source"]).name for row in ledgers.newest()] == ["d.jsonl"]
+    assert ledgers._table.properties()[VERSION_PROPERTY] == "3"
+    assert move_ended(tables, datetime.now(timezone.utc)) == 0, "the newest row of the producer stays"
+
+    (folder / "a.jsonl").rename(folder / "renamed.jsonl")
+    _write(folder, "b.jsonl", "b3")
+    assert _published(world, folder) == 1, "what was there is not published again, what grew goes on"
+    assert _keys(world) == ["a1", "a2", "b1", "b2", "b3", "c1", "c2", "d1"]
+
+    name = str(folder / "c.jsonl")
+    found = recall(tables, TOPIC, "p", [name, "none"])
+    assert list(found) == [name]
+    with monkeypatch.context() as by_spark:
+        by_spark.setattr(journal_module, "read_small", lambda *_: None)
+        assert recall(tables, TOPIC, "p", [name, "none"]) == found
+    forget(tables, TOPIC)
+    assert recall(tables, TOPIC, "p", [name]) == {}
+
+
+def test_a_publish_id_is_known_for_ever(world: World) -> None:
+    def once(name: str) -> Published:
+        done = publish(world.rows(0, 3), TOPIC, config=world.config, cluster="us", producer="p", publish_id=name)
+        assert isinstance(done, Published)
+        return done
+
+    assert once("x").rows == once("y").rows == 3
+    assert move_ended(world.tables("us"), datetime.now(timezone.utc)) == 1
+    assert (once("x").rows, once("x").already_published) == (0, 3)
+    assert once("z").rows == 3
+    assert len(_keys(world)) == 9
+
+
+def test_a_key_is_the_same_here_and_in_spark(world: World) -> None:
+    row = world.spark.range(1).selectExpr("'/data/ü.jsonl' AS source").select(finished._key().alias("key")).collect()[0]
+    assert bytes(row["key"]) == key_of("/data/ü.jsonl")
