@@ -83,7 +83,9 @@ FINISHED = TableSchema(
     columns=(
         Column("topic", "STRING", "full topic name", nullable=False),
         Column("producer", "STRING", "the one writer", nullable=False),
-        Column("source", "BINARY", "a source partition that ended: the first 16 bytes of the SHA-256 of its name", nullable=False),
+        Column(
+            "source", "BINARY", "a source partition that ended: the first 16 bytes of the SHA-256 of its name", nullable=False
+        ),
         Column("source_end", "STRING", "source offset up to which it was published, as in `ledgers`", nullable=False),
         Column("source_count", "BIGINT", "rows of it that were published", nullable=False),
         Column("sequence", "BIGINT", "when it was moved here, in microseconds since 1970; the newest counts", nullable=False),
