@@ -1,0 +1,267 @@
+"""Kinds of commits that Spark makes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from tests.foreign.place import LATER, OLD, STRANGE_LEDGER, Kind, Place, message, messages
+
+_SOME = "entry_id IN (7, 22)"
+"""Messages of both regions: one that every log holds, and one that was written right before."""
+
+
+def _new(place: Place) -> list[dict[str, object]]:
+    """Messages of a ledger that nobody of ours writes."""
+    return messages(place.here, range(5), STRANGE_LEDGER)
+
+
+def _there(place: Place) -> list[dict[str, object]]:
+    """Messages that the log has, of both regions, as they are there."""
+    return [*messages(place.here, range(10, 15)), *messages(place.there, range(10, 15))]
+
+
+def _set(**properties: str) -> str:
+    pairs = ", ".join(f"'delta.{key.replace('__', '.')}' = '{value}'" for key, value in properties.items())
+    return f"ALTER TABLE {{log}} SET TBLPROPERTIES ({pairs})"
+
+
+VECTORS = _set(enableDeletionVectors="true")
+MAPPED = _set(columnMapping__mode="name", minReaderVersion="2", minWriterVersion="5")
+SEATS = "ALTER TABLE {log} ADD COLUMNS (seats INT)"
+
+
+def _sql(name: str, *statements: str, before: str | tuple[str, ...] = (), **settings: str) -> Kind:
+    def run(statements: tuple[str, ...]) -> object:
+        def make(place: Place) -> None:
+            for statement in statements:
+                place.sql(statement, **settings)
+
+        return make
+
+    prepared = (before,) if isinstance(before, str) else before
+    return Kind(name, "Spark", run(statements), run(prepared) if prepared else None)  # type: ignore[arg-type]
+
+
+def _stream(place: Place) -> None:
+    folder = Path(place.path).parent / f"in-{time.monotonic_ns()}"
+    place.frame(_new(place)).write.parquet(str(folder / "rows"))
+    source = place.spark.readStream.schema(place.rows().schema).parquet(str(folder / "rows"))
+    query = source.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
+    query.trigger(availableNow=True).start(place.path).awaitTermination()
+
+
+def _overwrite(place: Place) -> None:
+    place.write(place.frame(_there(place)), "overwrite")
+
+
+def _overwrite_alike(place: Place) -> None:
+    place.write(place.rows(), "overwrite")
+
+
+def _replace_where(place: Place) -> None:
+    place.write(place.frame([message(place.here, 2)]), "overwrite", replaceWhere=f"publish_date = '{_old_date()}'")
+
+
+def _replace_where_alike(place: Place) -> None:
+    place.write(
+        place.rows().where(f"publish_date = '{_old_date()}'"), "overwrite", replaceWhere=f"publish_date = '{_old_date()}'"
+    )
+
+
+def _dynamic(place: Place) -> None:
+    place.write(place.frame([message(place.here, 2)]), "overwrite", partitionOverwriteMode="dynamic")
+
+
+def _rearranged(place: Place) -> None:
+    place.write(place.rows().coalesce(1), "overwrite", dataChange="false")
+
+
+def _old_date() -> object:
+    return message("us", OLD[0])["publish_date"]
+
+
+def _merge(place: Place, *clauses: str, vectors: bool = False) -> None:
+    if vectors:
+        place.sql(VECTORS)
+    rows = [message(place.here, 7, key="merged"), message(place.there, 8, key="merged"), *_new(place)]
+    place.frame(rows).createOrReplaceTempView("merged")
+    condition = "t.origin = s.origin AND t.ledger_id = s.ledger_id AND t.entry_id = s.entry_id"
+    place.sql(f"MERGE INTO {{log}} t USING merged s ON {condition} {' '.join(clauses)}")
+
+
+_INSERT, _UPDATE, _DELETE = (
+    "WHEN NOT MATCHED THEN INSERT *",
+    "WHEN MATCHED THEN UPDATE SET key = s.key",
+    "WHEN MATCHED THEN DELETE",
+)
+
+
+def _restore_before(operation: str | None):  # type: ignore[no-untyped-def]
+    """To the version before the newest commit, or before the first one of an operation."""
+
+    def make(place: Place) -> None:
+        version = place.version()
+        if operation is not None:
+            history = place.spark.sql(f"DESCRIBE HISTORY delta.`{place.path}`").where(F.col("operation") == operation)
+            version = history.agg(F.min("version")).collect()[0][0]
+        place.sql(f"RESTORE TABLE {{log}} TO VERSION AS OF {version - 1}")
+
+    return make
+
+
+def _delete_and_restore(place: Place) -> None:
+    version = place.version()
+    place.sql(f"DELETE FROM {{log}} WHERE publish_date = '{_old_date()}'")
+    place.sql(f"RESTORE TABLE {{log}} TO VERSION AS OF {version}")
+
+
+def _delete_old(place: Place) -> None:
+    place.sql(f"DELETE FROM {{log}} WHERE publish_date = '{_old_date()}'")
+
+
+def _clone_over(place: Place) -> None:
+    copy = f"{place.path}-copy-{time.monotonic_ns()}"
+    shutil.copytree(place.path, copy)
+    place.sql(f"CREATE OR REPLACE TABLE {{log}} SHALLOW CLONE delta.`{copy}`")
+
+
+def _replaced_by_select(place: Place) -> None:
+    place.frame(_there(place)).createOrReplaceTempView("selected")
+    place.sql("CREATE OR REPLACE TABLE {log} USING delta PARTITIONED BY (publish_date) AS SELECT * FROM selected")
+
+
+def _converted(place: Place) -> None:
+    shutil.rmtree(place.log)
+    place.spark.sql(f"CONVERT TO DELTA parquet.`{place.path}` PARTITIONED BY (publish_date DATE)")
+
+
+def checkpoint(place: Place) -> None:
+    jvm = place.spark._jvm
+    assert jvm is not None
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(place.spark._jsparkSession, place.path)
+    log.checkpoint()
+
+
+def _v2_checkpoint(place: Place) -> None:
+    place.sql(_set(checkpointPolicy="v2"))
+    checkpoint(place)
+
+
+def aged(place: Place) -> None:
+    """All commits look two months old."""
+    old = time.time() - 60 * 86_400
+    for file in place.log.iterdir():
+        if file.suffix == ".json":
+            os.utime(file, (old, old))
+
+
+def _cleaned_up(place: Place) -> None:
+    aged(place)
+    place.sql(_set(logRetentionDuration="interval 1 day"))
+    checkpoint(place)
+
+
+def _with_schema(place: Place) -> None:
+    place.write(place.frame(_new(place)).withColumn("seats", F.lit(2)), mergeSchema="true")
+
+
+def _transaction(place: Place) -> None:
+    place.write(place.frame(_new(place)), txnAppId="somebody", txnVersion="1")
+
+
+def _protocol(place: Place) -> None:
+    from delta.tables import DeltaTable
+
+    DeltaTable.forPath(place.spark, place.path).upgradeTableProtocol(1, 7)
+
+
+def _kind(name: str, make, before=None) -> Kind:  # type: ignore[no-untyped-def]
+    return Kind(name, "Spark", make, before)
+
+
+KINDS = [
+    _kind("append of new messages", lambda place: place.write(place.frame(_new(place)))),
+    _kind("append of messages that are there", lambda place: place.write(place.frame(_there(place)))),
+    _kind("append of messages that are coming", lambda place: place.write(place.frame(messages(place.there, LATER)))),
+    _kind("append of other messages under ids that are used", lambda place: place.write(place.frame(messages(place.here, range(10, 12), key="other")))),
+    _kind("append by a stream", _stream),
+    _kind("append with a transaction id", _transaction),
+    _kind("append that adds a column", _with_schema),
+    _kind("overwrite with fewer messages", _overwrite),
+    _kind("overwrite with the same messages", _overwrite_alike),
+    _kind("overwrite of a date (replaceWhere)", _replace_where),
+    _kind("overwrite of a date with the same messages", _replace_where_alike),
+    _kind("overwrite of dates (dynamic)", _dynamic),
+    _kind("overwrite that changes no data (dataChange false)", _rearranged),
+    _sql("INSERT OVERWRITE", "INSERT OVERWRITE {log} SELECT * FROM {log} WHERE entry_id < 12"),
+    _sql("TRUNCATE by DELETE of everything", "DELETE FROM {log}"),
+    _kind("CREATE OR REPLACE TABLE AS SELECT", _replaced_by_select),
+    _kind("DELETE of a date (metadata only)", _delete_old),
+    _sql("DELETE of messages", f"DELETE FROM {{log}} WHERE {_SOME}"),
+    _sql("DELETE of nothing", "DELETE FROM {log} WHERE entry_id = 777"),
+    _sql("DELETE with deletion vectors", VECTORS, f"DELETE FROM {{log}} WHERE {_SOME}"),
+    _sql("UPDATE", f"UPDATE {{log}} SET key = 'changed' WHERE {_SOME}"),
+    _sql("UPDATE to what is there", f"UPDATE {{log}} SET key = key WHERE {_SOME}"),
+    _sql("UPDATE of nothing", "UPDATE {log} SET key = 'changed' WHERE entry_id = 777"),
+    _sql("UPDATE with deletion vectors", VECTORS, f"UPDATE {{log}} SET key = 'changed' WHERE {_SOME}"),
+    _sql("UPDATE without a change feed", _set(enableChangeDataFeed="false"), f"UPDATE {{log}} SET key = 'changed' WHERE {_SOME}"),
+    _kind("MERGE that inserts", lambda place: _merge(place, _INSERT)),
+    _kind("MERGE that updates", lambda place: _merge(place, _UPDATE)),
+    _kind("MERGE that deletes", lambda place: _merge(place, _DELETE)),
+    _kind("MERGE that updates and inserts", lambda place: _merge(place, _UPDATE, _INSERT)),
+    _kind("MERGE with deletion vectors", lambda place: _merge(place, _UPDATE, _INSERT, vectors=True)),
+    _kind("MERGE that does nothing", lambda place: _merge(place, "WHEN MATCHED AND t.entry_id = 777 THEN DELETE")),
+    _sql("OPTIMIZE", "OPTIMIZE {log}"),
+    _sql("OPTIMIZE ZORDER", "OPTIMIZE {log} ZORDER BY (entry_id)"),
+    _sql("OPTIMIZE over deletion vectors", "OPTIMIZE {log}", before=(VECTORS, f"DELETE FROM {{log}} WHERE {_SOME}")),
+    _sql("REORG PURGE over deletion vectors", "REORG TABLE {log} APPLY (PURGE)", before=(VECTORS, f"DELETE FROM {{log}} WHERE {_SOME}")),
+    _sql("VACUUM, logged", "VACUUM {log}", vacuum__logging__enabled="true"),
+    _sql("VACUUM of all that is not current", "VACUUM {log} RETAIN 0 HOURS", retentionDurationCheck__enabled="false", vacuum__logging__enabled="true"),
+    _sql("OPTIMIZE and VACUUM of what it replaced", "OPTIMIZE {log}", "VACUUM {log} RETAIN 0 HOURS", retentionDurationCheck__enabled="false"),
+    _kind("RESTORE that removes only", _restore_before(None)),
+    _kind("RESTORE that adds only, after a DELETE", _delete_and_restore),
+    _kind("RESTORE that does both", _restore_before("DELETE"), _delete_old),
+    _kind("SHALLOW CLONE over the log", _clone_over),
+    _kind("CONVERT TO DELTA of the folder", _converted),
+    _sql("ADD COLUMNS", SEATS),
+    _sql("RENAME COLUMN of a user's column", "ALTER TABLE {log} RENAME COLUMN seats TO places", before=(SEATS, MAPPED)),
+    _sql("DROP COLUMN of a user's column", "ALTER TABLE {log} DROP COLUMN seats", before=(SEATS, MAPPED)),
+    _sql("RENAME COLUMN of ours", "ALTER TABLE {log} RENAME COLUMN key TO name", before=MAPPED),
+    _sql("DROP COLUMN of ours", "ALTER TABLE {log} DROP COLUMN key", before=MAPPED),
+    _sql("ALTER COLUMN, its place", "ALTER TABLE {log} ALTER COLUMN key AFTER payload"),
+    _sql("ALTER COLUMN COMMENT", "ALTER TABLE {log} ALTER COLUMN key COMMENT 'the key'"),
+    _sql("ALTER COLUMN DEFAULT", _set(feature__allowColumnDefaults="supported"), "ALTER TABLE {log} ALTER COLUMN key SET DEFAULT 'x'"),
+    _sql("ALTER COLUMN DROP NOT NULL", "ALTER TABLE {log} ALTER COLUMN publish_time DROP NOT NULL"),
+    _sql("ALTER COLUMN TYPE (widening)", _set(enableTypeWidening="true"), "ALTER TABLE {log} ALTER COLUMN seats TYPE BIGINT", before=SEATS),
+    _sql("COMMENT ON TABLE", "COMMENT ON TABLE {log} IS 'somebody was here'"),
+    _sql("ADD CONSTRAINT", "ALTER TABLE {log} ADD CONSTRAINT positive CHECK (entry_id >= 0)"),
+    _sql("DROP CONSTRAINT", "ALTER TABLE {log} DROP CONSTRAINT positive", before="ALTER TABLE {log} ADD CONSTRAINT positive CHECK (entry_id >= 0)"),
+    _sql("SET TBLPROPERTIES", "ALTER TABLE {log} SET TBLPROPERTIES ('note' = 'x')"),
+    _sql("UNSET TBLPROPERTIES", "ALTER TABLE {log} UNSET TBLPROPERTIES ('note')", before="ALTER TABLE {log} SET TBLPROPERTIES ('note' = 'x')"),
+    _sql("UNSET of our properties", "ALTER TABLE {log} UNSET TBLPROPERTIES ('geo.table')"),
+    _sql("column mapping on", MAPPED),
+    _sql("random file prefixes on", _set(randomizeFilePrefixes="true")),
+    _sql("deletion vectors on", VECTORS),
+    _sql("deletion vectors off", _set(enableDeletionVectors="false"), before=VECTORS),
+    _sql("row tracking on, with its backfill", _set(enableRowTracking="true")),
+    _sql("row tracking off", _set(enableRowTracking="false"), before=_set(enableRowTracking="true")),
+    _sql("in-commit timestamps on", _set(enableInCommitTimestamps="true")),
+    _sql("in-commit timestamps off", _set(enableInCommitTimestamps="false"), before=_set(enableInCommitTimestamps="true")),
+    _kind("v2 checkpoints on, and one made", _v2_checkpoint),
+    _sql("v2 checkpoints off", _set(checkpointPolicy="classic"), before=_set(checkpointPolicy="v2")),
+    _sql("type widening on", _set(enableTypeWidening="true")),
+    _sql("domain metadata on", _set(feature__domainMetadata="supported")),
+    _sql("append only on", _set(appendOnly="true")),
+    _sql("change feed off", _set(enableChangeDataFeed="false")),
+    _sql("DROP FEATURE deletionVectors", "ALTER TABLE {log} DROP FEATURE deletionVectors", before=(VECTORS, f"DELETE FROM {{log}} WHERE {_SOME}")),
+    _sql("DROP FEATURE v2Checkpoint", "ALTER TABLE {log} DROP FEATURE v2Checkpoint", before=_set(checkpointPolicy="v2")),
+    _kind("protocol upgraded", _protocol),
+    _kind("checkpoint", checkpoint),
+    _kind("log clean-up", _cleaned_up),
+    _sql("ANALYZE TABLE", "ANALYZE TABLE {log} COMPUTE DELTA STATISTICS"),
+]  # fmt: skip

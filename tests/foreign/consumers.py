@@ -1,0 +1,113 @@
+"""Foreign commits below a consumer that runs: each message is delivered once, in the order of its ledger, or the run says why not."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from geo.faults import FAULTS
+from geo.log.topics import create_topic
+from geo.names import Topic
+from geo.subscription.consumer import Subscription
+from geo.text import first_line
+from tests.foreign.held import Held, Id, held, ids_of
+from tests.foreign.place import FIRST, LATER, PENDING, Kind, Place, batches
+from tests.foreign.verdicts import Cell, Verdict, loud, right
+from tests.world import World
+
+CLUSTER, COLUMN = "us", "consumer"
+
+LIMIT_S, MORE_S = 60.0, 1.0
+"""How long messages are waited for, and how long after them something may come that must not."""
+
+
+class ConsumersTopic:
+    """The topic of a kind, with messages of two regions and a consumer that runs."""
+
+    def __init__(self, world: World, kind: Kind) -> None:
+        self.kind, self._world = kind, world
+        self.topic = Topic.parse(f"persistent://foreign/consumer/{kind.slug}")
+        self._log = world.log(CLUSTER, self.topic)
+        self.place = Place(world.spark, self._log.name)
+        self.given: list[tuple[Id, str]] = []
+        """What the function was given: ids and keys, in their order."""
+        self.consumer = Subscription(world.spark, self.topic, "billing", config=world.config, cluster=CLUSTER)
+
+    def _function(self, messages: DataFrame) -> DataFrame:
+        rows = messages.toArrow()
+        self.given += zip(ids_of(rows), map(str, rows["key"].to_pylist() if "key" in rows.column_names else ()), strict=False)
+        return messages
+
+    def _write(self, entries: range) -> None:
+        for origin in ("us", "eu"):
+            for rows, record in batches(origin, entries):
+                self._log.append_rows(rows, record)
+
+    def _until_given(self, wanted: set[Id]) -> None:
+        """Raises what ended the consumer."""
+        deadline = time.monotonic() + LIMIT_S
+        while not wanted <= {one for one, _ in self.given} and time.monotonic() < deadline:
+            self.consumer.await_termination(0.1)
+
+    def cell(self) -> Cell:
+        create_topic(self._world.tables(CLUSTER), self.topic)
+        self._write(FIRST)
+        if self.kind.before is not None:
+            self.kind.before(self.place)
+        before = held(self.place)
+        assert before is not None
+        self.consumer.start(self._function, trigger="250 ms")
+        try:
+            self._until_given(before.ids)
+            self._write(PENDING)
+            try:
+                self.kind.make(self.place)
+            except Exception as error:
+                return Cell(Verdict.NONE, first_line(error))
+            try:
+                self._write(LATER)
+            except Exception:  # the log takes no rows of ours any more
+                time.sleep(MORE_S)
+            after = held(self.place)
+            if after is not None:
+                self._until_given(after.ids)
+            time.sleep(MORE_S)
+            self.consumer.await_termination(0)
+        except FAULTS as error:
+            return loud(first_line(error))
+        finally:
+            self.consumer.stop()
+            self._end()
+        if after is None:
+            return right("a log that cannot be read is passed over")
+        return right(*self._faults(before, after))
+
+    def _end(self) -> None:
+        try:
+            self.consumer.await_termination(LIMIT_S)
+        except FAULTS:
+            return  # it was told above
+
+    def _faults(self, before: Held, after: Held) -> list[str]:
+        counts = Counter(one for one, _ in self.given)
+        faults = []
+        if missing := after.ids - counts.keys():
+            faults.append(f"{len(missing)} not delivered (such as {min(missing)})")
+        if twice := [one for one, count in counts.items() if count > 1]:
+            faults.append(f"{len(twice)} delivered more than once (such as {min(twice)})")
+        ends: dict[tuple[str, int], int] = {}
+        for origin, ledger, entry in dict.fromkeys(one for one, _ in self.given):
+            if entry < ends.get((origin, ledger), -1):
+                faults.append(f"{origin}:{ledger}:{entry} behind {ends[origin, ledger]}")
+            ends[origin, ledger] = entry
+        return faults
+
+
+def with_consumers(spark: SparkSession, folder: Path, kinds: Sequence[Kind]) -> Mapping[Kind, Mapping[str, Cell]]:
+    """A consumer has had all there is, and waits for more."""
+    world = World(spark, folder, (CLUSTER,), ())
+    return {kind: {COLUMN: ConsumersTopic(world, kind).cell()} for kind in kinds}

@@ -1,0 +1,64 @@
+"""Verdicts on cells, and the matrix that is printed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(str, Enum):
+    RIGHT = "right"
+    """Rows, ids, order and counts are what they must be."""
+    LOUD = "LOUD"
+    """It stopped and names why; nothing wrong was written."""
+    WRONG = "WRONG"
+    """Neither."""
+    NONE = "-"
+    """The engine refuses to make such a commit, or it does not concern this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    verdict: Verdict
+    why: str = ""
+
+
+def right(*faults: str) -> Cell:
+    """RIGHT if there are no faults, else WRONG with them."""
+    return Cell(Verdict.WRONG, "; ".join(faults)) if faults else Cell(Verdict.RIGHT)
+
+
+def loud(why: str, *faults: str) -> Cell:
+    """LOUD if nothing wrong was done beside it."""
+    return Cell(Verdict.WRONG, f"it said: {why}; but {'; '.join(faults)}") if faults else Cell(Verdict.LOUD, why)
+
+
+Matrix = Mapping[tuple[str, str], Mapping[str, Cell]]
+"""Cells by engine and kind, then by column."""
+
+
+def rendered(matrix: Matrix, columns: Sequence[str]) -> list[str]:
+    """The matrix as Markdown: a table an engine, and below them what was wrong."""
+    lines: list[str] = []
+    for engine in dict.fromkeys(engine for engine, _ in matrix):
+        lines += ["", f"### {engine}", "", f"| commit | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+        for (by, kind), cells in matrix.items():
+            if by == engine:
+                shown = (cells[column].verdict.value if column in cells else " " for column in columns)
+                lines.append(f"| {kind} | {' | '.join(shown)} |")
+    counts = {
+        verdict: sum(cell.verdict is verdict for cells in matrix.values() for cell in cells.values()) for verdict in Verdict
+    }
+    total = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if verdict is not Verdict.NONE)
+    return [f"{len(matrix)} kinds of commits: {total}.", *lines]
+
+
+def details(matrix: Matrix, verdict: Verdict) -> list[str]:
+    """A line for each cell of a verdict that says why."""
+    return [
+        f"- {engine}, {kind}, {column}: {cell.why}"
+        for (engine, kind), cells in matrix.items()
+        for column, cell in cells.items()
+        if cell.verdict is verdict and cell.why
+    ]
