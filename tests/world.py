@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from geo.config import load
 from geo.config.model import Config
 from geo.fleet.replicator import Replicator
+from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.publish import publish
 from geo.log.publisher import Published
 from geo.log.topics import create_topic
@@ -136,7 +137,8 @@ class World:
             "publish_date": from_us(now).date(),
         }
         rows = ({**same, "entry_id": n, "key": f"k{n}", "payload": f"payload {n}".encode()} for n in range(first, end))
-        log.append_rows(rows_table(TOPIC_LOG.types, list(rows)))
+        span = Span(LedgerKey("", None), 1, first, end - 1)
+        log.append_rows(rows_table(TOPIC_LOG.types, list(rows)), Batch("w", now, (span,), {}).encode())
 
     def entries(self, cluster: str, first: int, end: int) -> DataFrame:
         """Entries `first` to `end` - 1 of ledger 1 as a log has them, published now."""
@@ -151,7 +153,7 @@ class World:
         """From now on the log of a topic, made if need be, asks more of a writer than this program does by itself."""
         if not self.log(cluster, topic).exists():
             create_topic(self.tables(cluster), topic)
-        self.log(cluster, topic).set_property("delta.feature.allowColumnDefaults", "supported")
+        self.spark.sql(f"ALTER TABLE {self.log(cluster, topic).sql} ADD CONSTRAINT entries CHECK (entry_id >= 0)")
         assert self.log(cluster, topic).own_state() is None
 
     def clean_up(self, cluster: str, *, first: int = 0) -> None:

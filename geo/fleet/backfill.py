@@ -367,7 +367,7 @@ class _SourceWatch:
         for commit in self._source.commits(self._seen + 1, newest):
             if commit.kind in (Kind.ERASURE, Kind.RESTORE, Kind.REWRITE):
                 raise RetryableError(
-                    f"{self._what}: version {commit.version} of the source changed messages ({commit.operation} {commit.who}), and the link has "
+                    f"{self._what}: version {commit.version} of the source changed messages ({commit.what}), and the link has "
                     "not passed it yet. Nothing more was brought. Run this again once it has."
                 )
         self._seen = max(self._seen, newest)

@@ -58,8 +58,9 @@ class LoadMeter:
             if session_is_gone(error):
                 raise
             return size
-        if rows := sum(commit.rows for commit in commits):
-            size = sum(commit.bytes for commit in commits) / rows
+        counted = [commit for commit in commits if commit.rows is not None]
+        if rows := sum(commit.rows or 0 for commit in counted):
+            size = sum(commit.bytes for commit in counted) / rows
             self._sizes[topic] = size, time.monotonic()
         return size
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from geo.errors import UnsafeError
-from geo.log.ledgers import REBUILD_KEY, Batch, Ledger, LedgerKey, Progress
+from geo.log.ledgers import REBUILD_KEY, Batch, Ledger, LedgerKey, Progress, is_foreign
 from geo.tables.clock import CLOCK_TOLERANCE_US
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, Gone, parted, with_gaps
@@ -35,6 +35,8 @@ class Tail:
     """The first and the last version that is not there any more; others in between may be."""
     broken: str | None = None
     """Why the log is not what it was: ledgers must not go on in it."""
+    foreign: bool = False
+    """Rows may have come that no writer of ours recorded: they may be of any ledger."""
 
     @property
     def certain(self) -> frozenset[str]:
@@ -53,19 +55,20 @@ def tail_of(
     """
     if (other := parted(known, table_id, newest, at_known)) is not None:
         return Tail(broken=f"the log {other.how}")
-    own, gone, broken = [], [], None
+    own, gone, broken, foreign = [], [], None, False
     for commit in with_gaps(commits, first, newest):
         if isinstance(commit, Gone):
             gone += [commit.first, commit.last]
             continue
         if broken is None and commit.kind in (Kind.RESTORE, Kind.REWRITE):
-            broken = f"version {commit.version} of the log is a {commit.operation} {commit.who}"
+            broken = f"version {commit.version} of the log is a {commit.what}"
         elif broken is None and commit.has_record(REBUILD_KEY):
             broken = f"version {commit.version} of the log brought messages back from a peer, {commit.who}"
+        foreign |= is_foreign(commit)
         batch = Batch.decode(commit.user_metadata)
         if batch is not None and batch.producer == producer:
             own.append(Own(commit.version, commit.commit_id, batch))
-    return Tail(tuple(own), (gone[0], gone[-1]) if gone else None, broken)
+    return Tail(tuple(own), (gone[0], gone[-1]) if gone else None, broken, foreign)
 
 
 def fold(progress: Progress, tail: Tail) -> tuple[Progress, set[LedgerKey]]:

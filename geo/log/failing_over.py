@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from geo.log.ledgers import BACKFILL_KEY, BACKFILL_VERSION, LINK_KEY, LINK_VERSION
+from geo.log.ledgers import BACKFILL_KEY, BACKFILL_VERSION, LINK_KEY, LINK_VERSION, RECORDS, is_foreign
 from geo.tables.commits import ERASED, EXPIRED, Commit, Kind, read_record
 from geo.tables.history import CommitName, parted
 
-LOOKED_AT = (LINK_KEY, BACKFILL_KEY, EXPIRED, ERASED)
+LOOKED_AT = (*RECORDS, EXPIRED, ERASED)
 """The records of commits that `trusted` looks at."""
 
 
@@ -114,7 +114,7 @@ def trusted(
     end = Trust(newest)
     for commit in commits:
         if commit.kind in (Kind.RESTORE, Kind.REWRITE):
-            return Trust(None, f"version {commit.version} of the log here is a {commit.operation} {commit.who}")
+            return Trust(None, f"version {commit.version} of the log here is a {commit.what}")
         if end.why is None and (what := _out_of_order(commit, origin)) is not None:
             end = Trust(commit.version - 1, f"what {what} brought since version {commit.version} need not be all")
     return end
@@ -124,4 +124,6 @@ def _out_of_order(commit: Commit, origin: str) -> str | None:
     """What brought messages of the origin in another order than they were published in, if the commit did."""
     link = read_record(commit.user_metadata, LINK_KEY, LINK_VERSION, lambda f: origin in f["origins"] and "reconciling" in f)
     fill = read_record(commit.user_metadata, BACKFILL_KEY, BACKFILL_VERSION, lambda f: origin in f["origins"])
-    return "a comparison of both logs" if link else "a backfill" if fill else None
+    if link or fill:
+        return "a comparison of both logs" if link else "a backfill"
+    return f"somebody else ({commit.what})" if is_foreign(commit) else None

@@ -14,7 +14,7 @@ from geo.config.model import Config
 from geo.errors import SourceChangedError
 from geo.log.continuing import Tail, continued, fold, tail_of
 from geo.log.finished import forget, recall
-from geo.log.ledgers import REBUILD_KEY, RECORD_KEY, Batch, Ledger, LedgerKey, Progress, SourceEnd
+from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.peers import ledger_ends, peer_ends
 from geo.log.promises import LOST
 from geo.names import Topic
@@ -27,7 +27,7 @@ from schemas import LEDGERS
 
 log = logging.getLogger(__name__)
 
-_RECORDS = (RECORD_KEY, REBUILD_KEY, EXPIRED, ERASED)
+_RECORDS = (*RECORDS, EXPIRED, ERASED)
 """What is read of other commits' userMetadata."""
 
 
@@ -148,12 +148,13 @@ class LedgerTable:
             raise self._changed(
                 f"what this producer committed last is in none of the log's versions {self._looked + 1} to {seen.version}"
             )
-        if tail.missing is not None:
+        if tail.missing is not None or tail.foreign:
             # What this process has published it knows; whether something happened to the log meanwhile the ends say.
             ends = self._own_ends([ledger.ledger_id for ledger in progress.ledgers.values()])
             _, reasons = continued(progress, ends, {}, tail)
             if reasons:
                 raise self._changed("; ".join(reasons.values()))
+        if tail.missing is not None:
             self.exact_to = CommitName(seen.table_id, tail.missing[1], None) if appended is not None else self.exact_to
         if mine:
             self.exact_to = CommitName(seen.table_id, mine[-1].version, mine[-1].commit_id)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geo.errors import UnsafeError
-from geo.tables.commits import read_record
+from geo.tables.commits import Commit, Kind, read_record
 
 RECORD_VERSION = 2
 RECORD_KEY = "geo.publish"
@@ -34,6 +34,9 @@ LINK_KEY, LINK_VERSION = "geo.link", 1
 
 BACKFILL_KEY, BACKFILL_VERSION = "geo.backfill", 1
 """Of that of a backfill: the origins of which it brought messages, long after they were published."""
+
+RECORDS = (RECORD_KEY, REBUILD_KEY, LINK_KEY, BACKFILL_KEY)
+"""Keys of the records of this program's appends to a topic log."""
 
 LEDGER_RANDOM_BITS = 20
 """A ledger id is the second of its birth followed by 20 random bits: it grows with time, needs no counter that a restored
@@ -108,6 +111,10 @@ class Batch:
     sources: Mapping[str, SourceEnd]
     """The end of each source partition once this batch is committed."""
 
+    @property
+    def rows(self) -> int:
+        return sum(span.last - span.first + 1 for span in self.spans)
+
     def encode(self) -> str:
         return json.dumps(
             {
@@ -130,6 +137,19 @@ class Batch:
             return cls(fields["producer"], fields["publish_time_us"], tuple(spans), sources)
 
         return read_record(text, RECORD_KEY, RECORD_VERSION, batch)
+
+
+def is_foreign(commit: Commit) -> bool:
+    """Whether a commit of a topic log may have brought rows that this program did not append: it carries no record of ours, or the record
+    of a producer that counts other rows than came. Such rows may be copies of any that are there."""
+    if commit.kind is Kind.RELISTED:
+        return True
+    if commit.kind is not Kind.APPEND:
+        return False
+    if not any(commit.has_record(key) for key in RECORDS):
+        return True
+    batch = Batch.decode(commit.user_metadata)
+    return batch is not None and commit.rows is not None and commit.rows != batch.rows
 
 
 def _listed(end: SourceEnd) -> list[str | int]:

@@ -157,6 +157,9 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
         except FAULTS as error:
             yield Symptom("error", where, first_line(error), "restore the table, or remove its row from system/topics")
             continue
+        if (why := table.why_left_to_spark()) is not None:
+            what = f"Spark reads and writes this log, which takes it some tenths of a second for what takes this program milliseconds: {why}"
+            yield Symptom("ok", f"{where}, {topic}", what)
         properties = table.properties()
         for key, wanted in TOPIC_LOG.properties.items():
             have = properties.get(key)

@@ -51,12 +51,14 @@ def extent(entries: Collection[int]) -> Extent:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Entries `first` to `last` of a ledger. `compare`: the target has some of them; which ones is to be told by id."""
+    """Entries `first` to `last` of a ledger. `compare`: the target has some of them; which ones is to be told by id. `repeated`: the
+    source may hold an entry more than once."""
 
     ledger: LedgerId
     first: int
     last: int
     compare: bool = False
+    repeated: bool = False
 
     @property
     def size(self) -> int:
@@ -67,18 +69,18 @@ def gaps(source: Mapping[LedgerId, Extent], target: Mapping[LedgerId, Extent]) -
     """What the target may lack of the source. Where both agree, or the target's part is whole, no id has to be compared."""
     found = []
     for ledger, wanted in sorted(source.items()):
-        there = target.get(ledger)
+        there, repeated = target.get(ledger), not wanted.is_whole
         if there is None:
-            found.append(Gap(ledger, wanted.first, wanted.last))
+            found.append(Gap(ledger, wanted.first, wanted.last, repeated=repeated))
         elif there == wanted and wanted.squares is not None:
             continue
         elif there.is_whole:
             if wanted.first < there.first:
-                found.append(Gap(ledger, wanted.first, min(wanted.last, there.first - 1)))
+                found.append(Gap(ledger, wanted.first, min(wanted.last, there.first - 1), repeated=repeated))
             if wanted.last > there.last:
-                found.append(Gap(ledger, max(wanted.first, there.last + 1), wanted.last))
+                found.append(Gap(ledger, max(wanted.first, there.last + 1), wanted.last, repeated=repeated))
         else:
-            found.append(Gap(ledger, wanted.first, wanted.last, compare=True))
+            found.append(Gap(ledger, wanted.first, wanted.last, compare=True, repeated=repeated))
     return found
 
 

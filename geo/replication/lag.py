@@ -9,7 +9,7 @@ from geo.config.model import REPLICA_LAG_MAX_S
 from geo.log.ledgers import Batch, Span
 from geo.replication.rule import Rule
 from geo.replication.source_history import brings
-from geo.tables.commits import Commit
+from geo.tables.commits import Commit, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Lag:
     `versions`: commits of the source above the cursor, those too that bring nothing. `messages` and `bytes` are of those that
     bring something, as their writers counted them: an upper bound, since some may have expired, or be routed elsewhere where
     another link brought them. `seconds`: the age of the oldest of them. If it is not `complete`, commits above the cursor are
-    gone (log cleanup), and all three are of what is left: a lower bound.
+    gone (log cleanup) or do not count their rows, and all three are of what is left: a lower bound.
     """
 
     versions: int = 0
@@ -38,20 +38,23 @@ def lag_of(cursor: int, newest: int, commits: Iterable[Commit], rule: Rule, now_
     `commits` are those between, oldest first and as far as they are there; they are read once."""
     messages = size = seen = 0
     oldest_us: int | None = None
+    is_counted = True
     for commit in commits:
         seen += 1
+        is_counted &= commit.kind is not Kind.RELISTED
         if not brings(commit, rule.origins, rule.source):
             continue
         batch = Batch.decode(commit.user_metadata)
         rows = commit.rows if batch is None else sum(span.last - span.first + 1 for span in batch.spans if _is_for(span, rule))
-        if not rows:
+        if rows == 0:
             continue
-        messages, size = messages + rows, size + commit.bytes
+        is_counted &= rows is not None
+        messages, size = messages + (rows or 0), size + commit.bytes
         if oldest_us is None:
             oldest_us = (commit.committed_us or None) if batch is None else batch.publish_time_us
     age_us = 0 if oldest_us is None else max(0, now_us - oldest_us)
     versions = max(0, newest - cursor)
-    return Lag(versions, messages, size, age_us / 1e6, complete=seen >= versions)
+    return Lag(versions, messages, size, age_us / 1e6, complete=is_counted and seen >= versions)
 
 
 def _is_for(span: Span, rule: Rule) -> bool:

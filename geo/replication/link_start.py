@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from geo.config.model import Link, Start
+from geo.log.ledgers import is_foreign
 from geo.names import Topic
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
@@ -64,7 +65,9 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
         if commit.version == since.version:
             continue
         if commit.kind in (Kind.RESTORE, Kind.REWRITE):
-            why = why or f"the target was changed: {commit.operation} {commit.who}"
+            why = why or f"the target was changed: {commit.what}"
+        elif is_foreign(commit):
+            why = why or f"version {commit.version} of the target has rows that no writer of delta-geo recorded ({commit.what})"
         if (record := LinkRecord.decode(commit.user_metadata)) is not None:
             brought |= dict.fromkeys(record.origins, record)
             own = record if record.link == link and not record.reconciling else own

@@ -4,7 +4,7 @@ takes milliseconds here, and a link asks for each topic at its first start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 
 import pyarrow as pa
@@ -50,7 +50,14 @@ def _few_missing(
         return None
     with suppress(UnicodeDecodeError, pa.ArrowException):  # a text that Python does not read
         messages = wanted(rows.filter(rows["marker"].is_null()))
-        there = set().union(*present)
-        lacking = messages.filter(pa.array((one not in there for one in ids_of(messages)), pa.bool_()))
+        there: set[Hashable] = set().union(*present)
+        lacking = messages.filter(pa.array((_is_new(one, there) for one in ids_of(messages)), pa.bool_()))
         return lacking.sort_by([(name, "ascending") for name in ID])
     return None
+
+
+def _is_new(one: Hashable, there: set[Hashable]) -> bool:
+    """Whether a MessageId is not there yet. From now on it is: a source may hold a row twice."""
+    is_new = one not in there
+    there.add(one)
+    return is_new

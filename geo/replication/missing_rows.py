@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import product
 from operator import or_
 
 import pyarrow as pa
@@ -96,11 +97,14 @@ def missing_in_steps(source: DataFrame, target: DataFrame, what: str, most: int)
 
 
 def missing(source: DataFrame, target: DataFrame, step: Sequence[Gap]) -> DataFrame:
-    """The rows of `source` that are in the gaps and not in `target`. Columns as `source`."""
-    whole, compared = [gap for gap in step if not gap.compare], [gap for gap in step if gap.compare]
-    parts = [within(source, whole)] if whole else []
-    if compared:
-        parts.append(without_present(within(source, compared), within(target, compared)))
+    """The rows of `source` that are in the gaps and not in `target`, each MessageId once. Columns as `source`."""
+    parts = []
+    for compare, repeated in product((False, True), repeat=2):
+        some = [gap for gap in step if (gap.compare, gap.repeated) == (compare, repeated)]
+        if some:
+            rows = within(source, some)
+            rows = rows.dropDuplicates(list(ID)) if repeated else rows
+            parts.append(without_present(rows, within(target, some)) if compare else rows)
     return reduce(DataFrame.unionByName, parts)
 
 

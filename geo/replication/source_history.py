@@ -10,14 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from geo.log.ledgers import REBUILD_KEY, Batch
+from geo.log.ledgers import REBUILD_KEY, Batch, is_foreign
 from geo.replication.link_state import LinkRecord, backfilled
 from geo.tables.commits import Commit, Kind
-from geo.tables.history import CommitName, Gone, parted, with_gaps
-
-LOOK_BACK = 8
-"""Commits below the cursor that are looked at too, to recognise a commit that landed twice: its writer did not hear that it had
-landed and wrote it again, a few versions later."""
+from geo.tables.history import LOOK_BACK, CommitName, Gone, parted, with_gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ def judge(
     if (other := parted(cursor, table_id, newest, at_cursor)) is not None:
         return Fault(f"the source {other.how}", other.first, other.last)
     compare: Compare | None = None
-    ids = deque((commit.commit_id for commit in before), LOOK_BACK + 1)
+    recent = deque(before, LOOK_BACK + 1)
     for commit in with_gaps(since, cursor.version + 1, newest):
         if isinstance(commit, Gone):
             if compare is None or not compare.unseen:
@@ -73,9 +69,12 @@ def judge(
             compare = compare or Compare(f"messages were erased in the source ({commit.who})")
         elif (refill := _refill(commit, origins)) is not None:
             compare = compare or Compare(f"version {commit.version} of the source is {refill}, of which the target may hold some")
-        elif commit.commit_id in ids:
+        elif any(commit.repeats(one) for one in recent):
             compare = compare or Compare(f"version {commit.version} of the source is a commit that landed twice")
-        ids.append(commit.commit_id)
+        elif is_foreign(commit):
+            why = f"version {commit.version} of the source has rows that no writer of delta-geo recorded ({commit.what})"
+            compare = compare or Compare(why)
+        recent.append(commit)
     if at_cursor is None:
         compare = Compare(f"the commit that the link stood at, version {cursor.version}, is gone (log cleanup)", unseen=True)
     return compare
@@ -90,7 +89,8 @@ def _fault(commit: Commit) -> Fault | None:
         what = f"a RESTORE {commit.who} in version {commit.version}, which undid versions {first}-{commit.version - 1}"
         return Fault(what, min(first, commit.version), commit.version)
     if commit.kind is Kind.REWRITE:
-        return Fault(f"messages were changed: {commit.operation} {commit.who}", commit.version, commit.version)
+        why = f" ({commit.done.why})" if commit.done.why else ""
+        return Fault(f"messages were changed: {commit.what}{why}", commit.version, commit.version)
     return None
 
 

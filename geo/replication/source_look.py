@@ -6,16 +6,16 @@ import time
 from collections.abc import Hashable, Iterable, Sequence
 
 from geo.errors import RetryableError
-from geo.log.ledgers import BACKFILL_KEY, LINK_KEY, REBUILD_KEY
+from geo.log.ledgers import RECORDS
 from geo.log.promises import Promise
-from geo.replication.source_history import LOOK_BACK, Compare, Fault, judge
+from geo.replication.source_history import Compare, Fault, judge
 from geo.tables.commits import ERASED, EXPIRED, Commit
-from geo.tables.history import CommitName, parted
+from geo.tables.history import LOOK_BACK, CommitName, parted
 from geo.tables.table import Table
 from geo.tables.tail import REMOTE_PRESENCE_S
 
-LOOKED_FOR = (LINK_KEY, REBUILD_KEY, BACKFILL_KEY, ERASED, EXPIRED)
-"""Records that matter when commits are looked at; a producer's can be long."""
+LOOKED_FOR = (*RECORDS, ERASED, EXPIRED)
+"""Records that matter when commits are looked at."""
 
 
 class SourceLook:

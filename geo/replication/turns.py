@@ -28,7 +28,7 @@ def within(commits: Sequence[Commit], most: Most, brings: Callable[[Commit], boo
     messages = size = 0
     for at, commit in enumerate(commits):
         if brings(commit):
-            messages, size = messages + commit.rows, size + commit.bytes
+            messages, size = messages + (commit.rows or 0), size + commit.bytes  # what nobody counted is held to its bytes
         if at and (size > most.size or (most.messages is not None and messages > most.messages)):
             return list(commits[:at])
     return list(commits)

@@ -67,7 +67,7 @@ def whole_files(
     state = plain_state(target, "target")
     gaps: dict[LedgerId, list[Gap]] = {}
     for gap in found:
-        if not gap.compare:
+        if not gap.compare and not gap.repeated:
             gaps.setdefault(gap.ledger, []).append(gap)
     return _in_order(_judged(file, state, rule, times, gaps, now_us) for file in _listed(source, version))
 

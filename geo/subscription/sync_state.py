@@ -38,7 +38,7 @@ def unread_of(tables: ClusterTables, one: VersionSubscription, newest: int, freq
 
 def _is_told(log: Table, commit: Commit, cluster: str) -> bool:
     """Whether the tail tells of a commit: it brings messages, or markers that concern the controller here."""
-    if commit.kind is not Kind.APPEND or not commit.rows:
+    if commit.kind is not Kind.APPEND or commit.rows == 0:
         return False
     if (found := log.added_where("marker", commit.version, ("origin", "marker"))) is None:
         return True

@@ -1,7 +1,7 @@
-"""What one commit of a Delta table says of itself, and what kind of change it is. Pure: no Spark, clock or I/O.
+"""One commit of a Delta table: its name, its record, and the kind of change that its actions make. Pure: no Spark, clock or I/O.
 
-A commit is read from its own record, the `commitInfo` of `_delta_log/<version>.json`, or where that cannot be read by name
-from a row of DESCRIBE HISTORY.
+A commit is read from its file, `_delta_log/<version>.json`. Where files cannot be read by name it is read from a row of
+DESCRIBE HISTORY, and what the engine says of it stands for its actions (`operations.py`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
 from geo.errors import RetryableError, SchemaError
+from geo.tables.actions import Actions, Effect, actions_of, column_names
+from geo.tables.operations import actions_by_operation
 from geo.text import first_line
 from geo.times import LAST_US, from_us, in_us, utc
 
@@ -33,34 +35,15 @@ class Kind(str, Enum):
     """Rows were added and nothing else."""
     NEUTRAL = "NEUTRAL"
     """No row came or went: files were compacted or removed, properties set, columns added."""
+    RELISTED = "RELISTED"
+    """Files were listed anew, as if nothing changed: usually so; but they may hold rows that no reader of commits sees."""
     EXPIRY = "EXPIRY"
     """Our expiry: whole dates whose messages are older than the TTL."""
     ERASURE = "ERASURE"
     """Our erasure: some messages were emptied; ids and number of the rows are as before."""
     RESTORE = "RESTORE"
     REWRITE = "REWRITE"
-    """Rows were changed, removed or replaced by anybody else, or the operation is one this program does not know."""
-
-
-_APPENDS = {"WRITE": "mode", "STREAMING UPDATE": "outputMode"}
-"""Operations that append if this parameter says so."""
-
-_ADDS = frozenset({"COPY INTO", "CREATE TABLE AS SELECT"})
-
-_NEUTRAL = frozenset(
-    {
-        "ADD COLUMNS", "ADD CONSTRAINT", "ANALYZE", "CHANGE COLUMN", "CLUSTER BY", "COMPUTE STATS", "CREATE TABLE", "DROP CONSTRAINT",
-        "DROP FEATURE", "ADD FEATURE", "OPTIMIZE", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES",
-        "UPGRADE PROTOCOL", "VACUUM END", "VACUUM START",
-    }
-)  # fmt: skip
-
-_EFFECTS = {
-    "UPDATE": ("numUpdatedRows", "numAddedFiles", "numDeletionVectorsAdded"),
-    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted", "numTargetRowsCopied"),
-    "DELETE": ("numDeletedRows", "numRemovedFiles", "numCopiedRows", "numAddedFiles", "numDeletionVectorsAdded"),
-}
-"""Operations that may have found nothing to do, and the metrics that tell."""
+    """Rows were changed, removed or replaced by anybody else, or columns dropped or renamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +51,8 @@ class Commit:
     """One commit of a table.
 
     `commit_id` names it beyond its number: Delta's `txnId`, a UUID drawn per transaction, kept by a copy of the files and
-    another one in a history that grew again; the SHA-256 of the file where a writer gives none. `rows` and `bytes` are what it
-    added, as its writer counted them; 0 where it did not.
+    another one in a history that grew again; the SHA-256 of the file where a writer gives none. `operation`, `parameters`,
+    `metrics`: its writer's own words, for messages; they decide nothing but where `actions` are None, since they cannot be read.
     """
 
     version: int
@@ -81,32 +64,59 @@ class Commit:
     committed_us: int
     """When its writer says that it made it, in microseconds since 1970; 0 where it does not."""
     user: str | None
+    actions: Actions | None = None
+    lost_columns: tuple[str, ...] = ()
+    """Columns that the table had before and has not after it."""
+
+    @property
+    def done(self) -> Actions:
+        """What it did to the rows, by its actions."""
+        return self.actions or actions_by_operation(self.operation, self.parameters, self.metrics)
 
     @property
     def kind(self) -> Kind:
-        operation = self.operation
-        if operation in _APPENDS:
-            mode = self.parameters.get(_APPENDS[operation], "").strip('"').lower()
-            return Kind.APPEND if mode == "append" else Kind.REWRITE
-        if operation in _ADDS:
-            return Kind.APPEND
-        if operation == "RESTORE":
-            return Kind.RESTORE
-        if operation == "DELETE" and self.has_record(EXPIRED) and not self._count("numCopiedRows", "numAddedFiles"):
+        effect = self.done.effect
+        if effect is Effect.REMOVED and self.has_record(EXPIRED):
             return Kind.EXPIRY
-        if operation == "UPDATE" and self.has_record(ERASED):
+        if effect is Effect.CHANGED and self.has_record(ERASED):
             return Kind.ERASURE
-        if operation in _EFFECTS:
-            return Kind.REWRITE if not self.metrics or self._count(*_EFFECTS[operation]) else Kind.NEUTRAL
-        return Kind.NEUTRAL if operation in _NEUTRAL else Kind.REWRITE
+        if self.operation == "RESTORE" and (effect is not Effect.NONE or self.lost_columns):
+            # The name makes a verdict stricter, never milder: of what only came it says that it had gone before.
+            return Kind.RESTORE
+        if self.lost_columns:
+            return Kind.REWRITE
+        if effect is Effect.NONE:
+            return Kind.NEUTRAL
+        if effect is Effect.ADDED:
+            return Kind.APPEND
+        return Kind.RELISTED if effect is Effect.RELISTED else Kind.REWRITE
 
     @property
-    def rows(self) -> int:
-        return self._count("numOutputRows", "num_added_rows")
+    def columns(self) -> frozenset[str] | None:
+        """The columns after a commit that describes the table anew; None of any other commit."""
+        return self.done.columns
+
+    def since(self, before: Mapping[str, Any] | None) -> Commit:
+        """The commit beside the table's metadata before it, None where these are not known: the columns that it took away."""
+        if before is None or self.actions is None or self.actions.columns is None:
+            return self
+        return replace(self, lost_columns=tuple(sorted(column_names(before) - self.actions.columns)))
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it added; None where that is not known."""
+        return self.done.rows
 
     @property
     def bytes(self) -> int:
-        return self._count("numOutputBytes")
+        """Of the files by which it added rows; 0 where that is not known."""
+        return self.done.size
+
+    @property
+    def what(self) -> str:
+        """What was done by whom, for messages."""
+        lost = f", which took the columns {', '.join(self.lost_columns)} away" if self.lost_columns else ""
+        return f"{self.operation} {self.who}{lost}"
 
     @property
     def who(self) -> str:
@@ -114,12 +124,15 @@ class Commit:
         made = from_us(min(max(self.committed_us, 0), LAST_US))
         return f"by {self.user or 'someone'} at {made:%Y-%m-%d %H:%M:%S} UTC"
 
+    def repeats(self, earlier: Commit) -> bool:
+        """Whether it is another one's commit once more: it adds no file that the earlier one did not add, so it brings nothing."""
+        if self.commit_id == earlier.commit_id:
+            return True
+        return not set(self.done.paths).isdisjoint(earlier.done.paths)
+
     def has_record(self, key: str) -> bool:
         """Whether its userMetadata is a record of ours with this key."""
         return f'"{key}"' in (self.user_metadata or "")
-
-    def _count(self, *names: str) -> int:
-        return sum(self.metrics.get(name, 0) for name in names)
 
 
 def read_record(user_metadata: str | None, key: str, version: int, make: Callable[[Mapping[str, Any]], T]) -> T | None:
@@ -143,7 +156,7 @@ def read_record(user_metadata: str | None, key: str, version: int, make: Callabl
         raise SchemaError(f"a commit's {key} record is not whole: {error}. No version of this program wrote it.") from None
 
 
-def of_info(version: int, info: Mapping[str, Any], commit_id: str) -> Commit:
+def of_info(version: int, info: Mapping[str, Any], commit_id: str, actions: Actions | None = None) -> Commit:
     """A commit from the `commitInfo` of its file."""
     millis = info.get("inCommitTimestamp") or info.get("timestamp") or 0
     return Commit(
@@ -155,32 +168,30 @@ def of_info(version: int, info: Mapping[str, Any], commit_id: str) -> Commit:
         info.get("userMetadata"),
         int(millis) * 1000,
         info.get("userName"),
+        actions,
     )
 
 
 def of_file(version: int, lines: Iterable[str]) -> Commit:
-    """A commit from the lines of its file; only the first is looked at, where Delta writes its `commitInfo`. Raises RetryableError for
-    a file that is not whole: it may be on its way."""
+    """A commit from the lines of its file. Raises RetryableError for a file that is not whole: it may be on its way."""
     try:
-        return _of_file(version, lines)
-    except (ValueError, KeyError, AttributeError) as error:
+        return _of_file(version, list(lines))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise RetryableError(f"the file of commit {version} of a log is not whole: {first_line(error)}") from None
 
 
-def _of_file(version: int, lines: Iterable[str]) -> Commit:
-    read = []
-    for line in lines:
-        read.append(line)
-        if line.startswith('{"commitInfo"'):
-            info = json.loads(line)["commitInfo"]
-            if txn_id := info.get("txnId"):
-                return of_info(version, info, str(txn_id))
-    # A writer without transaction ids, or one that has no commitInfo at all: then the whole file is what names it.
-    infos = [json.loads(line)["commitInfo"] for line in read if line.startswith('{"commitInfo"')]
-    while read and not read[-1].rstrip("\r\n"):
-        read.pop()  # what is behind the last line's end is a line to some readers
-    digest = hashlib.sha256("\n".join(line.rstrip("\r\n") for line in read).encode()).hexdigest()
-    return of_info(version, infos[0] if infos else {}, f"sha256:{digest}")
+def _of_file(version: int, lines: list[str]) -> Commit:
+    found = [json.loads(line) for line in lines if line.strip()]
+    info: Mapping[str, Any] = next((one["commitInfo"] for one in found if "commitInfo" in one), {})
+    return of_info(version, info, str(info.get("txnId") or _digest(lines)), actions_of(found))
+
+
+def _digest(lines: list[str]) -> str:
+    """Names a commit whose writer gave it no transaction id: the whole file does."""
+    kept = [line.rstrip("\r\n") for line in lines]
+    while kept and not kept[-1]:
+        kept.pop()  # what is behind the last line's end is a line to some readers
+    return f"sha256:{hashlib.sha256(chr(10).join(kept).encode()).hexdigest()}"
 
 
 def of_history(row: Mapping[str, Any]) -> Commit:

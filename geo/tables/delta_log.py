@@ -7,20 +7,27 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
 
 from geo.disk import sync
 from geo.errors import DamagedError, RetryableError
 from geo.tables.commits import Commit, of_file
-from geo.tables.places import Place, each, is_there, names_in
+from geo.tables.places import Place, each, is_there, names_in, parquet
 from geo.tables.sums import check, lines_checked, read_checked
 
 _LOG_FILE = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_V2_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.[0-9a-f-]{36}\.(json|parquet)")
+"""One file, which may name others in `_sidecars` (`delta.checkpointPolicy` = v2)."""
+
 _COMPACTED = re.compile(r"\d{20}\.(\d{20})\.compacted\.json")
 _OF_A_VERSION = re.compile(r"\.?(\d{20})\.")
 
@@ -31,10 +38,15 @@ _LOOK_BACK = 500
 """Commits that are read for a table's metadata; a table of Delta's own has it in the newest checksum."""
 
 
+_SIDECAR_S = 24 * 3600.0
+"""The age from which on a file that no checkpoint names is left from one that was removed, or from a writer that died. Delta's own
+clean-up waits as long."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogFolder:
-    """What a `_delta_log` has: versions with a commit, in order, and with a whole checkpoint of the classic kind (one file, or
-    all its parts). `files` by version: commits, checksums, checkpoints, and Hadoop's checksums of them."""
+    """What a `_delta_log` has: versions with a commit, in order, and with a whole checkpoint: of the classic kind (one file, or
+    all its parts), or of v2. `files` by version: commits, checksums, checkpoints, and Hadoop's checksums of them."""
 
     commits: tuple[int, ...]
     checkpoints: tuple[int, ...]
@@ -131,6 +143,13 @@ def newest_metadata(folder: Place, newest: int, *, look_back: int = _LOOK_BACK) 
     return None
 
 
+def metadata_before(folder: Place, version: int) -> dict[str, Any] | None:
+    """The table's metadata before a version; None where there was no table, or that cannot be told any more."""
+    with suppress(OSError, RetryableError, pa.ArrowException):
+        return newest_metadata(folder, version - 1)
+    return None
+
+
 def count_data_files(folder: Place) -> int | None:
     """How many data files the newest version has, as its checksum says; None if it has none (yet)."""
     newest = newest_version(folder)
@@ -150,7 +169,8 @@ def opened_commits(folder: Place, first: int, last: int) -> Iterator[Commit]:
         versions, each(folder, (f"{version:020}.json" for version in versions), lines_checked), strict=True
     ):
         if lines is not None:
-            yield of_file(version, lines)
+            commit = of_file(version, lines)
+            yield commit if commit.columns is None else commit.since(metadata_before(folder, version))
 
 
 def _first_commit(folder: Place, first: int, last: int) -> int:
@@ -195,6 +215,7 @@ def read_folder(folder: Place) -> LogFolder:
     """What is there now."""
     commits: list[int] = []
     parts: dict[tuple[int, int], int] = {}
+    whole: set[int] = set()
     files: dict[int, list[str]] = {}
     for name in names_in(folder):
         if found := _LOG_FILE.fullmatch(name):
@@ -202,9 +223,11 @@ def read_folder(folder: Place) -> LogFolder:
         elif found := _CHECKPOINT.fullmatch(name):
             of = (int(found[1]), int(found[3] or 1))
             parts[of] = parts.get(of, 0) + 1
+        elif found := _V2_CHECKPOINT.fullmatch(name):
+            whole.add(int(found[1]))
         if found := _COMPACTED.fullmatch(name.removeprefix(".").removesuffix(".crc")) or _OF_A_VERSION.match(name):
             files.setdefault(int(found[1]), []).append(name)
-    checkpoints = sorted({version for (version, of), count in parts.items() if count == of})
+    checkpoints = sorted(whole | {version for (version, of), count in parts.items() if count == of})
     return LogFolder(tuple(sorted(commits)), tuple(checkpoints), {version: tuple(names) for version, names in files.items()})
 
 
@@ -217,11 +240,36 @@ def remove_below(folder: Path, found: LogFolder, version: int) -> int:
     """Remove all files of versions below `version`, which must have a checkpoint, oldest first, as Delta's own clean-up does:
     wherever it ends, what stays is without a gap. Returns how many commits went. 0: nothing goes."""
     assert version == 0 or version in found.checkpoints
-    sync(folder / name for name in found.files.get(version, ()))  # what stays has to be there when they are not
+    named = _sidecars(folder, found, version)
+    # What stays has to be there when they are not.
+    sync([*(folder / name for name in found.files.get(version, ())), *(folder / "_sidecars" / name for name in named)])
     sync([folder])
     for old in sorted(found.files):
         if old >= version:
             break
         for name in found.files[old]:
             (folder / name).unlink(missing_ok=True)
+    if version:
+        _remove_sidecars(folder, keep=named)
     return sum(commit < version for commit in found.commits)
+
+
+def _sidecars(folder: Path, found: LogFolder, version: int) -> set[str]:
+    """Names of the files in `_sidecars` that the checkpoints of a version and later ones name."""
+    named: set[str] = set()
+    for name in (name for at, names in found.files.items() if at >= version for name in names):
+        if (v2 := _V2_CHECKPOINT.fullmatch(name)) is None:
+            continue
+        if v2[2] == "json":
+            actions = [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines() if line.strip()]
+        else:
+            actions = parquet(folder / name).read(["sidecar"]).to_pylist()
+        named.update(unquote(one["sidecar"]["path"]).rpartition("/")[2] for one in actions if one.get("sidecar"))
+    return named
+
+
+def _remove_sidecars(folder: Path, *, keep: Collection[str]) -> None:
+    """Remove the files in `_sidecars` that no checkpoint names, but for young ones, whose checkpoint may be on its way."""
+    for one in (folder / "_sidecars").glob("*.parquet"):
+        if one.name not in keep and time.time() - one.stat().st_mtime > _SIDECAR_S:
+            one.unlink(missing_ok=True)

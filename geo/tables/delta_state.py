@@ -16,14 +16,9 @@ import pyarrow as pa
 from geo.errors import DamagedError
 from geo.tables.delta_log import newest_version
 from geo.tables.places import Place, is_known_to_deltalake
+from geo.tables.protocol import why_not_append, why_not_plain
 from geo.tables.sums import read_checked
-
-_FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "checkConstraints"})
-"""Features of a writer that ask nothing of an append, as long as the table has no constraint. With the change feed on, added
-files are the feed."""
-
-_LEAST_WRITERS = range(1, 5)
-"""Versions of the protocol that name no features: what they bring beside those, columns and settings tell."""
+from geo.text import first_line
 
 _CHECKPOINT_INTERVAL = 10
 """Of a table that does not say."""
@@ -59,44 +54,63 @@ class DeltaState:
     checksum: Mapping[str, Any]
 
 
+class UnsupportedError(Exception):
+    """A table uses something that this program leaves to Spark. The text says what, after the table's name and a colon."""
+
+
 def newest_state(folder: Place) -> DeltaState | None:
-    """The newest version of the table whose `_delta_log` is `folder`; None where that takes more than is known here, or cannot be
-    told."""
-    newest = newest_version(folder)
-    if newest is None or not is_known_to_deltalake(folder):
+    """As `require_state`; None where the table is left to Spark."""
+    try:
+        return require_state(folder)
+    except UnsupportedError:
         return None
+
+
+def require_state(folder: Place) -> DeltaState:
+    """The newest version of the table whose `_delta_log` is `folder`. Raises UnsupportedError where Spark has to read or append."""
+    newest = newest_version(folder)
+    if newest is None:
+        raise UnsupportedError("it has no commit")
+    if not is_known_to_deltalake(folder):
+        raise UnsupportedError("its path holds a %")
     try:
         checksum = json.loads(read_checked(folder / f"{newest:020}.crc"))
         with (folder / f"{newest:020}.json").open(encoding="utf-8") as lines:
             written_by = json.loads(lines.readline()).get("commitInfo", {}).get("txnId")
-        metadata, protocol = checksum["metadata"], checksum["protocol"]
-        if not written_by or checksum.get("txnId") != written_by or not _is_known(protocol, metadata.get("configuration") or {}):
-            return None
-        schema, partition_by = _schema(json.loads(metadata["schemaString"])["fields"]), tuple(metadata["partitionColumns"])
-        if schema is None or any(schema.field(name).type != pa.date32() for name in partition_by):
-            return None
-        interval = int(metadata["configuration"].get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
-        named = metadata["configuration"].get("delta.dataSkippingStatsColumns", "")
-        statistics_of = frozenset(name.strip() for name in named.split(",")).intersection(schema.names)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, DamagedError):
-        return None
-    return DeltaState(newest, metadata["id"], schema, partition_by, statistics_of, interval, checksum)
+    except FileNotFoundError:
+        raise UnsupportedError(
+            f"its newest commit, version {newest}, has no checksum beside it: another program wrote it"
+        ) from None
+    except (OSError, ValueError, AttributeError, DamagedError) as error:
+        raise UnsupportedError(f"its version {newest} cannot be read: {first_line(error)}") from None
+    if not written_by or checksum.get("txnId") != written_by:
+        raise UnsupportedError(f"the checksum beside version {newest} is of another commit")
+    try:
+        return _state(newest, checksum)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnsupportedError(f"the checksum of version {newest} is not whole: {first_line(error)}") from None
 
 
-def _is_known(protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> bool:
-    features = protocol.get("writerFeatures")
-    known = protocol["minWriterVersion"] in _LEAST_WRITERS if features is None else _FEATURES.issuperset(features)
-    constrained = any(key.startswith("delta.constraints.") for key in configuration)
-    return protocol["minReaderVersion"] == 1 and known and not constrained
+def _state(version: int, checksum: Mapping[str, Any]) -> DeltaState:
+    metadata, configuration = checksum["metadata"], checksum["metadata"].get("configuration") or {}
+    columns, partition_by = json.loads(metadata["schemaString"])["fields"], tuple(metadata["partitionColumns"])
+    if (why := why_not_append(checksum["protocol"], configuration) or why_not_plain(columns)) is not None:
+        raise UnsupportedError(why)
+    schema = _schema(columns)
+    if strange := [name for name in partition_by if schema.field(name).type != pa.date32()]:
+        raise UnsupportedError(f"it is partitioned by {', '.join(strange)}, which is no date")
+    interval = int(configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
+    named = configuration.get("delta.dataSkippingStatsColumns", "")
+    statistics_of = frozenset(name.strip() for name in named.split(",")).intersection(schema.names)
+    return DeltaState(version, metadata["id"], schema, partition_by, statistics_of, interval, checksum)
 
 
-def _schema(columns: Sequence[Mapping[str, Any]]) -> pa.Schema | None:
-    """The columns as Arrow has them; None if one is of another kind, or is filled or checked by a rule."""
+def _schema(columns: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """The columns as Arrow has them. Raises UnsupportedError if one is of another kind."""
     fields = []
     for column in columns:
-        kind = _type(column["type"])
-        if kind is None or not {"comment"}.issuperset(column["metadata"]):
-            return None
+        if (kind := _type(column["type"])) is None:
+            raise UnsupportedError(f"its column {column['name']} is of a type that is not known here ({column['type']})")
         fields.append(pa.field(column["name"], kind, nullable=column["nullable"]))
     return pa.schema(fields)
 

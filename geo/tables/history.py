@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 from geo.tables.commits import Commit
 
+LOOK_BACK = 8
+"""Commits before the one in hand that are looked at too, to recognise a commit that landed twice: its writer did not hear that it had
+landed and committed the same files again, a few versions later."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitName:

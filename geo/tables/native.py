@@ -25,6 +25,7 @@ from geo.tables.delta_state import DeltaState, newest_state
 from geo.tables.driver import Reads
 from geo.tables.native_rows import MOST_BYTES, MOST_ROWS, read_files
 from geo.tables.places import Place, is_known_to_deltalake, parquet
+from geo.tables.protocol import why_not_read
 from geo.tables.small_table import as_collected
 from geo.tables.sums import parquet_checked
 from geo.times import in_us
@@ -254,9 +255,14 @@ def _table(folder: Place, version: int | None = None) -> Any:
     try:
         options = None if isinstance(folder, Path) else dict(folder.store.options)
         table = DeltaTable(str(folder.parent), version=version, storage_options=options)
-        return None if table.protocol().min_reader_version > 1 else table
+        return None if why_not_read(_protocol(table), table.metadata().configuration) is not None else table
     except (DeltaError, OSError):
         return None
+
+
+def _protocol(table: Any) -> Mapping[str, Any]:
+    found = table.protocol()
+    return {"minReaderVersion": found.min_reader_version, "readerFeatures": found.reader_features}
 
 
 def _has_plain_types(table: pa.Table) -> bool:

@@ -8,10 +8,11 @@ go.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timezone
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,7 +21,11 @@ import pyarrow.compute as pc
 from geo.errors import DamagedError
 from geo.tables.delta_log import is_checkpoint, read_folder
 from geo.tables.places import Place
+from geo.tables.protocol import why_not_read
 from geo.tables.sums import lines_checked, parquet_checked
+
+Action: TypeAlias = tuple[str, Mapping[str, Any]]
+"""Its name and its fields."""
 
 _TRIES = 3
 """A log may be cut while it is read."""
@@ -61,23 +66,43 @@ def _active_files(folder: Place) -> list[str] | None:
     if found.newest < 0 or later != list(range(checkpoint + 1, found.newest + 1)):
         return None
     parts = [folder / name for name in found.files.get(checkpoint, ()) if is_checkpoint(name)]
-    there = {path: None for part in parts for path in _checkpointed(part)}
-    for version in later:
-        for line in lines_checked(folder / f"{version:020}.json"):
-            if line.startswith('{"add"'):
-                there[_path(json.loads(line)["add"])] = None
-            elif line.startswith('{"remove"'):
-                there.pop(json.loads(line)["remove"]["path"], None)
+    there: dict[str, None] = {}
+    latest: dict[str, Mapping[str, Any]] = {}
+    for name, fields in chain.from_iterable((*map(_checkpointed, parts), *(_committed(folder, version) for version in later))):
+        if name == "add":
+            there[_path(fields)] = None
+        elif name == "remove":
+            there.pop(fields["path"], None)
+        elif name in ("protocol", "metaData"):
+            latest[name] = fields
+        elif name == "sidecar":
+            raise _TooMuchError  # the files are listed elsewhere
+    if why_not_read(latest["protocol"], _configuration(latest["metaData"])) is not None:
+        raise _TooMuchError
     return [unquote(path) for path in there]
 
 
-def _checkpointed(file: Place) -> Iterator[str]:
-    for add in parquet_checked(file).read(["add"])["add"].to_pylist():
-        if add is not None:
-            yield _path(add)
+def _checkpointed(file: Place) -> Iterator[Action]:
+    """The actions that a checkpoint of the classic kind lists, or a part of one."""
+    read = parquet_checked(file)
+    names = [name for name in ("protocol", "metaData", "add", "sidecar") if name in read.schema_arrow.names]
+    table = read.read(names)
+    for name in names:
+        yield from ((name, fields) for fields in table[name].to_pylist() if fields is not None)
 
 
-def _path(add: dict[str, Any]) -> str:
+def _committed(folder: Place, version: int) -> Iterator[Action]:
+    for line in lines_checked(folder / f"{version:020}.json"):
+        if not line.startswith('{"commitInfo"'):
+            yield from json.loads(line).items()
+
+
+def _configuration(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The table's properties: a map, or pairs as Parquet has it."""
+    return dict(metadata.get("configuration") or {})
+
+
+def _path(add: Mapping[str, Any]) -> str:
     if add.get("deletionVector") or add.get("partitionValues"):
         raise _TooMuchError
     return str(add["path"])

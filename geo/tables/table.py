@@ -12,15 +12,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructField, StructType
@@ -32,9 +31,10 @@ from geo.faults import is_conflict
 from geo.session import own_session
 from geo.sql_text import identifier, literal
 from geo.tables.asked_log import AskedLog
-from geo.tables.commits import Commit, of_file, of_history, of_info
+from geo.tables.commit_pages import PAGE, read_page
+from geo.tables.commits import Commit, of_history
 from geo.tables.delta_log import commit_stamp, newest_metadata, newest_version, opened_commits
-from geo.tables.delta_state import DeltaState, newest_state
+from geo.tables.delta_state import DeltaState, UnsupportedError, newest_state, require_state
 from geo.tables.driver import Driver, Reads
 from geo.tables.durable import sync_commits, sync_left
 from geo.tables.files import remove_folder
@@ -72,13 +72,6 @@ _MISSING = (
 T = TypeVar("T")
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
-
-_PAGE = 500
-"""Commits that one Spark job reads where they cannot be opened by this process."""
-
-_INFO_TEXTS = ("operation", "txnId", "timestamp", "inCommitTimestamp", "userName")
-_INFO_OBJECTS = ("operationParameters", "operationMetrics")
-"""What is read of a `commitInfo` beside its userMetadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +268,8 @@ class Table:
         elif self.location is None:
             yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
         else:
-            for page in range(self._first_commit(first, last), last + 1, _PAGE):
-                yield from self._read_page(page, min(last, page + _PAGE - 1), only)
+            for page in range(self._first_commit(first, last), last + 1, PAGE):
+                yield from read_page(self.spark, self.location, page, min(last, page + PAGE - 1), only)
 
     def _first_commit(self, first: int, last: int) -> int:
         """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none
@@ -287,40 +280,6 @@ class Table:
             gone, there = (gone, probe) if self.has_commit(probe) else (probe, there)
             probe = (gone + there) // 2
         return there
-
-    def _read_page(self, first: int, last: int, only: Sequence[str]) -> list[Commit]:
-        """The commits `first` to `last` in one Spark job, or more of them where some are not there."""
-
-        def field(name: str) -> Column:
-            return F.get_json_object("value", f"$.commitInfo.{name}").alias(name)
-
-        paths = [f"{self.location}/_delta_log/{version:020}.json" for version in range(first, last + 1)]
-        named = reduce(or_, (F.contains("value", F.lit(key)) for key in only), F.lit(not only))
-        kept = F.when(named, field("userMetadata")).alias("userMetadata")
-        name_of_file = F.col("_metadata.file_name").alias("name")
-        try:
-            lines = self.spark.read.text(paths).where(F.startswith("value", F.lit('{"commitInfo"')))
-            rows = lines.select(name_of_file, kept, *(field(f) for f in (*_INFO_TEXTS, *_INFO_OBJECTS))).collect()
-        except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            middle = (first + last) // 2
-            halves = ((first, middle), (middle + 1, last)) if first < last else ()
-            return [commit for half in halves for commit in self._read_page(*half, only)]
-        found = {}
-        for row in rows:
-            info = {**row.asDict(), **{name: json.loads(row[name] or "{}") for name in _INFO_OBJECTS}}
-            for name in ("timestamp", "inCommitTimestamp"):
-                info[name] = int(info[name] or 0)
-            if info["txnId"]:
-                found[int(row["name"][:20])] = of_info(int(row["name"][:20]), info, info["txnId"])
-        return [found[v] if v in found else self._read_whole(v) for v in range(first, last + 1)]
-
-    def _read_whole(self, version: int) -> Commit:
-        """A commit whose writer gave it no transaction id."""
-        path = f"{self.location}/_delta_log/{version:020}.json"
-        (row,) = self.spark.read.text(path, wholetext=True).collect()
-        return of_file(version, row["value"].split("\n"))
 
     def committed_at(self, version: int) -> datetime | None:
         """When the storage says that a commit came, by the clock of the storage; None if the commit is gone, and where there is
@@ -545,6 +504,16 @@ class Table:
         """The newest version of a table to which this process can append without Spark; None of another one."""
         folder = self.log_folder
         return newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
+
+    def why_left_to_spark(self) -> str | None:
+        """Why this process, which appends by itself to tables on a local disk, leaves this one to Spark; None: it does not."""
+        if self.log_folder is None or not self._driver.commits_by_itself:
+            return None
+        try:
+            require_state(self.log_folder)
+        except UnsupportedError as error:
+            return str(error)
+        return None
 
     def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
         """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as

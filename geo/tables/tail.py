@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from geo.errors import RetryableError
 from geo.tables.commits import Commit, Kind
-from geo.tables.history import CommitName, Gone, parted, turn_of
+from geo.tables.history import LOOK_BACK, CommitName, Gone, parted, turn_of
 from geo.tables.table import Table
 
 FULL_LOOK_S, REMOTE_FULL_LOOK_S = 60.0, 600.0
@@ -55,7 +56,7 @@ class Turn:
     @property
     def alters(self) -> bool:
         """Whether they may have added columns."""
-        return any(commit.kind is Kind.NEUTRAL for commit in self.commits)
+        return any(commit.columns is not None for commit in self.commits)
 
 
 def least_look_s(table: Table) -> float:
@@ -73,6 +74,8 @@ class Tail:
         self._looked_at, self._asked_at = time.monotonic(), -math.inf
         self._is_gone = False
         """The commit `at` was cleaned up, and it is the newest."""
+        self._recent: deque[Commit] = deque(maxlen=LOOK_BACK)
+        """The commits that were read last, the one at `at` included: another one may be one of them once more."""
 
     @classmethod
     def at_newest(cls, table: Table) -> Tail:
@@ -101,17 +104,24 @@ class Tail:
         due, newest = self.at.version, self._some_newer()
         commits = list(self._table.commits(due, newest))
         if commits and commits[0].version == due:
-            self._compare(self.at.table_id, due, commits.pop(0))
+            self._compare(self.at.table_id, due, commits[0])
+            self._recent = self._recent or deque([commits[0]], LOOK_BACK)
+            del commits[0]
         if commits and commits[0].version > due + 1:
             raise RetryableError(f"{self._table}: {Gone(due + 1, commits[0].version - 1)} are gone.")
         taken = turn_of(commits, TURN_BYTES)
+        recent = deque(self._recent, LOOK_BACK)
         for commit in taken:
             if commit.kind not in _PASSED:
-                raise RetryableError(f"{self._table}: version {commit.version} is a {commit.operation} {commit.who}.")
+                raise RetryableError(f"{self._table}: version {commit.version} is a {commit.what}.")
+            if any(commit.repeats(one) for one in recent):
+                raise RetryableError(f"{self._table}: version {commit.version} is a commit that landed twice.")
+            recent.append(commit)
         return Turn(taken) if taken else None
 
     def take(self, turn: Turn) -> None:
         """It was read."""
+        self._recent.extend(turn.commits)
         self.at, self._looked_at, self._is_gone = CommitName.of(self.at.table_id, turn.last), time.monotonic(), False
 
     def few(self, turn: Turn) -> pa.Table | None:

@@ -62,7 +62,7 @@ def outage(bench: Bench, commits: int, rows: int, others: int) -> Iterator[str]:
         stop.set()
         writer.join()
     turns = [
-        (commit.rows, commit.bytes, LinkRecord.decode(commit.user_metadata))
+        (commit.rows or 0, commit.bytes, LinkRecord.decode(commit.user_metadata))
         for commit in world.log("eu", behind).commits(0, world.log("eu", behind).latest_version())
     ]
     brought = [(found, of) for found, of, record in turns if record is not None]
@@ -111,7 +111,7 @@ def _write(logs: list[Table], payload: list[bytes], stop: threading.Event) -> No
 def _count(bench: Bench, topic: Topic) -> int:
     """By the commits' own counts; nobody is kept busy by it."""
     log = bench.world.log("eu", topic)
-    return sum(commit.rows for commit in log.commits(0, log.latest_version())) if log.exists() else 0
+    return sum(commit.rows or 0 for commit in log.commits(0, log.latest_version())) if log.exists() else 0
 
 
 def _lags(bench: Bench, topic: Topic) -> Iterator[float]:

@@ -78,6 +78,12 @@ def test_commits_after_which_no_ledger_goes_on_are_named(commit: Commit, why: st
     assert [own.version for own in tail.own] == [11], "its source is published that far all the same"
 
 
+def test_rows_that_nobody_of_ours_recorded_may_be_of_any_ledger() -> None:
+    assert not _tail(_commit(11, metadata=_batch(0, 4).encode()), _commit(12, "OPTIMIZE")).foreign
+    found = _tail(_commit(11, metadata=_batch(0, 4).encode()), _commit(12))
+    assert (found.foreign, found.broken) == (True, None)
+
+
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS"])
 def test_upkeep_is_no_reason_to_stop(operation: str) -> None:
     assert _tail(_commit(11, operation)).broken is None

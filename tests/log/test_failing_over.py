@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from geo.errors import UsageError
 from geo.log.failing_over import By, Part, Trust, floors_of, furthest, put_back, safe_end, trusted
+from geo.log.ledgers import Batch
 from geo.log.other_producer import OtherProducer
 from geo.replication.link_state import LinkRecord, backfill_record
 from geo.tables.commits import Commit
@@ -285,7 +286,7 @@ def _trusted(*commits: Commit, since: CommitName | None = SINCE, table_id: str =
 
 def test_all_that_is_here_counts_while_a_link_brings_it_in_order() -> None:
     assert _trusted() == Trust(7)
-    assert _trusted(_link(5), _commit(6), _link(7)) == Trust(7)
+    assert _trusted(_link(5), _commit(6, Batch("p", 1, (), {}).encode()), _link(7)) == Trust(7)
     assert _trusted(_link(5, "ap", reconciling=True), _commit(6, backfill_record("l", ["ap"], SINCE))) == Trust(7), "others"
 
 
@@ -295,6 +296,10 @@ def test_from_the_first_commit_on_that_may_have_brought_younger_ones_first_nothi
     )
     filled = _trusted(_link(5), _commit(6, backfill_record("eu->us", ["eu"], SINCE)), _link(7, reconciling=True))
     assert filled == Trust(5, "what a backfill brought since version 6 need not be all")
+    theirs = _trusted(_link(5), _commit(6), _link(7))
+    assert theirs.version == 5
+    assert theirs.why is not None
+    assert theirs.why.startswith("what somebody else (WRITE by someone")
 
 
 def test_where_the_link_never_had_all_or_the_log_was_changed_nothing_counts() -> None:

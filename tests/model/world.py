@@ -17,12 +17,12 @@ from geo.replication.gaps import gaps, steps
 from geo.replication.link_start import Reconcile, begins, lacks, look_at_target, standing, start
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
-from geo.replication.source_history import LOOK_BACK, Compare, Fault, brings, judge
+from geo.replication.source_history import Compare, Fault, brings, judge
 from geo.streams.life import State
 from geo.subscription.acks.ack_state import AckState, Base, merged
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.consumer.delivery import Answer, Delivery
-from geo.tables.history import CommitName
+from geo.tables.history import LOOK_BACK, CommitName
 from tests.model.log import Log, Row, Rows, ends, extents
 
 MESSAGES, ACKS = "messages", "acks"

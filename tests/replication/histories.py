@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from geo.log.ledgers import Batch
 from geo.replication.link_state import LinkRecord
 from geo.tables.commits import ERASED, EXPIRED, Commit
 from geo.tables.history import CommitName
 
 TABLE = "table-1"
+
+PUBLISHED = Batch("p", 1_795_341_600_000_000, (), {}).encode()
+"""The record of a producer of ours."""
 
 
 def commit(
@@ -16,7 +20,7 @@ def commit(
     operation: str = "WRITE",
     *,
     commit_id: str = "",
-    metadata: str | None = None,
+    metadata: str | None = PUBLISHED,
     parameters: Mapping[str, str] | None = None,
     metrics: Mapping[str, int] | None = None,
 ) -> Commit:
@@ -27,7 +31,7 @@ def commit(
         operation,
         parameters or mode,
         metrics or {},
-        metadata,
+        metadata if metadata != PUBLISHED or operation == "WRITE" else None,
         1_795_341_600_000_000,
         "ann",
     )
@@ -35,6 +39,11 @@ def commit(
 
 def appends(first: int, last: int) -> list[Commit]:
     return [commit(version) for version in range(first, last + 1)]
+
+
+def foreign(version: int) -> Commit:
+    """Somebody's own append."""
+    return commit(version, metadata=None)
 
 
 def restore(version: int, back_to: int) -> Commit:

@@ -34,7 +34,15 @@ def test_a_hole_in_the_target_is_found_though_its_least_greatest_and_count_look_
 
 def test_too_large_numbers_are_compared_by_id() -> None:
     unknown = Extent(0, 9, 10, None, None)
-    assert gaps({A: unknown}, {A: unknown}) == [Gap(A, 0, 9, compare=True)]
+    assert gaps({A: unknown}, {A: unknown}) == [Gap(A, 0, 9, compare=True, repeated=True)]
+
+
+def test_an_entry_that_a_source_holds_twice_is_to_come_once() -> None:
+    twice, whole = extent([0, 1, 1, 2]), extent([0, 1])
+    assert gaps({A: twice}, {}) == [Gap(A, 0, 2, repeated=True)]
+    assert gaps({A: twice}, {A: whole}) == [Gap(A, 2, 2, repeated=True)]
+    assert gaps({A: twice}, {A: extent([0, 2])}) == [Gap(A, 0, 2, compare=True, repeated=True)]
+    assert gaps({A: whole}, {}) == [Gap(A, 0, 1)]
 
 
 @given(st.lists(st.integers(), min_size=1), st.lists(st.integers(), min_size=1))

@@ -20,7 +20,7 @@ from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit
 from geo.tables.history import CommitName
-from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
+from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, foreign, record, restore
 
 
 def row(at: int = 100, target: int | None = 5, origins: tuple[str, ...] = ("us",), state: State = State.STOPPED) -> LinkState:
@@ -100,6 +100,9 @@ def test_what_the_target_may_lack_is_compared() -> None:
     assert why(look(appends(6, 9))) == "commits 5-5 of the target are gone"
     assert why(look(appends(5, 8), newest=9)) == "commits 9-9 of the target are gone"
     assert "RESTORE" in (why(look([*appends(5, 8), restore(9, 6)])) or "")
+    assert "version 9 of the target has rows that no writer of delta-geo recorded (WRITE by ann" in (
+        why(look([*appends(5, 8), foreign(9)])) or ""
+    )
     deletion = commit(9, "DELETE", metrics={"numRemovedFiles": 1})
     assert "DELETE" in (why(look([*appends(5, 8), deletion])) or "")
     assert why(look([*appends(5, 7), expiry(8), erasure(9)])) is None, "our own expiry and erasure take no message away"

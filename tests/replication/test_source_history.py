@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from geo.log.ledgers import REBUILD_RECORD, Batch
+from geo.log.ledgers import REBUILD_RECORD, Batch, LedgerKey, Span
 from geo.replication.link_state import backfill_record
 from geo.replication.source_history import Compare, Fault, brings, judge, published_after
+from geo.tables.actions import Actions, Effect
 from geo.tables.commits import Commit
-from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, record, restore
+from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, foreign, record, restore
 
 US = frozenset({"us"})
 
@@ -25,7 +28,7 @@ def test_appends_expiry_and_maintenance_are_read_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("foreign", "what"),
+    ("changed", "what"),
     [
         (commit(12, "UPDATE", metrics={"numUpdatedRows": 1}), "messages were changed: UPDATE by ann"),
         (commit(12, "MERGE", metrics={"numTargetRowsInserted": 2}), "messages were changed: MERGE"),
@@ -37,8 +40,8 @@ def test_appends_expiry_and_maintenance_are_read_on() -> None:
     ],
     ids=lambda value: value.operation if isinstance(value, Commit) else "",
 )
-def test_a_change_by_anybody_else_is_a_fault_with_its_version(foreign: Commit, what: str) -> None:
-    found = _judge([commit(11), foreign, commit(13)])
+def test_a_change_by_anybody_else_is_a_fault_with_its_version(changed: Commit, what: str) -> None:
+    found = _judge([commit(11), changed, commit(13)])
     assert isinstance(found, Fault)
     assert found.what.startswith(what)
     assert (found.first, found.last) == (12, 12)
@@ -92,6 +95,22 @@ def test_an_erasure_and_a_commit_that_landed_twice_make_it_compare() -> None:
         assert "landed twice" in twice.why
 
 
+def test_rows_that_no_writer_of_ours_recorded_are_compared() -> None:
+    spans = (Span(LedgerKey("", None), 7, 3, 4),)
+    published = Batch("p", 1, spans, {}).encode()
+    ours = commit(11, metadata=published, metrics={"numOutputRows": 2})
+    assert _judge([ours]) is None
+    more = commit(11, metadata=published, metrics={"numOutputRows": 3})
+    for found in (_judge([foreign(11)]), _judge([commit(11, metadata='{"their":1}')]), _judge([more])):
+        assert isinstance(found, Compare)
+        assert found.why.startswith("version 11 of the source has rows that no writer of delta-geo recorded (WRITE by ann at ")
+
+
+def test_files_that_are_listed_again_are_compared_since_they_may_hold_rows_that_no_reader_of_commits_sees() -> None:
+    relisted = replace(commit(11, "ROW TRACKING BACKFILL"), actions=Actions(Effect.RELISTED))
+    assert isinstance(_judge([relisted]), Compare)
+
+
 def test_a_fault_goes_before_what_would_only_be_compared() -> None:
     assert isinstance(_judge([erasure(11), restore(12, 3)]), Fault)
 
@@ -103,7 +122,7 @@ def test_what_other_links_wrote_brings_nothing_that_crosses() -> None:
     batch = Batch("p", 1_000, (), {})
     assert brings(commit(5, metadata=batch.encode()), us, "us")
     assert not brings(commit(5, metadata=batch.encode()), frozenset({"eu"}), "us")
-    assert brings(commit(5), us, "us"), "nobody knows who wrote it"
+    assert brings(foreign(5), us, "us"), "nobody knows who wrote it"
     assert not brings(expiry(5), us, "us")
 
 

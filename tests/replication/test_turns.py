@@ -37,7 +37,7 @@ def _brought(world: World, after: int = -1) -> list[tuple[int, bool]]:
     """Of each commit by which a link brought rows into eu: how many, and whether it was a step of a comparison."""
     log = world.log("eu")
     commits = [commit for commit in log.commits(after + 1, log.latest_version()) if commit.kind is Kind.APPEND]
-    records = [(commit.rows, LinkRecord.decode(commit.user_metadata)) for commit in commits]
+    records = [(commit.rows or 0, LinkRecord.decode(commit.user_metadata)) for commit in commits]
     return [(rows, record.reconciling) for rows, record in records if record is not None]
 
 

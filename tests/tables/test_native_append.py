@@ -186,7 +186,7 @@ _LEFT = {
     "other names in the files": "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
     "times in commits": "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')",
     "a column of columns": "ALTER TABLE {} ADD COLUMNS (extra STRUCT<a: INT>)",
-    "a default": "ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
+    "tracked rows": "ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.rowTracking' = 'supported')",
 }
 
 

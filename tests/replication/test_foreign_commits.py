@@ -1,0 +1,97 @@
+"""What somebody else commits to a source or a target: judged by its actions on real tables, by writers with words of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from geo.errors import RetryableError
+from geo.streams.life import State
+from geo.tables.history import CommitName
+from geo.tables.table import Table
+from geo.tables.tail import Tail
+from tests.world import World
+
+pytestmark = pytest.mark.spark
+
+MATCH = "t.origin = s.origin AND t.ledger_id = s.ledger_id AND t.entry_id = s.entry_id"
+
+
+def _merge(world: World, log: Table) -> None:
+    """Five new messages, by delta-rs, whose metrics have other names than Spark's."""
+    rows = world.entries("us", 15, 25).toArrow()
+    merge = DeltaTable(log.name).merge(rows, MATCH, source_alias="s", target_alias="t")
+    merge.when_not_matched_insert_all().execute()
+
+
+def _insert_twice(world: World, log: Table) -> None:
+    rows = world.entries("us", 20, 25).unionAll(world.entries("us", 23, 25)).toArrow()
+    write_deltalake(log.name, rows, mode="append")
+
+
+def _insert_unseen(world: World, log: Table) -> None:
+    """Rows of which the commit says that they change nothing."""
+    world.entries("us", 20, 25).write.format("delta").mode("append").option("dataChange", "false").save(log.name)
+
+
+def _track_rows(world: World, log: Table) -> None:
+    world.spark.sql(f"ALTER TABLE {log.sql} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
+    world.write("us", 20, 25)
+
+
+@pytest.mark.parametrize("change", [_merge, _insert_twice, _insert_unseen, _track_rows])
+def test_rows_that_came_into_a_source_without_a_record_of_ours_cross_once(
+    linked: World, change: Callable[[World, Table], None]
+) -> None:
+    world = linked
+    change(world, world.log("us"))
+    (report,) = world.replicate("eu")
+    assert (report.state, report.replicated, report.reason) == (State.STOPPED, 5, None)
+    world.write("us", 25, 30)
+    world.replicate("eu")
+    assert world.arrived("eu") == list(range(30))
+
+
+def test_a_first_comparison_brings_a_row_once_that_a_source_holds_twice(world: World) -> None:
+    world.write("us", 0, 20)
+    _insert_twice(world, world.log("us"))
+    world.replicate("eu")
+    assert world.arrived("eu") == list(range(25))
+
+
+def test_rows_that_delta_rs_changed_in_a_source_fail_the_link_and_those_it_took_from_a_target_come_again(linked: World) -> None:
+    world = linked
+    DeltaTable(world.log("eu").name).delete("origin = 'us' AND entry_id >= 15")
+    (report,) = world.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 5)
+    assert world.arrived("eu") == list(range(20))
+    world.log("us").set_property("delta.enableChangeDataFeed", "false")
+    DeltaTable(world.log("us").name).update(new_values={"key": "'changed'"}, predicate="entry_id < 5")
+    world.write("us", 20, 25)
+    (report,) = world.replicate("eu")
+    assert report.state is State.FAILED
+    assert "messages were changed: UPDATE" in (report.reason or "")
+    assert world.arrived("eu") == list(range(20)), "nothing was appended"
+
+
+def test_a_commit_that_adds_the_same_file_once_more_brings_nothing(linked: World) -> None:
+    """As delta-rs does after a lost answer: the next version names the same file."""
+    world, log = linked, linked.log("us")
+    world.write("us", 20, 25)
+    seen = log.look()
+    assert seen is not None
+    before, first, folder = log.commit_at(seen.version - 1), log.commit_at(seen.version), Path(log.name) / "_delta_log"
+    assert before is not None
+    assert first is not None
+    lines = (folder / f"{seen.version:020}.json").read_text().splitlines()
+    again = [line for line in lines if not line.startswith('{"commitInfo"')]
+    (folder / f"{seen.version + 1:020}.json").write_text("\n".join([json.dumps({"commitInfo": {"operation": "WRITE"}}), *again]))
+    (report,) = world.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 5)
+    assert world.arrived("eu") == list(range(25))
+    with pytest.raises(RetryableError, match="landed twice"):
+        Tail(log, CommitName.of(seen.table_id, before)).next()
