@@ -57,7 +57,9 @@ def judge(
     if (other := parted(cursor, table_id, newest, at_cursor)) is not None:
         return Fault(f"the source {other.how}", other.first, other.last)
     compare: Compare | None = None
-    recent = deque(before, LOOK_BACK + 1)
+    recent, published = deque(before, LOOK_BACK + 1), _Published()
+    for earlier in before:
+        published.again(earlier)
     for commit in with_gaps(since, cursor.version + 1, newest):
         if isinstance(commit, Gone):
             if compare is None or not compare.unseen:
@@ -65,14 +67,7 @@ def judge(
             continue
         if (fault := _fault(commit)) is not None:
             return fault
-        if commit.kind is Kind.ERASURE:
-            compare = compare or Compare(f"messages were erased in the source ({commit.who})")
-        elif (refill := _refill(commit, origins)) is not None:
-            compare = compare or Compare(f"version {commit.version} of the source is {refill}, of which the target may hold some")
-        elif any(commit.repeats(one) for one in recent):
-            compare = compare or Compare(f"version {commit.version} of the source is a commit that landed twice")
-        elif is_foreign(commit):
-            why = f"version {commit.version} of the source has rows that no writer of delta-geo recorded ({commit.what})"
+        if (why := _doubt(commit, recent, published, origins)) is not None:
             compare = compare or Compare(why)
         recent.append(commit)
     if at_cursor is None:
@@ -91,6 +86,37 @@ def _fault(commit: Commit) -> Fault | None:
     if commit.kind is Kind.REWRITE:
         why = f" ({commit.done.why})" if commit.done.why else ""
         return Fault(f"messages were changed: {commit.what}{why}", commit.version, commit.version)
+    return None
+
+
+class _Published:
+    """The ends of ledgers that some commits in order published, as far as their records say."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, int] = {}
+
+    def again(self, commit: Commit) -> bool:
+        """Whether a commit says that it published entries that an earlier one published. Its own count from now on."""
+        batch = Batch.decode(commit.user_metadata) if commit.kind is Kind.APPEND else None
+        found = False
+        for span in () if batch is None else batch.spans:
+            end = self._ends.get(span.ledger_id, -1)
+            found |= span.first <= end
+            self._ends[span.ledger_id] = max(end, span.last)
+        return found
+
+
+def _doubt(commit: Commit, recent: Iterable[Commit], published: _Published, origins: frozenset[str]) -> str | None:
+    """Why the rows of a commit may be in the target, so that they have to be compared; None: they are new, as far as one can see."""
+    version, published_again = f"version {commit.version} of the source", published.again(commit)
+    if commit.kind is Kind.ERASURE:
+        return f"messages were erased in the source ({commit.who})"
+    if (refill := _refill(commit, origins)) is not None:
+        return f"{version} is {refill}, of which the target may hold some"
+    if published_again or any(commit.repeats(one) for one in recent):
+        return f"{version} is a commit that landed twice"
+    if is_foreign(commit):
+        return f"{version} has rows that no writer of delta-geo recorded ({commit.what})"
     return None
 
 

@@ -106,6 +106,19 @@ def test_rows_that_no_writer_of_ours_recorded_are_compared() -> None:
         assert found.why.startswith("version 11 of the source has rows that no writer of delta-geo recorded (WRITE by ann at ")
 
 
+def test_a_record_of_entries_that_were_published_before_is_a_copy_of_it() -> None:
+    def batch(version: int, first: int, last: int, ledger: int = 7) -> Commit:
+        spans = (Span(LedgerKey("", None), ledger, first, last),)
+        return commit(version, metadata=Batch("p", 1, spans, {}).encode(), metrics={"numOutputRows": last - first + 1})
+
+    before = [*appends(7, 9), batch(10, 0, 4)]
+    assert _judge([batch(11, 5, 6), batch(12, 0, 4, ledger=8), batch(13, 7, 7)], before=before) is None
+    for copied in ([batch(11, 0, 4)], [batch(11, 5, 9), batch(12, 9, 10)]):
+        found = _judge(copied, before=before)
+        assert isinstance(found, Compare)
+        assert "landed twice" in found.why
+
+
 def test_files_that_are_listed_again_are_compared_since_they_may_hold_rows_that_no_reader_of_commits_sees() -> None:
     relisted = replace(commit(11, "ROW TRACKING BACKFILL"), actions=Actions(Effect.RELISTED))
     assert isinstance(_judge([relisted]), Compare)
