@@ -225,6 +225,11 @@ def check_subscription(name: str) -> str:
     return _check_label("subscription", name)
 
 
+def check_append(name: str) -> str:
+    """The name itself, when it is one an append to a sink may have. Raises InvalidNameError."""
+    return _check_label("append", name)
+
+
 def check_topic_glob(glob: str) -> str:
     """The glob itself, when it is one. `flights*` alone is none: it does not say of which tenant and namespace."""
     _glob_parts(glob)

@@ -4,6 +4,7 @@ The argument: the newest commit of the subscription in the sink says which messa
 those out, and commits the others under the next number of a Delta transaction of the subscription. Delta commits a number once:
 if somebody committed meanwhile (another region, a stale consumer), nothing of this lands, and it begins again. So a death
 at any point, a redelivery, and a consumer in another region that lacks the last acknowledgements repeat nothing.
+The messages are evaluated once: which of them count as done, and which become rows, cannot differ.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geo.crash import CrashPoint, reach
 from geo.disk import local_path
-from geo.errors import RetryableError
+from geo.errors import RetryableError, UsageError
 from geo.log.topic_log import ID
+from geo.names import check_append
 from geo.now import now_us
 from geo.subscription.acks.ack_state import Epoch
 from geo.subscription.acks.message_set import MessageSet
@@ -46,42 +48,60 @@ _NUMBERS_OF_A_DAY = 2**32
 day, which is above all that the log may have lost."""
 
 
-def append_once(messages: DataFrame, table: str, rows: Callable[[DataFrame], DataFrame] = lambda messages: messages) -> DataFrame:
+def append_once(
+    messages: DataFrame,
+    table: str,
+    rows: Callable[[DataFrame], DataFrame] = lambda messages: messages,
+    *,
+    name: str | None = None,
+) -> DataFrame:
     """Append what `rows` makes of the messages to a Delta table so that each message is in it once per epoch, after kills,
     redeliveries and a move to another region. Call it in the function of a consumer, with the messages that it was given or some
-    of them, and return what it returns: they are done.
+    of them, and return what it returns: they are done. Other messages are not, also where the table that chose them changes
+    meanwhile.
 
     `table` is a path or a catalog name; the first batch makes it. `rows` gets those of the messages that the sink does not
-    have, and returns the rows to append, of any columns; a message may become none or many.
+    have, and returns the rows to append, of any columns; a message may become none or many. Two appends of the same
+    messages to one sink need a `name` each, lower-case: each message is in the sink once by each name.
     Limits: what the sink has is told by the userMetadata of its commits, up to 256 kB of ranges of ids. An older ledger than that
     counts as not there, which matters only in a region that lacks its acknowledgements; and the log of the sink must keep
     its commits (delta.logRetentionDuration, 30 days) longer than such a region lacks them.
 
-    Raises UsageError outside of a consumer's function, UnsafeError if the sink was restored to a version that is not told,
-    RetryableError if others commit for the same subscription all the time, and for a batch of before a reset.
+    Raises UsageError outside of a consumer's function and for a message that was appended to the sink by the same name in the same
+    call of the function, InvalidNameError, UnsafeError if the sink was restored to a version that is not told, RetryableError
+    if others commit for the same subscription all the time, and for a batch of before a reset.
     """
     batch = in_hand()
-    given = batch.messages if messages is batch.rows else message_set(messages.select(*ID).toArrow()) & batch.messages
-    sink = _Sink(messages.sparkSession, table, batch.subscription)
+    whole = messages is batch.rows
+    # A local checkpoint: what is lost of it is an error, where a cache would be evaluated again.
+    messages = messages if whole else messages.localCheckpoint()
+    given = batch.messages if whole else message_set(messages.select(*ID).toArrow()) & batch.messages
+    who = batch.subscription if name is None else f"{batch.subscription} {check_append(name)}"
+    sink = _Sink(messages.sparkSession, table, who)
     deadline = time.monotonic() + _TRIES_S
     while time.monotonic() < deadline:
         last = sink.last()
+        if twice := given & batch.appended.get((sink.identity, name), MessageSet()):
+            raise UsageError(
+                f"{table}: append_once was called before with {counted(twice.size, 'message')} of this batch: {twice!s:.200}. The second "
+                "call would append nothing. Append all rows of a message in one call, or give each call a name: append_once(…, name='lines')."
+            )
         if last.is_later_than(batch.epoch):
             raise RetryableError(
-                f"{table}: has messages of {batch.subscription} that were delivered in epoch {last.epoch}, this batch was in {batch.epoch}: "
+                f"{table}: has messages of {who} that were delivered in epoch {last.epoch}, this batch was in {batch.epoch}: "
                 "the subscription was reset. Nothing was appended. Run the consumer again, it begins where the reset says."
             )
         there = given & last.messages if last.epoch == batch.epoch else MessageSet()
         fresh = given - there
         if there:
-            log.info("%s: %s of %s are there already", table, counted(there.size, "message"), batch.subscription)
-        if not fresh:
-            return messages
-        made = rows(among(messages, fresh) if there else messages)
-        if sink.append(made, last.after(batch.epoch, fresh, batch.acked, secrets.token_hex(8))):
+            log.info("%s: %s of %s are there already", table, counted(there.size, "message"), who)
+        made = rows(messages if whole and not there else among(messages, fresh)) if fresh else None
+        if made is None or sink.append(made, last.after(batch.epoch, fresh, batch.acked, secrets.token_hex(8))):
+            key = (sink.identity, name)
+            batch.appended[key] = batch.appended.get(key, MessageSet()) | given
             return messages
         time.sleep(uniform(0.0, _PAUSE_S))  # noqa: S311  # so that many do not meet again
-    raise RetryableError(f"{table}: other consumers of {batch.subscription} committed at the same moments for {_TRIES_S:.0f} s.")
+    raise RetryableError(f"{table}: other consumers of {who} committed at the same moments for {_TRIES_S:.0f} s.")
 
 
 class _Sink:
@@ -92,6 +112,8 @@ class _Sink:
         local = local_path(name) if by_path else None
         lock = None if local is None else local.parent / f".{local.name}.geo-lock"
         self._table, self._subscription = Table(Driver.of(spark), name, by_path=by_path, lock=lock), subscription
+        self._name = self.identity = name
+        """The table's id as of the last look; its name while there is no table."""
         self._was_used = False
         """A number was used already of which the log has no commit: the table is a copy of another one."""
 
@@ -126,7 +148,7 @@ class _Sink:
     def _commits(self) -> Iterator[Commit]:
         """Newest first."""
         seen = self._table.look()
-        last = -1 if seen is None else seen.version
+        self.identity, last = (self._name, -1) if seen is None else (seen.table_id, seen.version)
         for page in chain(_PAGES, repeat(_PAGES[-1])):
             if last < 0:
                 return

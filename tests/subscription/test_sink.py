@@ -175,6 +175,60 @@ def test_some_of_a_batch_are_appended_and_the_others_when_they_come_again(world:
     assert _there(world) == EU
 
 
+def test_a_second_append_of_the_same_messages_needs_a_name_and_appends_all_of_them(world: World) -> None:
+    world.write("eu", 0, 20)
+
+    def twice(messages: DataFrame) -> DataFrame:
+        append_once(messages, _sink(world), lambda fresh: fresh.selectExpr("key AS made", "entry_id"))
+        return append_once(messages, f"{_sink(world)}/", lambda fresh: fresh.selectExpr("upper(key) AS made", "entry_id"))
+
+    with pytest.raises(UsageError, match="give each call a name"):
+        consume(world, "eu", twice, max_redeliveries=0)
+
+    def named(messages: DataFrame) -> DataFrame:
+        append_once(messages, _sink(world), lambda fresh: fresh.selectExpr("key AS made", "entry_id"))
+        return append_once(messages, _sink(world), lambda fresh: fresh.selectExpr("upper(key) AS made", "entry_id"), name="upper")
+
+    consume(world, "eu", named, batch_rows=15)
+    made = DeltaTable(_sink(world)).to_pyarrow_table()["made"].to_pylist()
+    assert sorted(made) == sorted(f"{letter}{entry}" for letter in "kK" for entry in range(20))
+
+
+def test_two_kinds_of_messages_are_appended_to_one_sink_by_two_calls(world: World) -> None:
+    world.write("eu", 0, 20)
+    bills = _into(world)
+
+    def by_kind(messages: DataFrame) -> DataFrame:
+        odd = bills(messages.where("entry_id % 2 = 1"))
+        return odd.unionByName(bills(messages.where("entry_id % 2 = 0 AND entry_id < 10")))
+
+    assert consume(world, "eu", by_kind, batch_rows=8).consumed.acknowledged == 15
+    assert _there(world) == [one for one in EU if one.entry_id % 2 or one.entry_id < 10]
+
+
+def test_what_chooses_the_messages_may_change_meanwhile_and_none_is_done_that_the_sink_lacks(world: World) -> None:
+    """A message that is chosen later, or no longer, while the rows are made: it is in the sink and done, or neither."""
+    world.write("eu", 0, 20)
+    ready = str(world.folder / "ready")
+
+    def choose(first: int, end: int) -> None:
+        world.spark.range(first, end, numPartitions=1).write.format("delta").mode("overwrite").save(ready)
+
+    def made(fresh: DataFrame) -> DataFrame:
+        choose(5, 15)
+        return fresh.select("origin", "ledger_id", "entry_id", "key")
+
+    def some(messages: DataFrame) -> DataFrame:
+        choose(0, 10)
+        ids = world.spark.read.format("delta").load(ready)
+        return append_once(messages.join(ids, messages["entry_id"] == ids["id"], "left_semi"), _sink(world), made)
+
+    done = consume(world, "eu", some).consumed.acknowledged
+    assert 0 < done == len(_there(world))
+    consume(world, "eu", _into(world))
+    assert _there(world) == EU
+
+
 def test_after_a_restore_the_sink_gets_what_it_lost(world: World) -> None:
     """As far as it is delivered again: what is acknowledged is not."""
     world.write("eu", 0, 20)

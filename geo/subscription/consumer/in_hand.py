@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
@@ -25,6 +25,8 @@ class InHand:
     epoch: Epoch
     messages: MessageSet
     acked: MessageSet
+    appended: dict[tuple[str, str | None], MessageSet] = field(default_factory=dict)
+    """The messages that this call of the function has given to a sink, by sink and name of the append."""
 
 
 _in_hand: ContextVar[InHand] = ContextVar("geo.in_hand")

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import wait
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
 from geo.subscription.consumer.dispatcher import Consumed
+from geo.subscription.consumer.in_hand import handing_out, in_hand
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.subscription import Subscription
 from geo.subscription.consumer.user_function import Listener
@@ -271,7 +273,8 @@ def _begun(
         if TOPIC_NAME in messages.columns:
             return listener(messages)
         given = messages.withColumn(TOPIC_NAME, F.lit(str(topic)))
-        returned = listener(given)
+        with handing_out(replace(in_hand(), rows=given)):
+            returned = listener(given)
         return messages if returned is given else returned
 
     return _Consumer(subscription, named, trigger)
