@@ -28,6 +28,9 @@ PARTS = ("tenant", "namespace", "name")
 ACKS = "__acks"
 """Name of the topic of a namespace that carries the acknowledgements of its subscriptions."""
 
+DEAD_LETTERS = "-DLQ"
+"""How the name of a dead letter topic ends, as in Pulsar."""
+
 # A part is a folder, file systems end at 255 bytes, and the longest encoding (upper case) takes 3 for a character.
 MAX_PART = 85
 # Unity Catalog's limit of an identifier. The path is never longer, so it leaves most of S3's 1,024 to the root.
@@ -177,6 +180,11 @@ class Topic:
         return self.name.startswith("__")
 
     @property
+    def dead_letter_depth(self) -> int:
+        """0 of a topic, 1 of a dead letter topic, 2 of the dead letter topic of one, and so on."""
+        return self.name.count(DEAD_LETTERS) if self.name.endswith(DEAD_LETTERS) else 0
+
+    @property
     def acks(self) -> Topic:
         """The topic that carries the acknowledgements of this namespace."""
         return Topic(self.tenant, self.namespace, ACKS)
@@ -257,6 +265,14 @@ def namespace_glob_matches(glob: str, topic: Topic) -> bool:
 def glob_names_system_topics(glob: str) -> bool:
     """Whether the glob is about system topics on purpose: its name starts with `__`. Raises InvalidNameError."""
     return _glob_parts(glob)[-1].startswith("__")
+
+
+def glob_takes(glob: str, topic: Topic) -> bool:
+    """Whether a consumer of the glob reads the topic. It reads dead letter topics only if the glob's name says `-DLQ`, and of
+    these no dead letter topics again unless it says so twice: else two consumers would feed each other without end. System topics
+    are read by no glob. Raises InvalidNameError."""
+    named = _glob_parts(glob)[-1].count(DEAD_LETTERS)
+    return not topic.is_system and topic.dead_letter_depth <= named and topic_glob_matches(glob, topic)
 
 
 @lru_cache(maxsize=1024)

@@ -22,6 +22,7 @@ from geo.names import (
     check_producer,
     check_topic_glob,
     check_user_producer,
+    glob_takes,
     topic_glob_matches,
 )
 from geo.text import show
@@ -264,6 +265,24 @@ def test_a_user_publishes_under_any_name_but_that_of_markers() -> None:
 def test_a_glob_stands_for_whole_topics_part_by_part(glob: str, text: str, matches: bool) -> None:
     assert check_topic_glob(glob) == glob
     assert topic_glob_matches(glob, Topic.parse(text)) is matches
+
+
+@pytest.mark.parametrize(
+    ("glob", "name", "takes"),
+    [
+        ("*", "clicks", True),
+        ("*", "__acks", False),
+        ("__*", "__acks", False),
+        ("*", "clicks-billing-DLQ", False),
+        ("clicks-*", "clicks-billing-DLQ", False),
+        ("*", "clicks-DLQ-notes", True),
+        ("*-DLQ", "clicks-billing-DLQ", True),
+        ("*-DLQ", "clicks-billing-DLQ-mail-DLQ", False),
+        ("*-DLQ-*-DLQ", "clicks-billing-DLQ-mail-DLQ", True),
+    ],
+)
+def test_a_consumer_of_a_glob_reads_dead_letters_only_if_it_names_them(glob: str, name: str, takes: bool) -> None:
+    assert glob_takes(f"persistent://shop/web/{glob}", Topic("shop", "web", name)) is takes
 
 
 @given(TOPICS)

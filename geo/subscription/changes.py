@@ -57,7 +57,7 @@ def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subs
             if here is None or here.deleted:
                 way = f"A peer of {cluster} has it, and its link brings it here: consume it, or reset it there."
             raise UsageError(f"subscription {subscription} of {topic} is there already. {way}")
-        return [(topic, subscription, AckState(base=base) if state is None else state.reset(cluster, base))]
+        return [(topic, subscription, AckState(base=base) if state is None else state.create_again(base))]
 
     return publish_once(tables, config, topic, begun)[0][2]
 

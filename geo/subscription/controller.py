@@ -11,7 +11,7 @@ Invariants, which tests/model holds after every step of any schedule:
 - C. A subscription never moves backward, neither by what is finished here nor by an update.
 - D. A snapshot that was begun before the end of the last void, or while one was open, is never used; nor is one that was begun before a
   tick by which a cluster is asked or comes that was not before, or before an answer out of which one must be asked that is not.
-- E. The state is bounded: `MAX_SUBSCRIPTIONS` of at most `max_snapshots` each, timeout / frequency + 1 (at most 101) pending,
+- E. The state is bounded: `MAX_SUBSCRIPTIONS` of at most `max_snapshots` each, as many of the topic itself, timeout / frequency + 1 (at most 101) pending,
   `MAX_CLUSTERS` of everything by cluster. As JSON, of three clusters, 10,000 snapshots later (`./run bench state`): 23 kB with 10
   subscriptions, 380 kB with 1,000 that all wait since before the first. 2.5 MB with 1,000 that came one with each snapshot: what a
   cache keeps depends on when it began, so together they keep all 10,000. 7 MB if no two caches had one in common.
@@ -204,6 +204,8 @@ class TopicController:
         self._ever_completed = False
         self._last_place: Position | None = None
         """The local position of the last snapshot that completed."""
+        self._cache = self._new_cache()
+        """Of all snapshots that count, whoever has passed them: a subscription that begins later finds there those of its backlog."""
         self._subscriptions: dict[str, _Subscription] = {}
         self._open_voids: set[str] = set()
         self._voided = 0
@@ -485,6 +487,7 @@ class TopicController:
         self._ever_completed, self._covered = True, taken.moved
         snapshot = replace(taken.snapshot, local_position=self._placed(Position(*taken.snapshot.local_position)))
         effects: list[Effect] = []
+        self._cache.add(snapshot)
         for name, one in self._subscriptions.items():
             one.cache.add(snapshot)
             effects += self._passed(name, one)
@@ -529,11 +532,15 @@ class TopicController:
             if not here or not unused:
                 return None, False
             del self._subscriptions[unused[0]]
-        found = self._subscriptions[name] = _Subscription(self._new_cache())
+        found = self._subscriptions[name] = _Subscription(self._copied_cache())
         return found, True
 
     def _new_cache(self) -> SnapshotCache:
         return SnapshotCache(self.settings.max_snapshots, self.settings.distance)
+
+    def _copied_cache(self) -> SnapshotCache:
+        known = {snapshot.snapshot_id: snapshot for snapshot in self._cache.snapshots}
+        return SnapshotCache.from_state(self._cache.to_state(), known, self.settings.max_snapshots, self.settings.distance)
 
     def _on_subscribed(self, row: Subscribed) -> list[Effect]:
         before, effects = self._subscriptions.get(row.subscription), list[Effect]()
@@ -552,7 +559,7 @@ class TopicController:
         if one is None:
             return []
         if one.start is not None:  # what others told of it stays
-            self._subscriptions[name] = _Subscription(self._new_cache(), start=one.start)
+            self._subscriptions[name] = _Subscription(self._copied_cache(), start=one.start)
         return [Forgotten(name, here_too=False)]
 
     def _on_progress(self, row: Progress) -> list[Effect]:
@@ -623,7 +630,7 @@ class TopicController:
 
     def _forget_snapshots(self) -> None:
         """None that has completed counts any more, so that one is taken of a topic at rest too."""
-        self._completed, self._covered = [], None
+        self._completed, self._covered, self._cache = [], None, self._new_cache()
         for one in self._subscriptions.values():
             one.cache = self._new_cache()
 
@@ -631,7 +638,8 @@ class TopicController:
 
     def to_state(self) -> dict[str, Any]:
         """For JSON. Snapshots that several caches hold are written once."""
-        shared = {snapshot.snapshot_id: snapshot for one in self._subscriptions.values() for snapshot in one.cache.snapshots}
+        caches = [self._cache, *(one.cache for one in self._subscriptions.values())]
+        shared = {snapshot.snapshot_id: snapshot for cache in caches for snapshot in cache.snapshots}
         place = {snapshot_id: at for at, snapshot_id in enumerate(shared)}
         tick = self._tick
         return {
@@ -662,6 +670,7 @@ class TopicController:
             "ever_completed": self._ever_completed,
             "last_place": self._last_place and list(self._last_place),
             "snapshots": [snapshot_fields(one) for one in shared.values()],
+            "cache": [[place[snapshot_id], gap] for snapshot_id, gap in self._cache.to_state()],
             "subscriptions": {
                 name: {
                     "cache": [[place[snapshot_id], gap] for snapshot_id, gap in one.cache.to_state()],
@@ -705,8 +714,10 @@ class TopicController:
             for one in state["pending"]
         ]
         snapshots = dict(enumerate(map(read_snapshot, state["snapshots"])))
+        limits = found.settings.max_snapshots, found.settings.distance
+        found._cache = SnapshotCache.from_state(state.get("cache", []), snapshots, *limits)  # states of before have none
         for name, one in state["subscriptions"].items():
-            cache = SnapshotCache.from_state(one["cache"], snapshots, found.settings.max_snapshots, found.settings.distance)
+            cache = SnapshotCache.from_state(one["cache"], snapshots, *limits)
             found._subscriptions[name] = _Subscription(cache, one["finished"], one["start"], one["used_here"], one["created_us"])
         found._open_voids, found._voided = set(state["open_voids"]), state["voided"]
         found._answered_since = None if state["answered_since"] is None else dict(state["answered_since"])

@@ -904,3 +904,51 @@ def test_the_state_is_bounded_however_many_snapshots_there_were() -> None:
 def test_settings_that_cannot_be_are_refused(named: dict[str, Any], wrong: str) -> None:
     with pytest.raises(UsageError, match=wrong):
         Settings(**named)
+
+
+# -- a subscription that begins later -----------------------------------------------------------------------------------
+
+
+def kept(topic: Topic, subscription: str) -> list[str]:
+    return [one.snapshot_id for one in topic.controller.snapshots(subscription)]
+
+
+@pytest.mark.parametrize("gone_before", [False, True])
+def test_one_that_begins_later_gets_the_snapshots_of_its_backlog(gone_before: bool) -> None:
+    """Also under the name of one that was deleted, which had passed them."""
+    topic = Topic()
+    for moved in (1, 2, 3):
+        topic.completes(10 * moved, moved)
+    last = topic.version
+    assert kept(topic, "s") == [sid(10), sid(20), sid(30)]
+    name = "late"
+    if gone_before:
+        name = "s"
+        topic.hear(Progress, name, last)
+        assert kept(topic, name) == []
+        topic.hear(Unsubscribed, name)
+    topic.hear(Subscribed, name)
+    assert kept(topic, name) == [sid(10), sid(20), sid(30)]
+    (_, synced) = topic.hear(Progress, name, last - 2)
+    assert isinstance(synced, SyncedTo)
+    assert (synced.subscription, synced.snapshot_id) == (name, sid(20))
+
+
+def test_a_controller_without_its_state_keeps_the_snapshots_that_it_hears_before_it_is_told_who_reads() -> None:
+    topic = Topic(subscribed=False)
+    topic.tick(5)
+    begun = topic.seq
+    for second in (10, 20):
+        snapshot = Snapshot(sid(second), Position(second, 0), {"b": Position.end(second)}, second * 1_000_000)
+        topic.reads(SnapshotTaken(snapshot, begun, second), "a", version=second + 1)
+    topic.hear(Subscribed, "s")
+    assert kept(topic, "s") == [sid(10), sid(20)]
+
+
+def test_none_that_is_void_is_left_for_one_that_begins_later() -> None:
+    topic = Topic()
+    topic.completes(10, 1)
+    topic.hear(Void, "reconcile", True)
+    topic.hear(Void, "reconcile", False)
+    topic.hear(Subscribed, "late")
+    assert kept(topic, "late") == []

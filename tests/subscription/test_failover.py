@@ -279,7 +279,13 @@ def test_a_deleted_subscription_does_not_come_back_until_somebody_creates_it(con
     create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
     with pytest.raises(UsageError, match="is there already"):
         create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")
-    assert len(consume(world, "eu")) == 40
+    world.rewrite(("eu", "us"), [])  # neither can read the other
+    create(world.spark, world.config, "us", TOPIC, NAME, "latest")
+    world.rewrite(("eu", "us"))
+    for target in ("us", "eu"):
+        world.replicate(target, topics=ACKS)
+    assert state(world, "eu") == state(world, "us")
+    assert len(consume(world, "eu")) == 40, "nothing is left out that one of them wants"
 
 
 def test_the_status_says_how_far_each_cluster_is_and_why_one_is_behind(consumed: World) -> None:

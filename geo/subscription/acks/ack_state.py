@@ -23,7 +23,8 @@ MAX_REDELIVERIES = 255
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Counts the resets of a subscription. Of two at once a deletion wins, else the cluster that made one decides."""
+    """Counts the resets of a subscription. Of two at once a deletion wins, else the cluster that made one decides. A creation is
+    nobody's: `cluster` is empty."""
 
     counter: int = 0
     cluster: str = ""
@@ -94,8 +95,13 @@ class AckState:
         return merged((self, other))
 
     def reset(self, cluster: str, base: Base) -> AckState:
-        """A new epoch of this subscription, which begins at `base`; it also brings back one that was deleted."""
+        """A new epoch of this subscription, which begins at `base`."""
         return AckState(self.epoch.next(cluster), base)
+
+    def create_again(self, base: Base) -> AckState:
+        """The subscription after it was deleted. Clusters that create it at once make the same epoch, so that their beginnings merge
+        as those of a first creation do."""
+        return AckState(self.epoch.next(""), base)
 
     def delete(self, cluster: str) -> AckState:
         """The tombstone: no record of an earlier epoch brings the subscription back."""

@@ -16,7 +16,7 @@ from geo.log.publisher import Publisher
 from geo.log.source_identity import by_columns
 from geo.log.topic_log import ID, user_columns
 from geo.log.topics import grow
-from geo.names import Topic
+from geo.names import DEAD_LETTERS, Topic
 from geo.replication.rule import AHEAD_US
 from geo.subscription.acks.ack_state import Epoch
 from geo.tables.clock import CLOCKS_APART_US
@@ -153,4 +153,4 @@ def _error_of(message_id: Column, errors: Mapping[MessageId, str]) -> Column:
 
 def dead_letter_topic(topic: Topic, subscription: str) -> Topic:
     """As Pulsar names it."""
-    return Topic(topic.tenant, topic.namespace, f"{topic.name}-{subscription}-DLQ")
+    return Topic(topic.tenant, topic.namespace, f"{topic.name}-{subscription}{DEAD_LETTERS}")

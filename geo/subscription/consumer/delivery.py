@@ -116,6 +116,14 @@ class Delivery:
         unpublished, self._unpublished = self._unpublished, None
         return unpublished
 
+    def recall(self, messages: MessageSet) -> MessageSet:
+        """Those of them that wait, to be delivered again now. They do not wait any longer."""
+        found = messages & self.waiting
+        if found:
+            self._due = {at: waiting - found for at, waiting in self._due.items()}
+            self.waiting, self._out = self.waiting - found, self._out | found
+        return found
+
     def _wait(self, until: float, messages: MessageSet) -> None:
         at = ceil(until * _TENTHS)
         if at not in self._due:

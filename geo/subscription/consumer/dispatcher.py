@@ -74,6 +74,11 @@ class Consumed:
     dead_lettered: int = 0
     refused: int = 0
 
+    @property
+    def progress(self) -> int:
+        """Grows with each message that was delivered for the first time or acknowledged."""
+        return self.delivered - self.redelivered + self.acknowledged
+
     def __add__(self, other: Consumed) -> Consumed:
         return Consumed(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
@@ -219,11 +224,27 @@ class Dispatcher:
 
     def redeliver(self) -> None:
         """Deliver again what has waited long enough."""
+        self.recheck()
         with self._lock:
             ripe = self._delivery.due(time.monotonic())
-        if ripe:
+        self._deliver_again(ripe)
+
+    def recheck(self) -> None:
+        """If the function has just passed something, deliver again what it failed on while nothing passed: one message, whose
+        failure counts now, and if that passes all others."""
+        for is_first in (True, False):
+            if not self.function.control:
+                break
+            with self._lock:
+                doubtful = self.function.doubtful = self.function.doubtful & self._delivery.waiting
+                again = self._delivery.recall(MessageSet.of(islice(doubtful, 1)) if is_first else doubtful)
+            self._deliver_again(again)
+        self.function.control = False
+
+    def _deliver_again(self, messages: MessageSet) -> None:
+        if messages:
             # At one version: what a restore takes away meanwhile must not count as delivered unseen.
-            self.deliver(among(self._log.read(self._log.latest_version()), ripe))
+            self.deliver(among(self._log.read(self._log.latest_version()), messages))
 
     def deliver(self, rows: DataFrame, *, held_bytes: int | None = None, done: MessageSet | None = None) -> None:
         """Hand out what of `rows`, of the columns of the log, is wanted: in publish order, at most `batch_rows` and

@@ -6,7 +6,8 @@ The batch is delivered again in halves, a failed half in its halves, and so on, 
 
 A function whose database is away fails on everything: until a part has passed nobody is
 to blame, and once one message has failed alone the other halves are tried before any is cut again. So a half that can pass is
-found.
+found. The same holds for a batch of one message: only what the function has passed directly before can tell its fault from an
+outage. Without such a control the message is not blamed, and comes again as soon as something has passed.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ class Halving:
 
     failed: Sequence[MessageId] = ()
     untried: Sequence[Sequence[MessageId]] = ()
+    control: bool = False
+    """The function has passed something directly before this batch."""
     blamed: list[MessageId] = field(default_factory=list, init=False)
-    """For which messages the failure counts: those that failed alone after another part of the batch had passed, and one that
-    came alone. If nothing of a larger batch passed it is nobody's fault."""
+    """For which messages the failure counts: those that failed alone after another part of the batch had passed, and a batch of
+    one with a control. If nothing of a larger batch passed it is nobody's fault."""
     passed_any: bool = field(default=False, init=False)
     _doubtful: list[MessageId] = field(default_factory=list, init=False)
     """Messages that failed alone when nothing had passed yet: perhaps everything failed then, so they come once more."""
@@ -43,11 +46,11 @@ class Halving:
     _calls: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._calls = 2 * ceil(log2(max(2, len(self.failed), sum(map(len, self.untried))))) + 1
+        size = len(self.failed) + sum(map(len, self.untried))
+        self._calls = 2 * ceil(log2(max(2, size))) + 1
+        self.control = self.control and size == 1
         self._untried = list(reversed(self.untried))
-        if len(self.failed) == 1:
-            self.blamed.append(self.failed[0])
-        elif self.failed:
+        if self.failed:
             self._split(self.failed)
 
     @property
@@ -90,7 +93,7 @@ class Halving:
 
     def _split(self, failed: Sequence[MessageId]) -> None:
         if len(failed) == 1:
-            (self.blamed if self.passed_any else self._doubtful).append(failed[0])
+            (self.blamed if self.passed_any or self.control else self._doubtful).append(failed[0])
         else:
             self._parts += reversed(_halves(failed))
 

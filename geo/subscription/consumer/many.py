@@ -21,7 +21,7 @@ from geo.config.model import Config
 from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import partitions, registered_topics
-from geo.names import Topic, check_topic_glob, is_glob, topic_glob_matches
+from geo.names import Topic, check_topic_glob, glob_takes, is_glob
 from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query_work import QueryWork, leave
@@ -51,7 +51,8 @@ TOPIC_NAME = "topic_name"
 class Subscriptions:
     """The consumer of one subscription of many topics in one cluster (Pulsar's MultiTopicsConsumer).
 
-    `topics` is a glob (`persistent://shop/web/*`) or a partitioned topic. Topics and partitions that come later are found within
+    `topics` is a glob (`persistent://shop/web/*`) or a partitioned topic; a glob reads dead letter topics only if it names them
+    (`persistent://shop/web/*-DLQ`). Topics and partitions that come later are found within
     ten seconds, and begin at their earliest message. The function is called by one topic at a time, with messages of that topic,
     which a column `topic_name` names; order holds within a topic, as with one. A topic whose consumer fails is tried again, after
     a minute where a person must see to it, and the others go on; one that another process consumes is taken up once that
@@ -250,8 +251,7 @@ class _Topics:
         if not is_glob(self._topics):
             return partitions(self._tables, Topic.parse(self._topics))
         found = [one.topic for one in registered_topics(self._tables)]
-        letters = f"-{self._name}-DLQ"
-        return [t for t in found if not t.is_system and not t.name.endswith(letters) and topic_glob_matches(self._topics, t)]
+        return [topic for topic in found if glob_takes(self._topics, topic)]
 
     def claim(self, works: Sequence[_TopicWork]) -> Failed[_TopicWork]:
         return []  # each owns itself when it is begun

@@ -242,7 +242,7 @@ class Run:
     # -- running ---------------------------------------------------------------------------------------------------------
 
     def _run_on(self) -> None:
-        life, function, again, done = Life(), Life(), False, 0
+        life, function, again, progress = Life(), Life(), False, 0
         while not self._is_over():
             self.dispatcher.function.take_delayed()
             self._reset_seen.clear()
@@ -253,6 +253,7 @@ class Run:
                 tail = Tail.at_newest(self._log)
                 self.dispatcher.deliver_until(tail.at.version)
                 if self._interval_s is None and not self._reset_seen.is_set():
+                    self._refuse_unexplained()
                     return
                 if self._interval_s is not None:
                     self._follow(tail, self._interval_s)
@@ -271,15 +272,24 @@ class Run:
                     log.warning("%s: the function fails on all messages, again in %.0f s: %s", self, wait_s, first_line(delayed))
                 else:
                     # The log was restored, rewritten, made anew: what is not acknowledged is found again.
-                    ends, before, done = self._interval_s is None, done, self.dispatcher.done.delivered
-                    # Time that it took to fail is no time that it ran.
-                    moved = done > before if ends else self._followed_at - life.again_at > STEADY_S
+                    ends, before, progress = self._interval_s is None, progress, self.dispatcher.done.progress
+                    # One that is slower than its log is cut comes further at each look. Time that it took to fail is no time that
+                    # an idle one ran.
+                    moved = progress > before or (not ends and self._followed_at - life.again_at > STEADY_S)
                     life = life.after(Event.FAULT, now=now, ends=True, moved=moved)
                     wait_s = life.again_at - now
                     if (ends and life.done) or life.is_hopeless(now):
                         raise
                     log.warning("%s: looking at the whole log again in %.0f s: %s", self, wait_s, first_line(error))
                 self._stopped.wait(max(0.0, wait_s if self._ends_at is None else min(wait_s, self._ends_at - now)))
+
+    def _refuse_unexplained(self) -> None:
+        """At the end of a run that ends: raises the error of the function on messages that nobody is to blame for."""
+        function = self.dispatcher.function
+        self.dispatcher.recheck()
+        if function.unexplained is not None:
+            function.failure = function.unexplained
+            raise function.failure
 
     def _follow(self, tail: Tail, interval_s: float) -> None:
         """Deliver what comes, and again what has waited long enough, until the run is over or the subscription begins elsewhere.

@@ -76,6 +76,12 @@ class UserFunction:
         """Its last error that no message is to blame for: the run tries again later."""
         self.works = False
         """It has done something since it last failed on everything."""
+        self.control = False
+        """Its last call passed, directly before: if it fails now on a message that comes alone, that message is to blame."""
+        self.doubtful = MessageSet()
+        """Messages that wait, on which it failed while nothing passed: they come again as soon as something has passed."""
+        self._unexplained: Exception | None = None
+        """Its last error on what is `doubtful`."""
         self._failed_on_all = 0
         """How often it has failed on everything."""
 
@@ -84,9 +90,15 @@ class UserFunction:
         delayed, self._delayed = self._delayed, None
         return delayed
 
+    @property
+    def unexplained(self) -> Exception | None:
+        """Its error on messages that wait, if it has passed nothing since; None: there is none."""
+        return self._unexplained if self.doubtful and not self.works else None
+
     def process(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
         """Call it with `messages`, which are `live`, in publish order, whatever their size, and settle what it says. Raises what
         it does, if no message is to blame or none can be given up."""
+        control = self.control
         found = self._call(messages, live, state.epoch)
         if isinstance(found, Answer):
             self._processed(live, found, state)
@@ -94,7 +106,7 @@ class UserFunction:
         log.warning("%s: the function failed on %s: %s", self._settings, counted(live.size, "message"), first_line(found))
         ids = message_ids(in_publish_order(messages.select(*PUBLISH_ORDER).toArrow()))
         self._shuffle(ids)
-        self._go_on(messages, Halving(ids), live, live, state, found)
+        self._go_on(messages, Halving(ids, control=control), live, live, state, found)
 
     def process_in_parts(self, messages: DataFrame, live: MessageSet, state: AckState) -> None:
         """As `process`, with no more than `max_batch_bytes` at once; a message that is larger comes alone."""
@@ -105,7 +117,7 @@ class UserFunction:
         ids = in_publish_order(messages.select(*PUBLISH_ORDER, F.expr(size).alias("_octets")).toArrow())
         parts = [message_ids(ids.slice(first, end - first)) for first, end in pieces(ids["_octets"].to_pylist(), most)]
         self._shuffle(parts)
-        self._go_on(messages, Halving(untried=parts), live, MessageSet(), state, None)
+        self._go_on(messages, Halving(untried=parts, control=self.control), live, MessageSet(), state, None)
 
     def _processed(
         self, these: MessageSet, answer: Answer, state: AckState, blamed: Mapping[MessageId, str] | None = None
@@ -131,7 +143,7 @@ class UserFunction:
     ) -> None:
         """Deliver the parts of `messages`, which are `live`, as `halving` has them; so far `failed` did, with `error`. What passes is
         settled at once, and a message that is to blame counts as delivered in vain. If nothing passes and nobody is to blame,
-        raises the error; what failed before waits for its redelivery instead and holds up nobody."""
+        raises the error; what failed before, or came alone, waits for its redelivery instead and holds up nobody."""
         errors = dict.fromkeys(halving.blamed, "" if error is None else first_line(error))
         while (part := halving.part) is not None and not self._ends():
             now = self._state()
@@ -153,10 +165,11 @@ class UserFunction:
                 errors.update(dict.fromkeys(part if len(part) == 1 else (), first_line(error)))
         if error is not None and not halving.passed_any:
             self.works, self._failed_on_all = False, self._failed_on_all + 1
-            if not halving.blamed and live - state.in_vain():
+            if not halving.blamed and live.size > 1 and live - state.in_vain():
                 self._delayed = error
                 raise error
             failed = live  # what was not tried waits with them
+            self.doubtful, self._unexplained = (self.doubtful | live) - MessageSet.of(halving.blamed), error
         self._processed(failed, Answer(), state, {one: errors[one] for one in halving.blamed})
 
     def _call(self, messages: DataFrame, these: MessageSet, epoch: Epoch) -> Answer | Exception:
@@ -164,6 +177,7 @@ class UserFunction:
         Any other error is the end of the run, and raised."""
         settings = self._settings
         batch = InHand(key_of(settings.topic, settings.name), messages, epoch, these, self._state().acked)
+        self.control, self.doubtful = False, self.doubtful - these
         # Who waits for its turn has nothing in hand. A fault of the note is not the function's.
         with settings.turn, nullcontext() if self._attempt is None else self._attempt.of(these, epoch):
             try:
@@ -181,5 +195,5 @@ class UserFunction:
             except BaseException as error:
                 self.failure = error
                 raise
-        self.works = True
+        self.works = self.control = True
         return answer

@@ -159,8 +159,16 @@ def test_two_resets_at_once_converge_and_beat_every_acknowledgement_before_them(
     assert here | old == old | here == here
 
 
+@given(states(), bases, bases)
+def test_two_creations_at_once_after_a_deletion_begin_before_both(a: AckState, x: Base, y: Base) -> None:
+    tombstone = a.delete("eu")
+    here, there = tombstone.create_again(x), tombstone.create_again(y)
+    assert tombstone | here | there == AckState(here.epoch, x & y)
+    assert a.reset("us", x) | here == here
+
+
 @given(states(), states())
-def test_a_deleted_subscription_comes_back_by_a_reset_only(a: AckState, late: AckState) -> None:
+def test_a_deleted_subscription_comes_back_by_a_new_epoch_only(a: AckState, late: AckState) -> None:
     tombstone = a.delete("eu")
     assert (tombstone | AckState(a.epoch, acked=late.acked)).deleted
     assert not (tombstone | tombstone.reset("us", Base())).deleted

@@ -23,6 +23,7 @@ from geo.log.admission import MAX_HEADER_BYTES
 from geo.log.publish import publish
 from geo.log.topics import create_partitions, registered_topics
 from geo.names import Topic
+from geo.streams import life
 from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
@@ -832,3 +833,22 @@ def test_a_topic_whose_dead_letter_topic_would_have_too_long_a_name_is_refused_e
     for _ in range(2):
         with pytest.raises(InvalidNameError, match="-DLQ"):
             consume(backlog, "eu", topic=topic, max_redeliveries=1)
+
+
+def test_a_consumer_that_comes_further_between_faults_of_its_log_is_never_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is slower than its log is cut: each look at the whole log delivers something."""
+    monkeypatch.setattr(life, "PATIENCE_S", 0.0)
+    world.write("eu", 0, 4)
+
+    def process(messages: DataFrame) -> DataFrame:
+        if (calls := len(given.batches)) <= 3:
+            world.write("eu", calls + 3, calls + 4)
+            world.spark.sql(f"DELETE FROM {world.log('eu').sql} WHERE entry_id = {calls - 1}")
+        return messages
+
+    given = Given(process)
+    with consuming(world, "eu", given) as consumer:
+        consumer.until(lambda: consumer.subscription.done.acknowledged == 7)
+    assert given.batches == [ids("eu", 0, 4), *(ids("eu", entry, entry + 1) for entry in (4, 5, 6))]

@@ -20,6 +20,7 @@ ALL = MessageSet(
     {LedgerId("eu", 1): ((0, 12),), LedgerId("eu", 2): ((0, 12),), LedgerId("us", 1): ((0, 12),), LedgerId("us", 2): ((0, 12),)}
 )
 some = st.sets(ids)
+Delays = Mapping[int, set[MessageId]]
 delays = st.dictionaries(st.integers(0, 30), some, max_size=3)
 
 
@@ -37,7 +38,7 @@ class Consumer(RuleBasedStateMachine):
         self.floors: set[MessageId] = set()
         self.outdated: set[MessageId] = set()
 
-    def _hand_out(self, found: MessageSet, done: set[MessageId], delays: Mapping[int, set[MessageId]]) -> None:
+    def _hand_out(self, found: MessageSet, done: set[MessageId], delays: Delays) -> None:
         dead = self.real.given_up(found)
         assert set(dead) == {one for one in found if self.vain.get(one, 0) > 2}
         self.real.hand_out(found)
@@ -62,18 +63,26 @@ class Consumer(RuleBasedStateMachine):
             self.back_at.pop(one, None)
 
     @rule(present=some, done=some, delays=delays)
-    def batch(self, present: set[MessageId], done: set[MessageId], delays: Mapping[int, set[MessageId]]) -> None:
+    def batch(self, present: set[MessageId], done: set[MessageId], delays: Delays) -> None:
         wanted = self.real.wanted(MessageSet.of(present))
         assert set(wanted) == present - self.acked - self.back_at.keys() - self.floors
         self._hand_out(wanted, done, delays)
 
     @rule(seconds=st.integers(1, 15), done=some, delays=delays)
-    def time_passes(self, seconds: int, done: set[MessageId], delays: Mapping[int, set[MessageId]]) -> None:
+    def time_passes(self, seconds: int, done: set[MessageId], delays: Delays) -> None:
         self.now += seconds
         ripe = {one for one, time in self.back_at.items() if time <= self.now}
         found = self.real.due(self.now)
         assert set(found) == ripe
         for one in ripe:
+            del self.back_at[one]
+        self._hand_out(found, done, delays)
+
+    @rule(recalled=some, done=some, delays=delays)
+    def what_waits_is_delivered_early(self, recalled: set[MessageId], done: set[MessageId], delays: Delays) -> None:
+        found = self.real.recall(MessageSet.of(recalled))
+        assert set(found) == recalled & self.back_at.keys()
+        for one in found:
             del self.back_at[one]
         self._hand_out(found, done, delays)
 

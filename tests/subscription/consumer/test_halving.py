@@ -69,9 +69,17 @@ def test_who_failed_while_everything_did_is_not_to_blame(calls: int) -> None:
     assert done or calls == 8
 
 
-def test_a_message_that_came_alone_is_blamed() -> None:
-    halving, _, calls = drive(1, {0})
-    assert (halving.blamed, calls) == (batch(1), 0)
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize(("size", "control", "blamed"), [(1, True, 1), (1, False, 0), (2, True, 0), (2, False, 0)])
+def test_if_nothing_passes_only_one_that_came_alone_is_blamed_with_a_control(
+    size: int, control: bool, blamed: int, is_large: bool
+) -> None:
+    """The control says nothing of a larger batch: an outage may have begun since."""
+    parts = {"untried": list(_parts(size, 1))} if is_large else {"failed": batch(size)}
+    halving = Halving(**parts, control=control)
+    while halving.part is not None:
+        halving.raised()
+    assert len(halving.blamed) == blamed
 
 
 @pytest.mark.parametrize("bad", [range(12), range(500), range(1, 1_000)])

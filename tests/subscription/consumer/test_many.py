@@ -49,7 +49,8 @@ def _many(world: World, topics: str, **options: Any) -> Subscriptions:
 def test_all_topics_of_a_glob_are_consumed_and_one_that_fails_holds_up_no_other(world: World) -> None:
     world.write("eu", 0, 5)
     world.write("eu", 0, 7, topic=OTHER)
-    world.write("eu", 0, 3, topic=Topic.parse(f"persistent://shop/web/clicks-{NAME}-DLQ"))
+    for letters in (f"clicks-{NAME}-DLQ", "clicks-other-DLQ"):
+        world.write("eu", 0, 3, topic=Topic.parse(f"persistent://shop/web/{letters}"))
     world.write("eu", 0, 2, topic=Topic.parse("persistent://garden/web/clicks"))
     world.write("eu", 0, 4, topic=LATER)
     world.spark.sql(f"ALTER TABLE {world.log('eu', LATER).sql} SET TBLPROPERTIES ('geo.schema.version' = '99')")
