@@ -16,8 +16,12 @@ a table or a record may say so."""
 
 
 def utc(collected: datetime) -> datetime:
-    """A time in UTC, with its zone. Spark's `collect` gives times without one, in that of this process."""
-    return collected.astimezone(timezone.utc)
+    """A time in UTC, with its zone. Spark's `collect` gives times without one, in that of this process. Of the first and the last
+    day that Python knows, of which it cannot tell the local one, such a time is taken as it is."""
+    try:
+        return collected.astimezone(timezone.utc)
+    except (OverflowError, ValueError):
+        return collected.replace(tzinfo=timezone.utc)
 
 
 def with_zone(collected: Any) -> Any:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from geo.ops.maintain import maintain
 from geo.session import session
+from geo.subscription.version_subscriptions import create, drop_view, make_view
 from tests.elsewhere import *  # noqa: F403
 from tests.elsewhere import Elsewhere
 from tests.processes import LEAST
@@ -21,7 +23,7 @@ from tests.subscription.test_failover import (  # noqa: F401
     test_a_failover_takes_what_no_link_has_brought,
     test_one_message_in_the_middle_is_all_that_is_repeated_elsewhere_and_the_topic_may_be_idle,
 )
-from tests.world import World, beside
+from tests.world import TOPIC, World, beside
 
 pytestmark = pytest.mark.spark
 
@@ -73,3 +75,14 @@ def test_what_keeps_house_and_compares_knows_both(linked: World) -> None:
     assert report.clean
     assert {link.link: link.compared for link in report.links} == {"us->eu": 50, "eu->us": 50}
     linked.assert_clean()
+
+
+def test_a_topic_with_a_consumer_of_versions_has_a_view_of_its_messages(linked: World) -> None:
+    tables = linked.tables("eu")
+    create(tables, TOPIC, "reports")
+    view = make_view(tables, TOPIC)
+    marker = linked.entries("eu", 0, 1).withColumns({"ledger_id": F.lit(9).cast("bigint"), "marker": F.lit("SNAPSHOT")})
+    linked.log("eu").append(marker)
+    assert linked.spark.sql(f"SELECT * FROM {view}").count() == 40
+    drop_view(tables, TOPIC)
+    assert make_view(linked.tables("us"), TOPIC) is None, "a path has none"

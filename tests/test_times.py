@@ -38,3 +38,7 @@ def test_a_time_that_spark_collected_in_that_hour_gets_its_zone(new_york: None) 
     collected = [datetime.fromtimestamp(one.timestamp()) for one in WRITTEN[:4]]  # as Spark makes them
     assert [with_zone(one) for one in collected] == WRITTEN[:4]
     assert with_zone("2026") == "2026"
+
+
+def test_the_first_and_the_last_time_of_python_are_taken_as_they_are(new_york: None) -> None:
+    assert [utc(one).year for one in (datetime.min, datetime.max)] == [1, 9999]

@@ -8,16 +8,20 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timezone
+from math import isfinite, isnan
 from typing import Any
 
 from geo.text import printable, printable_lines
+from geo.times import utc
 
 
 def to_json(value: Any) -> Any:
     """`value` as JSON has it: times ISO 8601 in UTC (without a zone: of this process, as Spark collects them), bytes in
-    base64."""
+    base64, NaN, Infinity and -Infinity as text: JSON has no such numbers."""
     if isinstance(value, datetime):
-        return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+        return utc(value).isoformat().replace("+00:00", "Z")
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, (bytes, bytearray)):
@@ -38,12 +42,12 @@ class Output:
     def data(self, value: Any) -> None:
         """The result as one JSON document; nothing in text mode."""
         if self.as_json:
-            print(json.dumps(to_json(value), ensure_ascii=False, indent=2), flush=True)
+            print(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False, indent=2), flush=True)
 
     def line(self, value: Any) -> None:
         """One of many results as a JSON document on a line; nothing in text mode."""
         if self.as_json:
-            print(json.dumps(to_json(value), ensure_ascii=False), flush=True)
+            print(json.dumps(to_json(value), ensure_ascii=False, allow_nan=False), flush=True)
 
     def text(self, *lines: str) -> None:
         """Lines for people; nothing in JSON mode."""

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from geo.cli import version_subscriptions as versions
 from geo.cli.arguments import (
@@ -50,6 +50,7 @@ from geo.subscription.status import Subscribed, matching, subscriptions_in
 from geo.subscription.version_status import goes_by_versions, matching_versions, start_elsewhere, version_standings
 from geo.subscription.version_subscriptions import delete as delete_version
 from geo.subscription.version_subscriptions import is_of_messages, version_subscription, version_subscriptions
+from geo.tables.arrow_rows import collected
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, printable
 
@@ -203,8 +204,8 @@ def consume(args: argparse.Namespace, output: Output) -> int:
     }
 
     def listener(messages: DataFrame) -> DataFrame | None:
-        for row in messages.collect():
-            _print(row, output)
+        for fields in collected(messages):
+            _print(fields, output)
         return acknowledged(messages)
 
     unfinished: Mapping[str, str] = {}
@@ -246,15 +247,14 @@ def _which(ack: str) -> Listener:
     return lambda messages: messages.where(messages["key"].rlike(ack))
 
 
-def _print(row: Row, output: Output) -> None:
-    fields = row.asDict(recursive=True)
+def _print(fields: dict[str, Any], output: Output) -> None:
     payload = fields.pop("payload")
     for name in ("event_time", "producer", "replicate_to"):  # what is missing is not shown
         if fields[name] is None:
             del fields[name]
     if payload is not None:
         try:
-            fields["payload"] = bytes(payload).decode("utf-8")
+            fields["payload"] = payload.decode("utf-8")
         except UnicodeDecodeError:
             fields["payload_base64"] = base64.b64encode(payload).decode()
     else:
@@ -430,8 +430,8 @@ def failover(args: argparse.Namespace, output: Output) -> int:
             return 0
         if not is_of_messages(clusters[args.target], topic, args.subscription):
             found = start_elsewhere(clusters, config, *named, source_gone=args.source_gone)
-            output.data(versions.as_json(found))
-            return versions.say_start(found, output)
+            output.data(versions.as_json(found, clusters[args.target]))
+            return versions.say_start(found, clusters[args.target], output)
         # One of each kind: as by a glob that stands for them alone.
     of_versions = [
         start_elsewhere(clusters, config, *one, args.source, args.target, source_gone=args.source_gone)
@@ -441,7 +441,7 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         start_spark("geo failover", config), config, *matching, none_is_fine=bool(of_versions), **options
     )
     told = [{"topic": str(topic), "subscription": name, "refused": str(why)} for (topic, name), why in refused.items()]
-    output.data([*map(asdict, all_done), *told, *map(versions.as_json, of_versions)])
+    output.data([*map(asdict, all_done), *told, *(versions.as_json(one, clusters[args.target]) for one in of_versions)])
     by_versions = {(one.topic, one.subscription) for one in of_versions}
     of_messages = {(done.topic, done.subscription) for done in all_done} | {(str(topic), name) for topic, name in refused}
     for done in all_done:
@@ -449,7 +449,10 @@ def failover(args: argparse.Namespace, output: Output) -> int:
         _say_moved(done, output, f"{done.subscription} of {done.topic}{as_one}:")
     for (topic, name), why in refused.items():
         output.text(f"{name} of {topic} is not moved: {why}")
-    codes = [versions.say_start(one, output, is_of_both=(one.topic, one.subscription) in of_messages) for one in of_versions]
+    codes = [
+        versions.say_start(one, clusters[args.target], output, is_of_both=(one.topic, one.subscription) in of_messages)
+        for one in of_versions
+    ]
     return max([why.exit_code for why in refused.values()] + codes, default=0)
 
 

@@ -15,10 +15,12 @@ from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
 from geo.subscription import version_subscriptions as changes
+from geo.subscription.version_reader import WHY, query, stream_code
 from geo.subscription.version_status import StartElsewhere, VersionStanding
 from geo.subscription.version_subscriptions import VersionSubscription
 from geo.subscription.version_sync import VersionSync
 from geo.tables.cluster import ClusterTables, connect
+from geo.tables.table import Table
 from geo.text import counted
 
 log = logging.getLogger(__name__)
@@ -52,11 +54,18 @@ def create(args: argparse.Namespace, output: Output, config: Config, topic: Topi
         raise UsageError("--start is of messages. Where a consumer of versions begins says who starts it, with startingVersion.")
     tables = _writable(args, config)
     made = changes.create(tables, topic, args.subscription, args.checkpoint)
-    output.data(listed(tables, made))
+    log_of_topic = tables.log(topic)
+    view = changes.make_view(tables, topic)
+    stream, sql = _stream(log_of_topic), f"SELECT * FROM {view}" if view else query(log_of_topic.sql)
+    output.data({**listed(tables, made), "stream": stream, "sql": sql})
     way = f"geo subscriptions ack --cluster {args.cluster} --topic {topic} --subscription {args.subscription} --version V"
     how = f"by the checkpoint {made.checkpoint}" if made.checkpoint else f"by what is said with: {way}"
-    output.text(f"{made} in {args.cluster} goes {how}")
+    output.text(f"{made} in {args.cluster} goes {how}", "a stream of its messages:", f"  {stream}", f"in SQL: {sql}", WHY)
     return 0
+
+
+def _stream(topic_log: Table, start: int | None = None) -> str:
+    return stream_code(topic_log.name, by_path=topic_log.by_path, start=start)
 
 
 def ack(args: argparse.Namespace, output: Output, config: Config, topic: Topic) -> int:
@@ -128,11 +137,12 @@ def _how_far(one: VersionStanding) -> str:
     return f"a consumer of versions, finished {done}" + (", by its checkpoint" if one.checkpoint else "")
 
 
-def as_json(found: StartElsewhere) -> dict[str, Any]:
-    return {"mode": "version", **asdict(found)}
+def as_json(found: StartElsewhere, target: ClusterTables) -> dict[str, Any]:
+    stream = None if found.start is None else _stream(target.log(Topic.parse(found.topic)), found.start)
+    return {"mode": "version", **asdict(found), "stream": stream}
 
 
-def say_start(found: StartElsewhere, output: Output, *, is_of_both: bool = False) -> int:
+def say_start(found: StartElsewhere, target: ClusterTables, output: Output, *, is_of_both: bool = False) -> int:
     """Say where a consumer that moves goes on. Returns the exit code: 1, that is not known. `is_of_both`: the name is also that of a
     subscription of messages, which is there under it."""
     if found.source_unreadable is not None:
@@ -150,7 +160,9 @@ def say_start(found: StartElsewhere, output: Output, *, is_of_both: bool = False
     output.text(
         f"start its consumer in {found.target} with startingVersion {found.start}, then: geo subscriptions create --mode version "
         f"--cluster {found.target} --topic {found.topic} --subscription {'ANOTHER-NAME' if is_of_both else found.subscription}"
-        + (" --checkpoint DIR-OF-THAT-QUERY" if found.checkpoint is not None else "")
+        + (" --checkpoint DIR-OF-THAT-QUERY" if found.checkpoint is not None else ""),
+        f"  {_stream(target.log(Topic.parse(found.topic)), found.start)}",
+        WHY,
     )
     return 0
 

@@ -14,11 +14,11 @@ from pyspark.sql.types import StructField, StructType
 from geo.errors import SchemaError
 from geo.ids import LEDGER_ID_LIMIT, LedgerId, MessageId
 from geo.names import Topic
-from geo.tables.arrow_rows import rows_frame
+from geo.sql_text import identifier
+from geo.tables.arrow_rows import collected, rows_frame
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import count_where_null, last_rows
 from geo.tables.table import Table
-from geo.times import with_zone
 from schemas import ENVELOPE, TOPIC_LOG
 
 ID = ("origin", "ledger_id", "entry_id")
@@ -99,8 +99,7 @@ def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str
     found = last_rows(log, names, PUBLISH_ORDER, count, where_null="marker")
     if found is None:
         last = log.read().where(is_message()).orderBy(*(F.desc(name) for name in PUBLISH_ORDER)).limit(count)
-        found = [row.asDict(recursive=True) for row in last.select(*(f"`{name}`" for name in names)).collect()]
-        found = [{name: bytes(v) if isinstance(v, bytearray) else with_zone(v) for name, v in row.items()} for row in found]
+        found = collected(last.select(*map(identifier, names)))
     for fields in reversed(found):
         yield {
             "message_id": str(MessageId(fields["origin"], fields["ledger_id"], fields["entry_id"])),

@@ -28,7 +28,7 @@ from geo.sql_text import literal
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
 from geo.subscription.marker_journal import markers_producer
-from geo.subscription.version_subscriptions import delete, version_subscriptions
+from geo.subscription.version_subscriptions import delete, drop_view, version_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.files import is_partly_removed, remove_folder
 from geo.tables.ownership import Ownership, claim, filling_runners, named_owners, origin_runners, refuse_living, release
@@ -248,6 +248,7 @@ def _remove(tables: ClusterTables, clusters: Iterable[str], topic: Topic, owners
     stays = tuple(place for place in places if not remove_folder(place) and _is_there(tables, place))
     reach(CrashPoint.DELETE_FOLDERS_GONE)
     log = tables.log(topic)
+    drop_view(tables, topic)
     if stays or not (log.remove() or not log.exists()):
         return (*stays, str(log))
     reach(CrashPoint.DELETE_LOG_GONE)

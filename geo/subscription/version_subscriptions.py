@@ -7,11 +7,13 @@ go on elsewhere is found out by the topic's controller (`geo.subscription.contro
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
 from geo.disk import local_path
@@ -22,11 +24,16 @@ from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
 from geo.subscription.controller import MAX_SUBSCRIPTIONS
 from geo.subscription.stream_progress import read_progress
+from geo.subscription.version_reader import VIEW_SUFFIX, query
 from geo.subscription.version_starts import forget
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
+from geo.tables.table import Table
+from geo.text import first_line
 from geo.times import utc
 from schemas import VERSION_SUBSCRIPTIONS
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,32 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
         return there
 
     return _change(tables, topic, subscription, begun)
+
+
+def make_view(tables: ClusterTables, topic: Topic) -> str | None:
+    """Make or renew a view of the topic's messages beside its log, where a catalog has it. Returns the view's name in SQL; None
+    where there is no catalog, or it gives no right to make one, which is logged."""
+    topic_log = tables.log(topic)
+    if topic_log.by_path:
+        return None
+    name = _view_of(topic_log)
+    try:
+        tables.spark.sql(f"CREATE OR REPLACE VIEW {name} AS {query(topic_log.sql)}")
+    except PySparkException as error:
+        log.warning("the view %s of the messages of %s could not be made: %s", name, topic, first_line(error))
+        return None
+    return name
+
+
+def drop_view(tables: ClusterTables, topic: Topic) -> None:
+    """Remove the view that `make_view` made, if there is one."""
+    if not (topic_log := tables.log(topic)).by_path:
+        tables.spark.sql(f"DROP VIEW IF EXISTS {_view_of(topic_log)}")
+
+
+def _view_of(topic_log: Table) -> str:
+    """The name of the view of a log's messages, in SQL."""
+    return f"{topic_log.sql[:-1]}{VIEW_SUFFIX}`"
 
 
 def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int) -> VersionSubscription:

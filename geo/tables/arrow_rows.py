@@ -1,11 +1,17 @@
-"""A few rows of this program's own, as an Arrow table or a DataFrame. Nothing is read or written here."""
+"""A few rows as an Arrow table, a DataFrame or plain values. Nothing is written here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from geo.sql_text import identifier
+from geo.times import with_zone
 
 _ARROW = {
     "BIGINT": pa.int64(),
@@ -37,3 +43,81 @@ def rows_frame(spark: SparkSession, types: Mapping[str, str], rows: Iterable[Map
 
 def _arrow(value: object) -> object:
     return list(value.items()) if isinstance(value, Mapping) else value
+
+
+def collected(rows: DataFrame) -> list[dict[str, Any]]:
+    """The rows as plain values by column name: maps and structs as dict, binaries as bytes, times in UTC with their zone. A time
+    that Python's cannot show, of the year 10000 or later, is text. Spark's `collect` has local times instead: it
+    raises for some of the year 1, and its times lose their meaning in the hour that comes twice in autumn."""
+    fields = list(rows.schema)
+    if all(_is_plain(field.dataType) for field in fields):
+        try:
+            table = rows.toArrow()
+            table = table.cast(pa.schema([pa.field(one.name, _in_utc(one.type)) for one in table.schema]))
+            columns = [_values(table[one.name].to_pylist(), one.dataType) for one in fields]
+            return [dict(zip(rows.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+        except (OverflowError, ValueError):  # a time beyond Python's
+            rows = rows.select(*(_shown(field) for field in fields))
+    found = (row.asDict(recursive=True) for row in rows.collect())
+    return [{name: bytes(v) if isinstance(v, bytearray) else with_zone(v) for name, v in row.items()} for row in found]
+
+
+def _values(values: list[Any], kind: T.DataType) -> list[Any]:
+    """Values as Arrow gives them, with dict for maps."""
+    match kind:
+        case T.MapType():
+            return [None if one is None else dict(zip((k for k, _ in one), _values([v for _, v in one], kind.valueType), strict=True))
+                    for one in values]  # fmt: skip
+        case T.ArrayType():
+            return [None if one is None else _values(one, kind.elementType) for one in values]
+        case T.StructType():
+            return [
+                None if one is None else {part.name: _values([one[part.name]], part.dataType)[0] for part in kind}
+                for one in values
+            ]
+        case _:
+            return values
+
+
+def _shown(field: T.StructField) -> Column:
+    column = F.col(identifier(field.name))
+    return column.cast("string").alias(field.name) if _has_times(field.dataType) else column
+
+
+_PLAIN = (
+    T.StringType, T.BinaryType, T.BooleanType, T.NumericType, T.DateType, T.TimestampType, T.TimestampNTZType, T.NullType,
+    T.DayTimeIntervalType,
+)  # fmt: skip
+"""Types that are the same by way of Arrow as by `collect`, beside what is made of them."""
+
+
+def _parts(kind: T.DataType) -> list[T.DataType]:
+    match kind:
+        case T.StructType():
+            return [field.dataType for field in kind]
+        case T.ArrayType():
+            return [kind.elementType]
+        case T.MapType():
+            return [kind.keyType, kind.valueType]
+        case _:
+            return []
+
+
+def _is_plain(kind: T.DataType) -> bool:
+    parts = _parts(kind)
+    return all(map(_is_plain, parts)) if parts else isinstance(kind, _PLAIN)
+
+
+def _has_times(kind: T.DataType) -> bool:
+    return isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)) or any(map(_has_times, _parts(kind)))
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """The type with all times in it in UTC."""
+    if pa.types.is_timestamp(kind):
+        return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _in_utc(one.type)) for one in kind.fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+    return pa.list_(_in_utc(kind.value_type)) if pa.types.is_list(kind) else kind
