@@ -1,4 +1,4 @@
-"""`python -m tests.soak [--shape pair] [--versions] [--minutes N] [--seed S]`: publishers and links, killed at random, then compared.
+"""`python -m tests.soak [--shape pair] [--versions] [--foreign] [--minutes N] [--seed S]`: publishers and links, killed at random, then compared.
 
 Real processes run side by side, a publisher in each cluster and the links into each. Every few seconds one of them gets
 SIGKILL, with its JVM, and is started again, while new lines keep arriving. At the end everything is let run dry and
@@ -8,6 +8,9 @@ With `--versions` there is a broker in each cluster that runs all, and a version
 meanwhile. At the end what tests/version_checks.py says must hold of the tables, and each consumer may go on in every other cluster that
 its snapshots ask.
 
+With `--foreign` somebody else commits to the logs beside them (tests/foreign/somebody.py). A publisher may end and say that its log was
+changed; it is started again. In the end what links that are FAILED advise is done, and then all must be as without.
+
 With `--hdfs` no lock keeps the processes apart that write one log, and the storage is away for a minute.
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -32,6 +36,7 @@ from geo.subscription.version_starts import read_starts
 from geo.subscription.version_subscriptions import create, finish, version_subscription
 from geo.subscription.version_sync import VersionSync
 from geo.tables.cluster import connect
+from tests.foreign.somebody import Somebody
 from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports
 from tests.processes import GeoProcess
@@ -47,7 +52,9 @@ HALT_S = 60.0
 class Soak:
     """The processes, their input, and how often each was killed."""
 
-    def __init__(self, folder: Path, shape: str, seed: int, *, versions: bool, place: ClusterPlace = beside) -> None:
+    def __init__(
+        self, folder: Path, shape: str, seed: int, *, versions: bool, foreign: bool = False, place: ClusterPlace = beside
+    ) -> None:
         self.folder, self.random = folder, random.Random(seed)
         self.path = folder / "geo.yaml"
         clusters, links = SHAPES[shape]
@@ -65,6 +72,12 @@ class Soak:
             name: self.start(name) for name in ([f"broker {cluster}" for cluster in self.lines] if versions else names)
         }
         self.consumers = Consumers(self) if versions else None
+        self.somebody = self._somebody() if foreign else None
+
+    def _somebody(self) -> Somebody:
+        spark = start_spark("delta-geo soak", self.config)
+        logs = {name: connect(spark, cluster).log(Topic.parse(TOPIC)).name for name, cluster in self.config.clusters.items()}
+        return Somebody(spark, logs, random.Random(self.random.random()))
 
     def start(self, name: str, trigger: str = "500 ms") -> GeoProcess:
         verb, cluster = name.split()
@@ -105,8 +118,19 @@ class Soak:
     def _running(self, name: str) -> GeoProcess:
         process = self.processes[name]
         if (code := process.poll()) is not None:
+            said = process.log.read_text()
+            if self.somebody is not None and "Start the producer again" in said:
+                print(f"  {name} ended by itself: {said.strip().splitlines()[-1]}", flush=True)
+                self.kills[name] = self.kills.get(name, 0) + 1
+                self.processes[name] = self.start(name)
+                return self.processes[name]
             raise AssertionError(f"{name} ended by itself with {code}:\n{process.log.read_text()[-3000:]}")
         return process
+
+    def look(self) -> None:
+        """Start those again that ended because somebody changed their log."""
+        for name in list(self.processes):
+            self._running(name)
 
     def settle(self) -> None:
         """Stop cleanly, publish and replicate what is left."""
@@ -119,7 +143,20 @@ class Soak:
         for name in [*self.processes, *links]:  # links twice: what a hub got after its turn
             process = self.start(name, "available-now")
             if process.wait() != 0:
-                raise AssertionError(f"{name}:\n{process.log.read_text()[-3000:]}")
+                said = process.log.read_text()
+                if self.somebody is None or not self._resolve(said) or (process := self.start(name, "available-now")).wait() != 0:
+                    raise AssertionError(f"{name}:\n{process.log.read_text()[-3000:]}")
+
+    def _resolve(self, said: str) -> bool:
+        """Do what FAILED links advise; whether any did."""
+        advised = sorted(set(re.findall(r"run: geo (reconcile --source \S+ --target \S+ --topic \S+)", said)))
+        for number, verb in enumerate(advised):
+            print(f"  as advised: geo {verb}", flush=True)
+            log = self.folder / f"advised-{number}-{time.monotonic_ns()}.log"
+            process = GeoProcess(log, *verb.split(), "--config", str(self.path))
+            if process.wait() != 0:
+                raise AssertionError(f"geo {verb}:\n{log.read_text()[-3000:]}")
+        return bool(advised)
 
     def check(self) -> bool:
         """Whether verify is clean and every line is there once in its own region."""
@@ -201,6 +238,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="pair", help="of the links (default: %(default)s)")
     parser.add_argument("--versions", action="store_true", help="brokers, and consumers of versions")
+    parser.add_argument("--foreign", action="store_true", help="somebody else commits to the logs, too")
     parser.add_argument("--hdfs", action="store_true", help="clusters on HDFS, which answers nobody for a minute in the middle")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -211,7 +249,7 @@ def main() -> int:
         if hdfs is not None:
             running.callback(hdfs.close)
         place = beside if hdfs is None else hdfs.below("geo")
-        soak = Soak(Path(folder), args.shape, args.seed, versions=args.versions, place=place)
+        soak = Soak(Path(folder), args.shape, args.seed, versions=args.versions, foreign=args.foreign, place=place)
         try:
             ends = time.monotonic() + args.minutes * 60
             halts = Halt(hdfs, time.monotonic() + args.minutes * 30) if hdfs is not None else None
@@ -222,6 +260,9 @@ def main() -> int:
                     halts.look()
                 if soak.consumers is not None:
                     soak.consumers.go_on()
+                if soak.somebody is not None:
+                    soak.somebody.act()
+                    soak.look()
                 time.sleep(soak.random.uniform(0.2, 2.0))
                 if time.monotonic() >= next_kill:
                     soak.kill_one()
@@ -230,6 +271,8 @@ def main() -> int:
                 hdfs.go_on()
             soak.settle()
             clean = soak.check()
+            if soak.somebody is not None:
+                print(f"somebody: {dict(soak.somebody.done)}")
         finally:
             for process in soak.processes.values():
                 process.end()

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Field, TableFeatures, Transaction, convert_to_deltalake, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Field,
+    TableFeatures,
+    Transaction,
+    convert_to_deltalake,
+    write_deltalake,
+)
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,8 +98,12 @@ def differences(due: Held, there: Held, origin: str) -> list[str]:
     return [f"{len(ids)} {name} (such as {':'.join(map(str, min(ids)))})" for name, ids in kinds.items() if ids]
 
 
-def link_appends(path: str, after: int) -> Iterator[tuple[bool, list[Id]]]:
-    """Of each commit of a link above a version: whether it was a step of a comparison, and the ids of its rows in their order."""
+Append = tuple[bool, Sequence[Sequence[Id]]]
+"""A commit of a link: whether it was a step of a comparison, and the ids of its files, in their order."""
+
+
+def link_appends(path: str, after: int) -> Iterator[Append]:
+    """The commits of links above a version of a log."""
     names = dict(zip(_IDS, _IDS, strict=True))
     for file in sorted(Path(path).glob("_delta_log/*.json")):
         if not file.stem.isdigit():
@@ -112,12 +115,12 @@ def link_appends(path: str, after: int) -> Iterator[tuple[bool, list[Id]]]:
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         said = info.get("userMetadata") or ""
         if int(file.stem) > after and f'"{LINK_KEY}"' in said:
-            ids: list[Id] = []
+            files: list[list[Id]] = []
             for action in actions:
                 if "add" in action:
                     table = pq.ParquetFile(Path(path) / unquote(action["add"]["path"])).read([names[name] for name in _IDS])
-                    ids += zip(*(table[names[name]].to_pylist() for name in _IDS), strict=True)
-            yield "reconciling" in json.loads(said), ids
+                    files.append(list(zip(*(table[names[name]].to_pylist() for name in _IDS), strict=True)))
+            yield "reconciling" in json.loads(said), files
 
 
 def _physical(schema: str) -> dict[str, str]:
@@ -126,24 +129,28 @@ def _physical(schema: str) -> dict[str, str]:
     return {name: fields.get(name, {}).get("delta.columnMapping.physicalName", name) for name in _IDS}
 
 
-def disorder(appends: Sequence[tuple[bool, Sequence[Id]]]) -> list[str]:
-    """Where a link brought the entries of a ledger in another order than they have: within a commit, and over those of its commits
-    that are no comparison's."""
+def disorder(appends: Sequence[Append]) -> list[str]:
+    """Where a link brought the entries of a ledger in another order than they have: within a file, and over those of its commits
+    that are no comparison's. (The files of a commit have no order.)"""
     found = []
     ends: dict[tuple[str, int], int] = {}
-    for is_comparison, ids in appends:
-        own: dict[tuple[str, int], int] = {} if is_comparison else ends
-        for origin, ledger, entry in ids:
-            if entry <= own.get((origin, ledger), -1):
-                found.append(f"{origin}:{ledger}:{entry} behind {own[origin, ledger]}")
-            own[origin, ledger] = entry
+    for is_comparison, files in appends:
+        reached: dict[tuple[str, int], int] = {}
+        for file in files:
+            own = {} if is_comparison else dict(ends)
+            for origin, ledger, entry in file:
+                if entry <= own.get((origin, ledger), -1):
+                    found.append(f"{origin}:{ledger}:{entry} behind {own[origin, ledger]}")
+                own[origin, ledger] = entry
+                reached[origin, ledger] = max(entry, reached.get((origin, ledger), -1))
+        if not is_comparison:
+            ends |= {ledger: max(end, ends.get(ledger, -1)) for ledger, end in reached.items()}
     return found
 
 
-def brought_twice(appends: Sequence[tuple[bool, Sequence[Id]]]) -> int:
-    """How many messages a link brought more than once."""
-    counts = Counter(one for _, ids in appends for one in ids)
-    return sum(count - 1 for count in counts.values())
+def ids_brought(appends: Sequence[Append]) -> list[Id]:
+    """All messages that links appended."""
+    return [one for _, files in appends for file in files for one in file]
 
 
 def held(place: Place) -> Held | None:

@@ -37,10 +37,11 @@ def test_a_target_must_hold_each_message_of_the_origin_once_and_as_it_is() -> No
 
 
 def test_entries_of_a_ledger_come_in_their_order_but_for_what_a_comparison_brings() -> None:
-    assert disorder([(False, [ONE, TWO])]) == []
-    assert disorder([(False, [TWO]), (False, [ONE])]) == ["us:1:0 behind 1"]
-    assert disorder([(False, [TWO]), (True, [ONE])]) == []
-    assert disorder([(True, [TWO, ONE])]) == ["us:1:0 behind 1"]
+    assert disorder([(False, [[ONE, TWO]])]) == []
+    assert disorder([(False, [[TWO], [ONE]])]) == [], "the files of a commit have no order"
+    assert disorder([(False, [[TWO]]), (False, [[ONE]])]) == ["us:1:0 behind 1"]
+    assert disorder([(False, [[TWO]]), (True, [[ONE]])]) == []
+    assert disorder([(True, [[TWO, ONE]])]) == ["us:1:0 behind 1"]
 
 
 def test_the_matrix_has_a_table_an_engine_and_says_what_is_wrong() -> None:
