@@ -153,6 +153,12 @@ LINKS = TableSchema(
             "sequence", "BIGINT", "counts the owner's rows of this topic; of one claim the newest has the highest", nullable=False
         ),
         Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
+        Column(
+            "impossible",
+            "BIGINT",
+            "rows of the source up to the cursor left out since no producer can have written them; NULL: not counted yet",
+            added=True,
+        ),
     ),
 )
 

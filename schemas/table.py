@@ -18,12 +18,14 @@ BEFORE_RELEASE = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its Spark SQL type, whether it may be NULL, and what it means."""
+    """One column: its name, its Spark SQL type, whether it may be NULL, and what it means. `added`: tables were made before there
+    was this column; of one without it all rows have NULL there."""
 
     name: str
     type: str
     comment: str
     nullable: bool = True
+    added: bool = False
 
 
 @dataclass(frozen=True, slots=True)

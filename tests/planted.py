@@ -1554,10 +1554,10 @@ FAULTS = (
     ),
     Fault(
         "one that is dead is never seen to be so where looks take long",
-        "geo/fleet/placement/leading.py",
+        "geo/tables/liveness.py",
         "elif (unseen := now - self._last - most_s) > 0:",
         "elif (unseen := now - self._last) > most_s:",
-        ("fleet/placement/test_leading.py",),
+        ("tables/test_liveness.py",),
     ),
     Fault(
         "a bundle that nobody may own has a decision taken each second",

@@ -120,6 +120,15 @@ def test_what_a_room_imports_lies_below_it() -> None:
     assert {(name, other) for name, other in arrows if ROOMS.index(_room(other)) > ROOMS.index(_room(name))} == set()
 
 
+def test_one_file_alone_reads_this_hosts_clock() -> None:
+    """So that a whole process can have another clock, and nobody decides by one that was not held against the storage's unnoticed."""
+    reads = re.compile(
+        r"\btime\.time(_ns)?\(|\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(|\bcurrent_(timestamp|date)\(|from time import"
+    )
+    sources = [path for folder in ("geo", "schemas", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")]
+    assert [str(path.relative_to(ROOT)) for path in sources if reads.search(path.read_text())] == ["geo/now.py"]
+
+
 def test_nothing_reaches_into_the_jvm() -> None:
     sources = [*ROOT.glob("geo/**/*.py"), *ROOT.glob("jobs/*.py")]
     handles = {"_jvm", "_jsc", "_jdf", "_jsparkSession", "_gateway"}

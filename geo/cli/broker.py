@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-from datetime import datetime, timezone
 
 from geo.cli.arguments import Verbs, add_running
 from geo.cli.output import Output
 from geo.cli.running import on_signal, start_spark, stop_on_signals
 from geo.config import load
 from geo.fleet.broker import TRIGGER, Broker, BrokerReport, Kind
+from geo.now import utc_now
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.text import counted
@@ -41,7 +41,7 @@ def broker(args: argparse.Namespace, output: Output) -> int:
     def event(report: BrokerReport) -> None:
         output.text(_line(report))
         if args.trigger != AVAILABLE_NOW:  # a run that ends says all at its end, as one document
-            output.line({"time": datetime.now(timezone.utc), **_fields(report)})
+            output.line({"time": utc_now(), **_fields(report)})
 
     runner = Broker(
         start_spark("geo broker", config),

@@ -19,9 +19,10 @@ from geo.errors import UsageError
 from geo.fleet.assignments import read_owners
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, encode, names_of, read_reports
 from geo.fleet.placement.views import SILENT, once_each, owner_of, told_state
-from geo.now import now_us
 from geo.tables.cluster import ClusterTables
+from geo.tables.liveness import silent_s
 from geo.tables.process import Process
+from geo.tables.storage_clock import storage_now_us
 from geo.text import counted, show
 
 
@@ -59,14 +60,14 @@ def placement_of(config: Config) -> Placement:
     return config.placement
 
 
-def state_of(report: LoadReport, timeout_s: float) -> str:
-    """`up`, `leaving`, `left` or SILENT, by this host's clock."""
-    return told_state(report.state, silent_s(report), timeout_s, has_left=report.state == LEFT)
+def state_of(tables: ClusterTables, report: LoadReport, timeout_s: float) -> str:
+    """`up`, `leaving`, `left` or SILENT, by the storage's clock."""
+    return told_state(report.state, _silent_s(tables, report), timeout_s, has_left=report.state == LEFT)
 
 
-def silent_s(report: LoadReport) -> float:
-    """Seconds since its last sign of life, by this host's clock."""
-    return max(0.0, (now_us() - report.sequence) / 1e6)
+def _silent_s(tables: ClusterTables, report: LoadReport) -> float:
+    """Seconds since its last sign of life, by the storage's clock."""
+    return silent_s(storage_now_us(tables, writes=False), [report.sequence])
 
 
 def refuse_unknown_broker(cluster: str, name: str, known: Collection[str]) -> None:
@@ -85,13 +86,13 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
     for name, one in sorted(reports.items()):
         load, holder = one.load, Process.decode(one.holder)
         rows.append({
-            "broker": name, "state": state_of(one, placement.broker_timeout_s), "silent_seconds": round(silent_s(one), 1),
+            "broker": name, "state": state_of(tables, one, placement.broker_timeout_s), "silent_seconds": round(_silent_s(tables, one), 1),
             "leads": name == leader,
             "host": holder and holder.host, "pid": holder and holder.pid,
             "bundles": sum(claim.broker == name and not claim.released for claim in claims.values()), "topics": load.topics,
             "messages_per_second": round(load.msg_rate, 1), "bytes_per_second": round(load.throughput), "cpu": round(load.cpu.fraction, 3),
             "memory": round(load.direct_memory.fraction, 3), "bandwidth": round(load.bandwidth_in.fraction, 3), "loaded_at": one.loaded_at,
-            "load_age_seconds": round(max(0.0, now_us() / 1e6 - one.loaded_at.timestamp()), 1),
+            "load_age_seconds": round(max(0.0, storage_now_us(tables, writes=False) / 1e6 - one.loaded_at.timestamp()), 1),
         })  # fmt: skip
     output.data(rows)
     output.table(
@@ -105,7 +106,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
         output.text(f"{lead.process} runs {args.cluster} alone, or did last; no broker takes part while it lives")
     elif rows and leader is None:
         output.text(f"no broker leads now, so nothing is placed anew: geo broker --config {args.config} --cluster {args.cluster}")
-    elif leader is not None and state_of(reports[leader], placement.broker_timeout_s) == SILENT:
+    elif leader is not None and state_of(tables, reports[leader], placement.broker_timeout_s) == SILENT:
         output.text(f"{leader}, which leads, is silent; another broker leads soon, if one is up")
     return 0
 
@@ -124,7 +125,7 @@ def report(args: argparse.Namespace, output: Output) -> int:
     reports = read_reports(tables)
     if args.broker is not None:
         refuse_unknown_broker(args.cluster, args.broker, reports)
-    states = {name: state_of(one, placement.broker_timeout_s) for name, one in sorted(reports.items())}
+    states = {name: state_of(tables, one, placement.broker_timeout_s) for name, one in sorted(reports.items())}
     living = [name for name, state in states.items() if state in (UP, LEAVING)]
     claims = read_owners(tables).claims(names_of(reports))
     loads = once_each(

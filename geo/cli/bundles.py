@@ -123,7 +123,7 @@ class _Seen:
         usages = {
             name: one.load.max_usage(placement.settings)
             for name, one in reports.items()
-            if state_of(one, placement.broker_timeout_s) == UP
+            if state_of(tables, one, placement.broker_timeout_s) == UP
         }
         since = {bundle: one.since for bundle, one in owners.bundles.items()}
         return cls(read_bundles(tables), read_assignments(tables), owners.claims(names_of(reports)), since, reports, usages)

@@ -183,12 +183,22 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
                 *_lag(one.lag),
                 one.at,
                 one.newest,
-                one.reason,
+                _reason(one),
             )
             for one in found
         ],
     )
     return say_unreadable(output, unreadable) or int(any(one.lag is None for one in found))
+
+
+def _reason(one: LinkStatus) -> str | None:
+    """Why it is not running, and what it left out."""
+    told = [] if one.reason is None else [one.reason]
+    if one.impossible:
+        told.append(f"{counted(one.impossible, 'row')} left out that no producer can have written")
+    if one.expired:
+        told.append(f"{counted(one.expired, 'message')} left out that had expired")
+    return "; ".join(told) or None
 
 
 def _lag(lag: Lag | None) -> tuple[str | None, ...]:
@@ -206,6 +216,7 @@ def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) 
         "source_version": one.at, "source_newest": one.newest, "in_sync": one.in_sync,
         "lag_versions": lag and lag.versions, "lag_messages": lag and lag.messages, "lag_bytes": lag and lag.bytes,
         "lag_seconds": lag and round(lag.seconds, 3), "lag_complete": lag and lag.complete,
+        "expired": one.expired, "impossible": one.impossible,
         "high_watermark": every[key], "high_watermark_in_sync": of_in_sync[key],
     }  # fmt: skip
 

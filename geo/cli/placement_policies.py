@@ -210,5 +210,5 @@ def _change(args: argparse.Namespace, output: Output, value: dict[str, Any] | No
 
 def _usages(tables: ClusterTables, placement: Placement) -> dict[str, float]:
     """Of the brokers that are up."""
-    up = {name: one for name, one in read_reports(tables).items() if state_of(one, placement.broker_timeout_s) == UP}
+    up = {name: one for name, one in read_reports(tables).items() if state_of(tables, one, placement.broker_timeout_s) == UP}
     return {name: one.load.max_usage(placement.settings) for name, one in up.items()}

@@ -29,7 +29,6 @@ from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, grow
 from geo.names import ALL_TOPICS, Topic
-from geo.now import now_us
 from geo.progress import Progress
 from geo.replication.both_logs import BothLogs
 from geo.replication.gaps import STEP_ROWS, Gap, gaps, steps
@@ -51,6 +50,7 @@ from geo.tables.commits import Kind
 from geo.tables.history import CommitName
 from geo.tables.native import is_empty
 from geo.tables.ownership import Ownership, Runner, claim, filling_runners, origin_runners, release
+from geo.tables.storage_clock import checked_now_us
 from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import in_us
@@ -157,8 +157,8 @@ def backfill(
     for topic in carried_topics(config, link, there, here, topics):
         if stopped.is_set():
             break
-        filling = _Filling(here, there, config, link, topic, what, allowance, stopped, on_step)
         try:
+            filling = _Filling(here, there, config, link, topic, what, allowance, stopped, on_step, dry_run=dry_run)
             done.append(filling.preview() if dry_run else filling.run())
         except FAULTS as error:
             if session_is_gone(error):
@@ -186,12 +186,15 @@ class _Filling:
         allowance: Allowance,
         stopped: threading.Event,
         on_step: Callable[[Filled], None],
+        *,
+        dry_run: bool,
     ) -> None:
+        """Raises WrongClockError: what has expired is decided by this host's clock."""
         self._target, self._source, self._link, self._topic, self._what = target, source, link, topic, what
         self._allowance, self._stopped, self._on_step = allowance, stopped, on_step
         self._rule = Rule.of(link, config.policy(topic).message_ttl_s)
         self._log = target.log(topic)
-        self._now_us = now_us()
+        self._now_us = checked_now_us(target, f"{self}: nothing is brought", writes=not dry_run)
         """One moment for the whole run: what expires meanwhile counts in both logs, or in neither."""
         self._in_doubt = False
         """An append was begun of which nobody knows what became."""
@@ -310,7 +313,9 @@ class _Filling:
             rows = sum(one.rows for one in part)
             self._step(progress, rows, rows, sum(one.size for one in part), by_file=rows)
         left = list(without(found, files))
-        row_bytes = BothLogs(self._source_log, self._log, self._rule, str(self)).row_bytes() if left else 1.0
+        row_bytes = (
+            BothLogs(self._source_log, self._log, self._rule, str(self), lambda: self._now_us).row_bytes() if left else 1.0
+        )
         for step in steps(left, max(1, min(STEP_ROWS, int(self._most_bytes / row_bytes)))):
             if not self._may_go_on():
                 return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Callable, Mapping, Set
 
 from geo.config.placement import Placement
@@ -13,6 +12,7 @@ from geo.fleet.assignments import Owner, Owners, leader_runner, write_orders
 from geo.fleet.placement.leading import Facts, Leading
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import Ownership, broker_runner, claim, release, why_not_run
+from geo.tables.storage_clock import storage_now_us
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,9 @@ class Lead:
     def say_anew(self, facts: Facts, now: float) -> None:
         """Decide, and write what is said anew. For one that is held."""
         assert self.ownership is not None
-        orders = self._leading.step(facts, self.ownership.generation, time.time(), now)
+        # What another leader has said is held against the clock by which it was said.
+        storage_s = storage_now_us(self._tables) / 1e6
+        orders = self._leading.step(facts, self.ownership.generation, storage_s, now)
         try:
             write_orders(self._tables, self.ownership, orders)
         except FencedError as error:
@@ -80,6 +82,6 @@ def _lives(lead: Owner, names: Mapping[str, str], living: Set[str]) -> bool:
     """Whether the broker that leads gives signs of life."""
     if lead.released or lead.process is None:
         return False
-    if lead.process.is_mine or (lead.process.is_here and not lead.process.lives):
+    if lead.process.is_mine or (lead.process.is_seen_here and not lead.process.lives):
         return False  # its own, of which this broker does not know: it was interrupted while it claimed
     return names.get(lead.process.name) in living

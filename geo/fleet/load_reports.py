@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.tables.cluster import ClusterTables
 from geo.tables.process import Process
-from geo.times import in_us, utc
+from geo.tables.storage_clock import storage_now_us
+from geo.times import utc
 from schemas import LOAD_REPORTS
 
 UP, LEAVING, LEFT = "up", "leaving", "left"
@@ -48,10 +49,9 @@ def names_of(reports: Mapping[str, LoadReport]) -> dict[str, str]:
 def append_report(
     tables: ClusterTables, broker: str, state: str, load: BrokerLoad, loaded_at: datetime, *, after: int = 0
 ) -> None:
-    """A broker's report, or a sign of life with the one before. `after`: the sequence of the newest row of this name, maybe by a clock that is
-    ahead."""
+    """A broker's report, or a sign of life with the one before, at the storage's time. `after`: the sequence of the newest row of this name."""
     row = {"broker": broker, "holder": tables.me.encode(), "state": state, "load": json.dumps(encode(load)), "loaded_at": loaded_at,
-           "sequence": max(in_us(datetime.now(timezone.utc)), after + 1)}  # fmt: skip
+           "sequence": max(storage_now_us(tables), after + 1)}  # fmt: skip
     tables.journal(LOAD_REPORTS).append([row])
 
 

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 from geo.config.placement import Placement
 from geo.crash import CrashPoint, reach
@@ -30,15 +29,17 @@ from geo.fleet.load_meter import LoadMeter
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, is_in, namespace_of_topic
 from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step
-from geo.fleet.placement.leading import Facts, Signs
+from geo.fleet.placement.leading import Facts
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
 from geo.names import MARKERS_PRODUCER, Topic
+from geo.now import utc_now
 from geo.streams.life import State
 from geo.subscription.acks.fold_query import FOLD
 from geo.subscription.version_sync import PLACE
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Watched
+from geo.tables.liveness import Signs
 from geo.tables.ownership import (
     Ownership,
     RunnerKind,
@@ -50,7 +51,9 @@ from geo.tables.ownership import (
     version_sync_runner,
 )
 from geo.tables.process import Process
+from geo.tables.storage_clock import storage_now_us
 from geo.text import first_line
+from geo.times import from_us
 from schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES
 
 log = logging.getLogger(__name__)
@@ -135,7 +138,7 @@ class Member:
         self._reports: dict[str, LoadReport] = {}
         self._lead = Lead(tables, name, placement, say)
         self._said_load: BrokerLoad | None = None
-        self._loaded_at, self._load_at = datetime.now(timezone.utc), time.monotonic()
+        self._loaded_at, self._load_at = utc_now(), time.monotonic()
         self._sign_at, self._said_state = -float("inf"), UP
         is_local = tables.journal(OWNERS).is_local
         self._round_s = ROUND_S if is_local else REMOTE_ROUND_S
@@ -184,7 +187,7 @@ class Member:
         """Whether the broker that has the name is of another host, and says nothing for the broker timeout."""
         (row,) = (row for row in owners_of(self._tables, member_runner(self._tables, self.name).name))
         holder, deadline = Process.decode(row["holder"]), time.monotonic() + self._placement.broker_timeout_s
-        if holder is None or holder.is_here:
+        if holder is None or holder.is_seen_here:
             return False  # of one on this host the system says whether it lives
         self._say(f"broker {self.name}: {holder} has the name; it is watched for {self._placement.broker_timeout_s} s")
         said = self._sequence()
@@ -437,7 +440,7 @@ class Member:
         load = self._measured(now)
         last, settings = self._said_load, self._placement.settings
         if last is None or last.bundles.keys() != load.bundles.keys() or is_due(last, load, now - self._load_at, settings):
-            self._said_load, self._load_at, self._loaded_at = load, now, datetime.now(timezone.utc)
+            self._said_load, self._load_at, self._loaded_at = load, now, from_us(storage_now_us(self._tables))
         self._write_report(state)
         self._sign_at, self._said_state = now, state
 

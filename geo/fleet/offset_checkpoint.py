@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from glob import escape
@@ -23,6 +22,7 @@ from typing import TextIO
 
 from geo.disk import sync
 from geo.errors import OffsetFileError
+from geo.now import now_s
 
 VERSION = 0
 
@@ -135,7 +135,7 @@ class OffsetCheckpoint:
     def _remove_left(self) -> None:
         for left in self.path.parent.glob(f".{escape(self.path.name)}.*.tmp"):
             with suppress(FileNotFoundError):
-                if time.time() - left.stat().st_mtime > _LEFT_S:
+                if now_s() - left.stat().st_mtime > _LEFT_S:
                     left.unlink()
 
 

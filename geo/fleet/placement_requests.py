@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from geo.errors import UsageError
 from geo.fleet.placement.leading import SPLIT, TRANSFER, UNLOAD, Request
 from geo.fleet.placement.policies import Isolation, Policies
+from geo.now import utc_now
 from geo.tables.cluster import ClusterTables
 from geo.text import first_line
 from schemas import BUNDLE_REQUESTS, PLACEMENT_POLICIES
@@ -36,14 +36,14 @@ def read_requests(tables: ClusterTables) -> list[Request]:
 def ask(tables: ClusterTables, bundle: str, action: str, *, broker: str | None = None, positions: tuple[int, ...] = ()) -> int:
     """Record a request, after all that are there. Returns its number."""
     row = {"bundle": bundle, "action": action, "broker": broker, "positions": list(positions) or None, "by": str(tables.me),
-           "asked_at": datetime.now(timezone.utc)}  # fmt: skip
+           "asked_at": utc_now()}  # fmt: skip
     return tables.journal(BUNDLE_REQUESTS).append_next(row)
 
 
 def set_policy(tables: ClusterTables, kind: str, name: str, value: Mapping[str, Any] | None) -> None:
     """Record a policy, or with None that there is none of this name any more."""
     text = None if value is None else json.dumps(value, sort_keys=True)
-    row = {"kind": kind, "name": name, "value": text, "by": str(tables.me), "set_at": datetime.now(timezone.utc)}
+    row = {"kind": kind, "name": name, "value": text, "by": str(tables.me), "set_at": utc_now()}
     tables.journal(PLACEMENT_POLICIES).append_next(row)
 
 

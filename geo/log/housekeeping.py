@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import partial
 
 from geo.config.model import Config
@@ -24,10 +24,12 @@ from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.cut import KEEP
+from geo.tables.liveness import silent_s
 from geo.tables.process import Process
 from geo.tables.sole_driver import be_sole_driver
+from geo.tables.storage_clock import checked_now_us, storage_now_us
 from geo.text import first_line
-from geo.times import in_us, utc
+from geo.times import from_us, in_us, utc
 from schemas import (
     ASSIGNMENTS,
     BUNDLE_REQUESTS,
@@ -158,9 +160,10 @@ def keep_journals(tables: ClusterTables, files: int) -> None:
 def _keep_journal(tables: ClusterTables, schema: TableSchema, files: int) -> None:
     journal = tables.journal(schema)
     if journal.files() > files:
+        now = from_us(checked_now_us(tables, f"{journal} is not cleaned"))
         if schema is LEDGERS:
-            move_ended(tables, datetime.now(timezone.utc))
-        gone = journal.clean(rows_kept(schema, datetime.now(timezone.utc)))
+            move_ended(tables, now)
+        gone = journal.clean(rows_kept(schema, now))
         log.info("%s: %d superseded rows and %d commits removed", journal, gone, journal.cut())
 
 
@@ -183,8 +186,9 @@ def remove_held(tables: ClusterTables, older_than_s: float) -> None:
     """Remove the rows that publishers held and did not remove, since they were killed and never opened again. Where they are no
     files of a local disk there are none."""
     folder = local_path(tables.checkpoint("held"))
+    now_s = checked_now_us(tables, "rows that publishers held stay") / 1e6
     for file in [] if folder is None else list(folder.rglob("*.arrow")):
-        if time.time() - file.stat().st_mtime > older_than_s:
+        if now_s - file.stat().st_mtime > older_than_s:
             file.unlink(missing_ok=True)
             with suppress(OSError):  # others are in it
                 file.parent.rmdir()
@@ -221,12 +225,11 @@ def wait_for_tidying(limit_s: float = AT_EXIT_S) -> None:
 
 def _alive(tables: ClusterTables) -> set[str]:
     """Names of the processes that own something here, as far as they gave a sign of life."""
-    since = datetime.now(timezone.utc) - timedelta(seconds=tables.cluster.owner_timeout_s)
-    found = {tables.me.name}
+    found, now_us = {tables.me.name}, storage_now_us(tables)
     for row in tables.journal(PROCESSES).newest():
         process = Process.decode(row["holder"])
         gone = process is not None and process.is_here and not process.lives
-        if utc(row["renewed_at"]) >= since and not gone:
+        if silent_s(now_us, [in_us(utc(row["renewed_at"]))]) <= tables.cluster.owner_timeout_s and not gone:
             found.add(row["process"])
     return found
 

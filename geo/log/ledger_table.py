@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, timedelta
 
 from pyspark.sql import Row
 from pyspark.sql import functions as F
@@ -18,6 +18,7 @@ from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, Progress, SourceE
 from geo.log.peers import ledger_ends, peer_ends
 from geo.log.promises import LOST
 from geo.names import Topic
+from geo.now import utc_now
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import ERASED, EXPIRED
 from geo.tables.history import CommitName
@@ -189,7 +190,7 @@ class LedgerTable:
         there, and before it makes another one it records that they are not (so a stop that was clean is known from one that was
         not). `lost`: those of which the log lost entries, and the commit at which it had them: their ends stay known (geo.log.promises)."""
         self._sequence += 1
-        now = datetime.now(timezone.utc)
+        now = utc_now()
         rows = []
         for key in keys:
             ledger, source = progress.ledgers[key], progress.sources.get(key.source)
@@ -244,7 +245,7 @@ def close_ledgers(tables: ClusterTables, topic: Topic, why: str, generation: int
     """Let every producer of a topic whose log goes begin anew: its ledgers are closed and their ids stay taken, what was published
     of its sources is not known any more. `generation`: of the caller, who owns all of its producers; what an owner before it still
     records does not count. Returns the producers; idempotent."""
-    journal, now = tables.journal(LEDGERS), datetime.now(timezone.utc)
+    journal, now = tables.journal(LEDGERS), utc_now()
     rows = sorted(journal.newest(topic=str(topic)), key=LEDGERS.order_of)
     last = {row["producer"]: (max(row["generation"], generation), row["sequence"] + 1) for row in rows}
     anew = {"closed": why, "source_end": None, "source_count": 0, "source_hash": 0, "complete": True, "checkpoint_id": None}

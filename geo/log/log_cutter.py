@@ -6,10 +6,9 @@ On other storages a listing can begin at a version, and Delta's own clean-up (de
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -26,9 +25,10 @@ from geo.tables.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
 from geo.tables.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
 from geo.tables.ownership import RunnerKind, RunnerName, named_owners
 from geo.tables.spark_checkpoint import goes_on_from
+from geo.tables.storage_clock import checked_now_us
 from geo.tables.table import Table
 from geo.text import first_line
-from geo.times import utc
+from geo.times import from_us, utc
 from schemas import LEDGERS, LINKS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,8 @@ class LogCutter:
     """Cuts the topic logs of one cluster. Made anew for each round: it reads each target's links once."""
 
     def __init__(self, tables: ClusterTables, config: Config) -> None:
-        self._tables, self._config, self._now = tables, config, datetime.now(timezone.utc)
+        self._tables, self._config = tables, config
+        self._now = from_us(checked_now_us(tables, f"{tables.cluster.name}: no log is cut", writes=False))
         self._cluster = tables.cluster.name
         self._read: dict[str, Mapping[str, Row] | None] = {}
 
@@ -66,8 +67,8 @@ class LogCutter:
         found = read_folder(folder)
         if len(found.commits) <= max(least, KEEP):
             return LogCut(0, len(found.commits))
-        a_day_old = committed_before(folder, found.commits, time.time() - HOLDS_S)
-        keep = max(KEEP, found.newest - committed_before(folder, found.commits, time.time() - KEEP_S))
+        a_day_old = committed_before(folder, found.commits, self._now.timestamp() - HOLDS_S)
+        keep = max(KEEP, found.newest - committed_before(folder, found.commits, self._now.timestamp() - KEEP_S))
         readers = [*self._outbound(topic), *self._inbound(topic), *self._fold(topic, table), *self._versions(topic)]
         cut = cut_below(found.newest, found.checkpoints, readers, keep=keep, a_day_old=a_day_old)
         if producers := list(self._producers(topic, folder, found.commits[0], cut.below)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from enum import Enum
 
 from pyspark.sql import Row
@@ -19,6 +19,7 @@ from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SchemaError, UnsafeError, UsageError
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
+from geo.now import utc_now
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
 from geo.tables.table import Table
@@ -111,7 +112,7 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
         if there.unended is not None or tables.log(topic).exists():
             raise _half_deleted(tables, topic)
     if not rows or Registered.of(rows[0]).is_deleted:
-        now = datetime.now(timezone.utc)
+        now = utc_now()
         row = {
             "topic": str(topic),
             "created_at": now,
@@ -139,7 +140,7 @@ def set_deleted(tables: ClusterTables, topic: Topic, *, deleted: bool, unended: 
     may write it."""
 
     def change(policies: dict[str, str]) -> None:
-        when = policies.pop(DELETED, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}")
+        when = policies.pop(DELETED, f"{utc_now():%Y-%m-%dT%H:%M:%SZ}")
         policies.pop(UNENDED, None)
         if deleted:
             policies |= {DELETED: when, **({UNENDED: unended.value} if unended is not None else {})}

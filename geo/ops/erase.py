@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, SparkSession
@@ -21,6 +20,7 @@ from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
+from geo.now import utc_now
 from geo.tables.cluster import connect
 from geo.tables.commits import ERASED, Kind
 from geo.tables.table import Table
@@ -66,7 +66,7 @@ def erase(spark: SparkSession, config: Config, cluster: str, topic: Topic, where
     newest = log.commit_at(log.latest_version())
     if newest is not None and newest.kind is Kind.ERASURE:
         # A commit that rewrites nothing: where a link's stream can begin that has to pass over this one.
-        log.set_property(ERASED_PROPERTY, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}")
+        log.set_property(ERASED_PROPERTY, f"{utc_now():%Y-%m-%dT%H:%M:%SZ}")
     return Erased(str(topic), cluster, messages, newest.version if messages and newest else None, retention)
 
 

@@ -17,12 +17,12 @@ from geo.log.peers import WAIT_S
 from geo.log.topic_log import ID, ids_of, is_message
 from geo.log.topics import deleted_topics
 from geo.names import Topic
-from geo.now import now_us
 from geo.ops.removal import Extents, OnlyThere, only_there
 from geo.replication.gaps import Extent, extent
 from geo.replication.missing_rows import extents
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import scan
+from geo.tables.storage_clock import checked_now_us
 from geo.tables.table import Seen, Table
 from geo.text import first_line
 from geo.times import from_us
@@ -65,11 +65,14 @@ class Holdings:
         return only_there(mine, found, away)
 
     def _held(self, tables: ClusterTables, topic: Topic, seen: Seen, ttl_s: int | None = None) -> Extents:
-        """The messages of a log as it was seen, but for those that are older than `ttl_s`."""
+        """The messages of a log as it was seen, but for those that are older than `ttl_s`. Raises WrongClockError."""
         key, known = (tables.cluster.name, topic), self._read.get((tables.cluster.name, topic))
         if known is not None and known[:2] == (seen.table_id, seen.version):
             return known[2]
-        since = None if ttl_s is None else from_us(now_us()) - timedelta(seconds=ttl_s)
+        since = None
+        if ttl_s is not None:
+            now_us = checked_now_us(tables, f"{topic}: what would be lost in {tables.cluster.name} is not told", writes=False)
+            since = from_us(now_us) - timedelta(seconds=ttl_s)
         self._read[key] = (seen.table_id, seen.version, message_extents(tables.log(topic), seen.version, since))
         return self._read[key][2]
 

@@ -5,7 +5,8 @@ Which rows are asked for is decided in gaps and rule; who appends them, and what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,13 +20,13 @@ from geo.ids import LedgerId
 from geo.log.ledger_parts import Ranges, few_ranges, only_ledger, told_range
 from geo.log.promises import Promise, due, lost_entries
 from geo.log.topic_log import ID, after_ends, ids_of
-from geo.now import now_us
 from geo.replication import missing_rows
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
+from geo.replication.rule_columns import impossible_column
 from geo.replication.rule_rows import ROUTED_COLUMNS, crossing
-from geo.tables.native import DataFile
+from geo.tables.native import DataFile, few_rows
 from geo.tables.table import Table
 from geo.times import EPOCH
 
@@ -42,13 +43,16 @@ class BothLogs:
     rule: Rule
     what: str
     """The link whose logs they are, for the lines of progress."""
+    clock: Callable[[], int]
+    """Now, by which is decided what has expired and what nobody can have published: held against the target's storage. Raises
+    WrongClockError."""
 
     def missing(
         self, version: int, target_version: int, floors: Floors | None, most: int | None = None
     ) -> Iterator[DataFrame | pa.Table]:
         """What `target` at its version lacks of `source` at `version`, in bounded steps, of so many messages at most. Nobody else
         may bring these origins meanwhile. A few are found without Spark."""
-        now = now_us()
+        now = self.clock()
         return find_missing(
             self.source,
             version,
@@ -67,10 +71,18 @@ class BothLogs:
     def count_missing(self, version: int, floors: Floors | None) -> int:
         """How many messages `missing` would bring now."""
         if not self.target.exists():
-            wanted = missing_rows.messages_wanted(self.rule, floors, now_us())
+            wanted = missing_rows.messages_wanted(self.rule, floors, self.clock())
             return self.source.read(version).where(wanted).count()
         steps = self.missing(version, self.target.latest_version(), floors)
         return sum(map(missing_rows.count_rows, steps))
+
+    def count_impossible(self, version: int) -> int:
+        """How many rows of the source at `version` no producer can have written. Without Spark where they are few."""
+        now, rows = self.clock(), few_rows(self.source, version)
+        if rows is not None:
+            with suppress(UnicodeDecodeError):  # a text that Python does not read
+                return crossing(self.rule, None, rows, now)[1].impossible
+        return self.source.read(version).where(impossible_column(self.rule, now)).count()
 
     def floors(self, begin: Start | datetime, version: int) -> dict[str, int] | None:
         """The first entry wanted of each ledger of the source at `version`, for a link that begins there; None: all."""
@@ -94,7 +106,7 @@ class BothLogs:
         later = self._first_due(version, floors, ends)
         due = {ledger: max(ends.get(ledger, -1) + 1, (floors or {}).get(str(ledger), 0)) for ledger in later}
         lost = {ledger: first for ledger, first in sorted(later.items()) if first > due[ledger]}
-        horizon_us = self.rule.expired_before_us(now_us())
+        horizon_us = self.rule.expired_before_us(self.clock())
         if lost and horizon_us is not None:
             living = self._ends(self.target, target_version, horizon_us)
             lost = {ledger: first for ledger, first in lost.items() if ledger in ends and living.get(ledger) == ends[ledger]}
@@ -149,7 +161,7 @@ class BothLogs:
     def _first_due(self, version: int, floors: Floors | None, ends: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
         """Ledger → its first message behind its end (of one without: the first of all) that the source has at `version` and that crosses.
         Without Spark where this process may read the files."""
-        now = now_us()
+        now = self.clock()
 
         def told(file: DataFile) -> Ranges | None:
             only = only_ledger(file)

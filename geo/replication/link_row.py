@@ -30,6 +30,10 @@ class LinkRow:
         self.expired = 0
         """Messages that this run left out because they had expired."""
         self._expired_recorded = 0
+        self.impossible = 0
+        """Rows that this run left out since no producer can have written them."""
+        self._impossible: int | None = 0
+        """Of the source up to the cursor; None: nobody has counted them. It may count some twice after a crash, and misses none."""
         self._generation = 0
         self._noted_at = -math.inf
 
@@ -38,10 +42,11 @@ class LinkRow:
         # A table of owners that was lost begins at 1 again; what is written now must count all the same.
         self.recorded, self._generation = recorded, max(generation, recorded.generation if recorded is not None else 0)
         self.floors = recorded.floors if recorded is not None else None
+        self._impossible = recorded.impossible if recorded is not None else 0
 
     def count_on(self, before: LinkRow) -> None:
         """Go on with what another one of the same run has counted."""
-        self.expired, self._expired_recorded = before.expired, before._expired_recorded
+        self.expired, self._expired_recorded, self.impossible = before.expired, before._expired_recorded, before.impossible
 
     def following(self, state: State, reason: str | None, cursor: CommitName | None, target: CommitName | None) -> LinkState:
         """The row to record next: what this run counted is added to what the recorded one says."""
@@ -58,7 +63,21 @@ class LinkRow:
             floors=self.floors,
             expired=(recorded.expired if recorded is not None else 0) + self.expired - self._expired_recorded,
             sequence=(recorded.sequence if recorded is not None else 0) + 1,
+            impossible=self._impossible,
         )
+
+    def leave_out(self, impossible: int) -> None:
+        """Record that so many rows are left out since no producer can have written them, before the cursor passes them."""
+        self.impossible += impossible
+        self._impossible = (self._impossible or 0) + impossible
+        if (recorded := self.recorded) is not None:
+            now = self.following(recorded.state, recorded.reason, recorded.cursor, recorded.target)
+            self.append(replace(now, origins=recorded.origins))
+
+    def found(self, impossible: int) -> None:
+        """Both logs were compared, and the source has so many rows that no producer can have written."""
+        self.impossible += max(0, impossible - (self._impossible or 0))
+        self._impossible = impossible
 
     def failed(self, state: State, reason: str | None) -> LinkState:
         """The row of a link that cannot go on: but for that it says what the recorded one says. What needs a person still does

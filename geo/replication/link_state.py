@@ -87,3 +87,4 @@ class LinkState:
     floors: Mapping[str, int] | None
     expired: int
     sequence: int
+    impossible: int | None = None

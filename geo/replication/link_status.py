@@ -11,7 +11,6 @@ from geo.faults import FAULTS, session_is_gone
 from geo.log.ledgers import LINK_KEY
 from geo.log.topics import deleted_topics, known_topics
 from geo.names import Topic, topic_glob_matches
-from geo.now import now_us
 from geo.replication.lag import Lag, lag_of
 from geo.replication.link_requests import Requests
 from geo.replication.link_start import Standing, begins_at, look_at_target, standing
@@ -22,6 +21,7 @@ from geo.replication.request_table import read_requests
 from geo.replication.rule import Rule
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
+from geo.tables.storage_clock import storage_now_us
 from geo.tables.table import Table
 from geo.text import first_line
 
@@ -42,11 +42,15 @@ class LinkStatus:
     at: int | None
     newest: int | None
     lag: Lag | None
+    expired: int | None = None
+    """Messages that the link left out since they had expired; None: it has never run."""
+    impossible: int | None = None
+    """Rows that it left out since no producer can have written them; None: it has not counted them."""
 
     @property
     def in_sync(self) -> bool:
         """Whether the target lacks, for sure, nothing that is older than REPLICA_LAG_MAX_S."""
-        return self.at is not None and self.lag is not None and self.lag.in_sync
+        return self.at is not None and self.lag is not None and self.lag.in_sync and not self.impossible
 
 
 def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str) -> Iterator[LinkStatus]:
@@ -82,17 +86,24 @@ def _status(
     away: str | None,
 ) -> LinkStatus:
     state, reason = told_state(row, requests, link.source, topic)
+    left_out = (None, None) if row is None else (row.expired, row.impossible)
     if away is None:
         try:
             stands = stands_at(row, link, target.log(topic))
-            at, newest, lag, why = _behind(source.log(topic), stands, link, begins_at_end=begins_at(row, link, topic) == "latest")
-            return LinkStatus(link, topic, state, reason or why, at, newest, lag)
+            at, newest, lag, why = _behind(
+                source.log(topic),
+                stands,
+                link,
+                storage_now_us(target, writes=False),
+                begins_at_end=begins_at(row, link, topic) == "latest",
+            )
+            return LinkStatus(link, topic, state, reason or why, at, newest, lag, *left_out)
         except FAULTS as error:
             if session_is_gone(error):
                 raise
             away = first_line(error)
     told = f"{link.source} cannot be read: {away}"
-    return LinkStatus(link, topic, state, told if reason is None else f"{reason}; {told}", None, None, None)
+    return LinkStatus(link, topic, state, told if reason is None else f"{reason}; {told}", None, None, None, *left_out)
 
 
 def told_state(row: LinkState | None, requests: Requests, source: str, topic: Topic) -> tuple[State, str | None]:
@@ -118,13 +129,15 @@ def stands_at(row: LinkState | None, link: Link, log: Table, upto: int | None = 
     return standing(row, looked, link.name, link.origins)
 
 
-def _behind(log: Table, stands: Standing, link: Link, *, begins_at_end: bool) -> tuple[int | None, int, Lag, str | None]:
+def _behind(
+    log: Table, stands: Standing, link: Link, now_us: int, *, begins_at_end: bool
+) -> tuple[int | None, int, Lag, str | None]:
     """Up to which version the target holds everything, the newest, the lag, and why the first is not known."""
     cursor, why = stands.cursor, stands.why
     if cursor is not None and cursor.table_id != log.table_id():
         cursor, why = None, "the source is another table now"
     newest, at = log.latest_version(), -1 if cursor is None else cursor.version
-    lag = lag_of(at, newest, log.commits(at + 1, newest), Rule.of(link), now_us())
+    lag = lag_of(at, newest, log.commits(at + 1, newest), Rule.of(link), now_us)
     if begins_at_end:  # nothing of what is there now is due
         lag = Lag(lag.versions)
     if cursor is not None and cursor.version > newest:

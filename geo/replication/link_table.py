@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timezone
 
 from pyspark.sql import Row
 
+from geo.now import utc_now
 from geo.replication.link_state import LinkState
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
@@ -21,7 +21,7 @@ def read_links(tables: ClusterTables) -> dict[tuple[str, str], LinkState]:
 
 def append_links(tables: ClusterTables, states: Iterable[LinkState]) -> None:
     """Record states in one commit. Each must have a sequence above its link's last."""
-    now = datetime.now(timezone.utc)
+    now = utc_now()
     rows = [
         {
             "source": state.source,
@@ -36,6 +36,7 @@ def append_links(tables: ClusterTables, states: Iterable[LinkState]) -> None:
             "expired": state.expired,
             "sequence": state.sequence,
             "updated_at": now,
+            "impossible": state.impossible,
         }
         for state in states
     ]
@@ -56,6 +57,7 @@ def _state(row: Row) -> LinkState:
         floors=row["floors"],
         expired=row["expired"],
         sequence=row["sequence"],
+        impossible=row["impossible"],
     )
 
 

@@ -211,5 +211,5 @@ def report_of_link(group: Group[LinkWork], work: LinkWork | None, life: Life) ->
     cursor = link.cursor  # another thread may begin it anew
     position = cursor.version if cursor is not None else None
     return LinkReport(
-        group.link.name, str(link.topic), life.state, life.reason, link.replicated, position, link.row.expired, link.impossible, work.begun_anew
+        group.link.name, str(link.topic), life.state, life.reason, link.replicated, position, link.row.expired, link.row.impossible, work.begun_anew
     )  # fmt: skip

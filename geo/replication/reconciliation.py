@@ -115,6 +115,7 @@ class Reconciliation:
                     count = self._into.append(rows, source, reconciling=True)
                 reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
             self._turns.took(count, round(count * row_bytes))
+        row.found(impossible=logs.count_impossible(source.version))
         looked = self._into.look_on(target)
         self.reached = source
         row.append(row.following(State.STOPPED, None, source, looked.newest))

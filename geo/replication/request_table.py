@@ -4,8 +4,8 @@ reads it as it looks for topics."""
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timezone
 
+from geo.now import utc_now
 from geo.replication.link_requests import Action, Request, Requests
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
@@ -22,7 +22,7 @@ def read_requests(tables: ClusterTables) -> Requests:
 def ask(tables: ClusterTables, source: str, topics: str, action: Action) -> None:
     """Record a request, after all that are there."""
     row = {"source": source, "topics": topics, "kind": action.kind, "action": action.value, "by": str(tables.me),
-           "asked_at": datetime.now(timezone.utc)}  # fmt: skip
+           "asked_at": utc_now()}  # fmt: skip
     tables.journal(REQUESTS).append_next(row)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from geo.ids import LEDGER_ID_LIMIT
 from geo.log.topic_log import HAS_ID
 from geo.replication.rule import AHEAD_US, CROSSING_MARKERS, Rule, Verdict
 
@@ -25,6 +26,14 @@ def verdict_column(rule: Rule, now_us: int) -> Column:
     """STRING, the name of each row's Verdict, never NULL."""
     cases = " ".join(f"WHEN ({condition}) THEN '{verdict.value}'" for verdict, condition in _filters(rule, now_us))
     return F.expr(f"CASE {cases} ELSE '{Verdict.REPLICATE.value}' END")
+
+
+def impossible_column(rule: Rule, now_us: int) -> Column:
+    """BOOLEAN, true for the rows whose verdict is IMPOSSIBLE, in a form by which Delta can skip files."""
+    markers = f"marker IS NULL OR {_is_among('marker', CROSSING_MARKERS)}"
+    outside = f"publish_time < timestamp_micros(0) OR publish_time > timestamp_micros({now_us + AHEAD_US}L)"
+    no_id = f"ledger_id IS NULL OR ledger_id <= 0 OR ledger_id >= {LEDGER_ID_LIMIT}L OR entry_id IS NULL OR entry_id < 0"
+    return F.expr(f"coalesce(({no_id} OR {outside}) AND ({markers}) AND {_is_among('origin', rule.origins)}, false)")
 
 
 def _filters(rule: Rule, now_us: int) -> list[tuple[Verdict, str]]:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +30,6 @@ from geo.log.promises import Promise
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, deleted_topics, grow
 from geo.names import Topic
-from geo.now import now_us
 from geo.replication import missing_rows
 from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
@@ -51,6 +51,7 @@ from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, turn_of
 from geo.tables.ownership import Ownership, Runner, origin_runners
 from geo.tables.spark_checkpoint import forget
+from geo.tables.storage_clock import checked_now_us
 from geo.text import counted
 from schemas import TOPIC_LOG
 
@@ -91,8 +92,6 @@ class TopicLink:
         self.turns = TopicTurns(turns or Unshared(), topic, target)
         self.rule = Rule.of(link, config.policy(topic).message_ttl_s)
         self.stream: LinkStream | None = None
-        self.impossible = 0
-        """Rows left out in this run that no producer can have written."""
         self.row = LinkRow(target, link.source, topic, self.rule.origins)
         self.into = LinkTarget(link, topic)
         self.cursor: CommitName | None = None
@@ -119,7 +118,12 @@ class TopicLink:
 
     @property
     def _logs(self) -> BothLogs:
-        return BothLogs(self._source_log, self.into.log, self.rule, str(self))
+        return BothLogs(self._source_log, self.into.log, self.rule, str(self), self._now_us)
+
+    def _now_us(self) -> int:
+        """Now: whatever is left out by it is left out for ever, so this host's clock is held against that of the target's storage.
+        Raises WrongClockError."""
+        return checked_now_us(self.target, f"{self}: nothing is replicated")
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -141,12 +145,13 @@ class TopicLink:
         whatever happened to it (`geo reconcile`). With `start_at` the link begins there anew (`geo links reset`): what is before
         is not fetched any more, what is there stays. `failed_before`: tries that failed in a row. `take_over`: a comparison
         replaces a backfill that runs. Raises SourceChangedError if the source changed in a way that must not be passed over,
-        SchemaError, RetryableError.
+        SchemaError, RetryableError, WrongClockError.
         """
         self._ownership, self.stream, self.cursor = ownership, None, None
         self.row.begin(recorded, ownership.generation)
         self.into.begin(self.target.log(self.topic), ownership)
         ownership.refuse_if_lost()
+        self._now_us()  # a host whose clock is wrong makes nothing and records nothing
         self.look_for_source(recorded)
         self._source_log, columns = open_log(self.source, self.topic)
         self._source_look = SourceLook(self._source_log, self.rule.origins, str(self))
@@ -213,7 +218,8 @@ class TopicLink:
 
     def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> tuple[int, int]:
         """How many messages a comparison would append now, and at which version of the source. Writes nothing."""
-        logs = BothLogs(open_log(self.source, self.topic)[0], self.target.log(self.topic), self.rule, str(self))
+        clock = partial(checked_now_us, self.target, f"{self}: nothing is compared", writes=False)
+        logs = BothLogs(open_log(self.source, self.topic)[0], self.target.log(self.topic), self.rule, str(self), clock)
         return preview(logs, recorded, start_at or begins_at(recorded, self.link, self.topic))
 
     # -- what is above the cursor ------------------------------------------------------------------------------------
@@ -337,7 +343,7 @@ class TopicLink:
     def anew(self) -> TopicLink:
         """Another one of the same link and topic, which has not begun, with the counts of this one."""
         fresh = TopicLink(self.target, self.source, self.config, self.link, self.topic, self.turns.shared)
-        fresh.into.replicated, fresh.impossible = self.replicated, self.impossible
+        fresh.into.replicated = self.replicated
         fresh.row.count_on(self.row)
         return fresh
 
@@ -349,7 +355,7 @@ class TopicLink:
 
     def _bring(self, rows: DataFrame, commits: Sequence[Commit]) -> None:
         """Append what of the rows crosses, with the cursor of the last commit."""
-        now = now_us()
+        now = self._now_us()
         reach(CrashPoint.LINK_BEFORE_APPEND)
         left_out = self._left_out(rows, commits, now)
         crosses = rows.where(missing_rows.wanted(self.rule, self.row.floors, now))
@@ -361,7 +367,7 @@ class TopicLink:
         if rows is None:
             return None
         with suppress(UnicodeDecodeError):  # a text that Python does not read
-            return crossing(self.rule, self.row.floors, rows, now_us())
+            return crossing(self.rule, self.row.floors, rows, self._now_us())
         return None
 
     def _bring_few(self, rows: pa.Table, left_out: LeftOut, last: Commit) -> None:
@@ -372,6 +378,8 @@ class TopicLink:
     def _brought(self, rows: DataFrame | pa.Table, last: Commit, left_out: LeftOut) -> None:
         assert self.cursor is not None
         cursor = CommitName.of(self.cursor.table_id, last)
+        if left_out.impossible:
+            self.row.leave_out(left_out.impossible)
         self.into.append(rows, cursor)
         reach(CrashPoint.LINK_AFTER_APPEND)
         self.cursor = cursor
@@ -379,7 +387,6 @@ class TopicLink:
             self.row.expired += left_out.expired
             log.warning("%s: %s had expired when they were read; left out", self, counted(left_out.expired, "message"))
         if left_out.impossible:
-            self.impossible += left_out.impossible
             log.warning(
                 "%s: %s left out that no producer can have written: with ids or times that no message has, in versions up to %d of %s",
                 self, counted(left_out.impossible, "row"), last.version, self.link.source,

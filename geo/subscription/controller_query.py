@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from datetime import datetime, timezone
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +29,7 @@ from geo.log.publisher import Publisher
 from geo.log.topic_log import open_log
 from geo.log.topics import refuse_deleted
 from geo.names import MARKERS_PRODUCER, Topic
+from geo.now import utc_now
 from geo.session import ROCKSDB
 from geo.streams.query import BatchQuery
 from geo.streams.workers import Workers
@@ -272,7 +272,7 @@ class ControllerQuery:
 
     def _starts(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
         """Rows of `system/version_starts`, of one subject the newest alone."""
-        here, now = self._tables.cluster.name, datetime.now(timezone.utc)
+        here, now = self._tables.cluster.name, utc_now()
         found: dict[tuple[str, str], dict[str, Any]] = {}
 
         def forget(name: str, here_too: bool, sequence: int) -> None:

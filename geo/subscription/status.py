@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any
@@ -20,6 +20,7 @@ from geo.ids import MessageId
 from geo.log.topic_log import PUBLISH_ORDER
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
+from geo.now import utc_now
 from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, consumer_in
@@ -162,7 +163,7 @@ def _peer(
 ) -> Peer:
     """What has come of another cluster's records, and if some have not, why."""
     newest = here[peer][0] if peer in here else None
-    age_s = None if newest is None else (datetime.now(timezone.utc) - newest).total_seconds()
+    age_s = None if newest is None else (utc_now() - newest).total_seconds()
     tables = clusters[peer]
     try:
         there, _ = _newest_records(tables, read_known(tables, topic, subscription), topic, subscription)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
+from geo.now import utc_now
 from geo.subscription.controller import concerns
 from geo.subscription.version_subscriptions import VersionSubscription
 from geo.tables import ownership
@@ -31,7 +30,7 @@ def unread_of(tables: ClusterTables, one: VersionSubscription, newest: int, freq
     came = None if added is None else log.committed_at(added)
     if came is None:
         return None
-    waits_s = (datetime.now(timezone.utc) - max(came, one.created_at)).total_seconds()
+    waits_s = (utc_now() - max(came, one.created_at)).total_seconds()
     so_far = "not read at all" if read_to < 0 else f"read up to version {read_to} of {newest} only"
     return None if waits_s < frequency_s + SOON_S else f"its log is {so_far}, and version {added} waits for {waits_s:,.0f} s"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 
 from geo.names import Topic, topic_glob_matches
+from geo.now import utc_now
 from geo.tables.cluster import ClusterTables
 from geo.times import utc
 from schemas import VERSION_STARTS
@@ -67,7 +68,7 @@ def read_starts(tables: ClusterTables, topic: Topic) -> VersionStarts:
 
 def forget(tables: ClusterTables, topic: Topic, subscription: str) -> None:
     """Let go of what this cluster found out of a subscription that was deleted here; what others told stays."""
-    journal, now = tables.journal(VERSION_STARTS), datetime.now(timezone.utc)
+    journal, now = tables.journal(VERSION_STARTS), utc_now()
     told = [row for row in journal.newest(topic=str(topic), subscription=subscription) if row["sender"] is None]
     nothing = {"start": None, "snapshot_id": None, "taken_at": None, "updated_at": now}
     # Just behind what it lets go of: of a number by the clock here, which may be ahead, the next start would be older.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from fnmatch import fnmatchcase
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from geo.log.ledger_parts import ledger_parts
 from geo.log.topic_log import ID, is_message
 from geo.log.topics import replication_clusters
 from geo.names import Topic, check_subscription
+from geo.now import utc_now
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import message_set
@@ -321,7 +322,7 @@ def _why_not(here: _Source | str, source: str) -> str:
 
 
 def _age_s(one: VersionStart) -> float | None:
-    return None if one.taken_at is None else (datetime.now(timezone.utc) - one.taken_at).total_seconds()
+    return None if one.taken_at is None else (utc_now() - one.taken_at).total_seconds()
 
 
 def _counted(

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
@@ -20,6 +20,7 @@ from geo.disk import local_path
 from geo.errors import UnsafeError, UsageError
 from geo.log.topic_log import open_log
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
+from geo.now import utc_now
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
 from geo.subscription.controller import MAX_SUBSCRIPTIONS
@@ -121,7 +122,7 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
     query or another log; SchemaError if the topic has no log here.
     """
     log, _ = open_log(tables, topic)
-    name, now = check_subscription(subscription), datetime.now(timezone.utc)
+    name, now = check_subscription(subscription), utc_now()
     new = VersionSubscription(topic, name, log.table_id(), None, _absolute(checkpoint), None, now)
     if is_of_messages(tables, topic, subscription):
         raise UsageError(
@@ -286,5 +287,5 @@ def _row(one: VersionSubscription, deleted: bool, by: str, sequence: int) -> dic
         "created_at": one.created_at,
         "by": by,
         "sequence": sequence,
-        "updated_at": datetime.now(timezone.utc),
+        "updated_at": utc_now(),
     }

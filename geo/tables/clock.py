@@ -1,7 +1,7 @@
-"""Whether a clock is fit to stamp messages with, derived from that of the storage. Pure: no Spark, clock or I/O.
+"""Whether a host's clock is fit to decide what nobody can take back, derived from the storage's clock. Pure: no Spark, clock or I/O.
 
 All times are microseconds since 1970, UTC. A message's publish_time decides on its partition and when it expires, in every
-cluster: one that is days off is expired at birth or never.
+cluster: one that is days off is expired at birth or never. A link leaves out for ever what has expired by its clock.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ CLOCK_TOLERANCE_US = 5 * 60 * 1_000_000
 
 CLOCKS_APART_US = 2 * CLOCK_TOLERANCE_US
 """So far apart the clocks of two producers may be."""
+
+SIGN_APART_US = 5 * 1_000_000
+"""A first sign of life by a host's clock that is further off is given once more, by the storage's. A storage tells whole seconds,
+and the shortest owner timeout is 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,38 @@ class Wrong:
         return self.clock_us > self.storage_us
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A host's clock that was held against the storage's: what it said before and after a write, what a steady clock said after the
+    write, and when the storage says that the write came; None: the storage does not say."""
+
+    before_us: int
+    after_us: int
+    steady_us: int
+    storage_us: int | None
+
+    def wrong(self) -> Wrong | None:
+        """What was wrong with the host's clock; None: nothing that can be told. A write may take long, but it comes between its
+        begin and its end."""
+        return why_wrong(self.after_us, self.storage_us, Stamp.of(self.before_us, self.storage_us))
+
+    @property
+    def apart_us(self) -> int:
+        """How far the host's clock was from the storage's, at least."""
+        if self.storage_us is None:
+            return 0
+        return max(0, self.before_us - self.storage_us, self.storage_us - self.after_us)
+
+    def now_us(self, steady_us: int) -> int:
+        """The storage's time when the steady clock says `steady_us`; where the storage does not say, the host's. Never ahead of
+        the storage's."""
+        return (self.after_us if self.storage_us is None else self.storage_us) + steady_us - self.steady_us
+
+    def is_old(self, clock_us: int, steady_us: int, most_us: int) -> bool:
+        """Whether to hold the clock against the storage's again: after `most_us`, and when somebody set the clock."""
+        return steady_us - self.steady_us >= most_us or jumped((self.after_us, self.steady_us), (clock_us, steady_us))
+
+
 def why_wrong(now_us: int, newest_us: int | None, last: Stamp | None = None) -> Wrong | None:
     """What is wrong with a clock that says `now_us`; None: nothing that can be told.
 
@@ -58,13 +94,16 @@ def why_wrong(now_us: int, newest_us: int | None, last: Stamp | None = None) -> 
 
 def refuse_wrong(who: str, now_us: int, newest_us: int | None, last: Stamp | None = None, way_out: str = "") -> None:
     """Raises WrongClockError if `why_wrong` finds something, saying of whom and what to do."""
-    wrong = why_wrong(now_us, newest_us, last)
-    if wrong is None:
-        return
+    if (wrong := why_wrong(now_us, newest_us, last)) is not None:
+        raise wrong_clock(who, wrong, way_out)
+
+
+def wrong_clock(who: str, wrong: Wrong, way_out: str = "") -> WrongClockError:
+    """The error of a wrong clock. `who` says what is not done."""
     mine, theirs = from_us(wrong.clock_us), from_us(wrong.storage_us)
-    raise WrongClockError(
+    return WrongClockError(
         f"{who} with a clock that is {'ahead of' if wrong.ahead else 'behind'} the storage's. This host says {mine:%Y-%m-%d %H:%M:%S} UTC "
-        f"where the storage says {theirs:%Y-%m-%d %H:%M:%S}: messages would expire too {'late' if wrong.ahead else 'early'}, everywhere. "
+        f"where the storage says {theirs:%Y-%m-%d %H:%M:%S}. By such a clock messages expire too early or too late, and nobody can undo it. "
         f"Set this host's clock (NTP) and start again.{way_out}"
     )
 

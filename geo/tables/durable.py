@@ -7,13 +7,13 @@ Neither Spark nor `deltalake` does that. Object stores do it by themselves, HDFS
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
 from geo.disk import sync, syncs
+from geo.now import now_s
 from geo.tables.delta_log import POINTER, commit_stamp, newest_checkpoint, newest_version
 from geo.tables.sums import sum_of
 
@@ -86,7 +86,7 @@ def _written_out(log_folder: Path, known: tuple[int, tuple[int, ...]] | None) ->
 
 def _unsettled(log_folder: Path, newest: int, synced: int) -> Iterator[int]:
     """Versions that may not be on the disk, the newest first."""
-    settled = time.time() - SETTLED_S
+    settled = now_s() - SETTLED_S
     for version in range(newest, synced, -1):
         try:
             found = (log_folder / f"{version:020}.json").stat()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime, timezone
+from datetime import datetime
 
 from geo.tables.cluster import ClusterTables, House
 from geo.tables.process import Process
+from geo.tables.storage_clock import renew
 from geo.text import first_line
-from geo.times import EPOCH, in_us, utc
+from geo.times import EPOCH, utc
 from schemas import PROCESSES
 
 log = logging.getLogger(__name__)
@@ -82,19 +83,7 @@ def leave(tables: ClusterTables) -> None:
         heart.house.tidy(tables)
 
 
-def renew(tables: ClusterTables) -> None:
-    """Write a sign of life of this process now."""
-    now = datetime.now(timezone.utc)
-    row = {
-        "process": tables.me.name,
-        "holder": tables.me.encode(),
-        "renewed_at": now,
-        "sequence": in_us(now),
-    }
-    tables.journal(PROCESSES).append([row])
-
-
 def last_seen(tables: ClusterTables, process: Process) -> datetime:
-    """When a process last gave a sign of life, beside its claims."""
+    """When a process last gave a sign of life, beside its claims, by the storage's clock."""
     rows = tables.journal(PROCESSES).newest(process=process.name)
     return max((utc(row["renewed_at"]) for row in rows), default=EPOCH)

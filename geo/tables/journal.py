@@ -60,7 +60,7 @@ class Journal:
 
     def __init__(self, table: Table, schema: TableSchema) -> None:
         self._table, self._schema = table, schema
-        self._there = False
+        self._there = self._is_whole = False
         self._remembered: _Remembered | None = None
 
     def __str__(self) -> str:
@@ -78,15 +78,29 @@ class Journal:
         missing = self._remembered
         if missing is not None and missing.version < 0 and self._is_current(missing):
             return False
-        if self._table.find(self._schema) is not None:
+        if (columns := self._table.find(self._schema)) is not None:
             self._there, self._remembered = True, None
+            self._is_whole = set(self._schema.names) <= set(columns.names)
         elif not self._there:  # another thread may have found it meanwhile
             self._remembered = _Remembered(-1)
         return self._there
 
     def rows(self) -> DataFrame | None:
         """All rows ever appended, columns as the schema; None if there are none."""
-        return self._table.read() if self.exists() else None
+        return self._read_all() if self.exists() else None
+
+    def _read_all(self) -> DataFrame:
+        rows = self._table.read()
+        lacking = {c.name: F.lit(None).cast(c.type) for c in self._schema.columns if c.added and c.name not in rows.columns}
+        return rows.withColumns(lacking) if lacking else rows
+
+    def _make(self) -> None:
+        """Make the table if it is missing, and add the columns that it lacks."""
+        if not self.exists():
+            self._table.create(self._schema)
+        elif not self._is_whole:
+            self._table.add_columns(self._schema)
+        self._is_whole = True
 
     def newest_rows(self) -> DataFrame | None:
         """The newest row of each subject, for Spark; None if there are none."""
@@ -108,7 +122,7 @@ class Journal:
         if small is None:
             asked = (begins, frozenset((name, frozenset(texts)) for name, texts in among.items()))
             return self._remembered_or(
-                asked, lambda: self._collect(self._newest_of(self._table.read().where(_filter(begins, among))))
+                asked, lambda: self._collect(self._newest_of(self._read_all().where(_filter(begins, among))))
             )
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for one in small:
@@ -181,8 +195,7 @@ class Journal:
 
     def append_as(self, append: Callable[[Table, pa.Table], None], rows: Sequence[Mapping[str, Any]]) -> None:
         """As `append`, by a function that appends rows to a table, as `Ownership.append` does."""
-        if not self.exists():
-            self._table.create(self._schema)
+        self._make()
         append(self._table, rows_table(self._schema.types, rows))
 
     def append_once(self, rows: Sequence[Mapping[str, Any]], transaction: tuple[str, int], token: str) -> int | None:
@@ -227,8 +240,7 @@ class Journal:
     def _append(
         self, rows: Sequence[Mapping[str, Any]], token: str | None = None, transaction: tuple[str, int] | None = None
     ) -> None:
-        if not self.exists():
-            self._table.create(self._schema)
+        self._make()
         if transaction is None:
             self._table.append_rows(rows_table(self._schema.types, rows), user_metadata=token)
         else:
@@ -249,10 +261,12 @@ class Journal:
 
         An append that comes between stays (`Table.replace`).
         """
-        rows, newest = self.rows(), self.newest_rows()
-        if rows is None or newest is None:
+        if not self.exists():
             return 0
-        kept = newest.where(keep)
+        if not dry_run:
+            self._make()
+        rows = self._read_all()
+        kept = self._newest_of(rows).where(keep)
         superseded = rows.count() - kept.count()
         if not dry_run and (superseded or self.files() > 1):
             self._table.replace(kept.coalesce(1))

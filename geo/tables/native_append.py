@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import uuid
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 
 from geo.crash import CrashPoint, reach
 from geo.disk import sync
+from geo.now import now_us
 from geo.tables.delta_log import POINTER
 from geo.tables.delta_state import DeltaState
 from geo.tables.put_commit import put_checksum, put_commit
@@ -140,7 +140,7 @@ def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_m
     version, transaction = state.version + 1, str(uuid.uuid4())
     rows, size = sum(file.rows for file in added), sum(file.size for file in added)
     info: dict[str, Any] = {
-        "timestamp": time.time_ns() // 1_000_000,
+        "timestamp": now_us() // 1000,
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(state.partition_by))},
         "readVersion": state.version,

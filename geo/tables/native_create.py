@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from geo.crash import CrashPoint, reach
+from geo.now import now_us
 from geo.tables.delta_state import newest_state
 from geo.tables.put_commit import UNNAMED, put_checksum, put_commit
 
@@ -65,7 +65,7 @@ def make(folder: Path, definition: str) -> bool:
     first = _first_versions.get(definition)
     if first is None:
         return False
-    table_id, transaction, now_ms = str(uuid.uuid4()), str(uuid.uuid4()), time.time_ns() // 1_000_000
+    table_id, transaction, now_ms = str(uuid.uuid4()), str(uuid.uuid4()), now_us() // 1000
     of_info, of_table = {"txnId": transaction, "timestamp": now_ms}, {"id": table_id, "createdTime": now_ms}
     changed = {"commitInfo": of_info, "metaData": of_table}
     actions = [{kind: fields | changed.get(kind, {}) for kind, fields in action.items()} for action in first.actions]

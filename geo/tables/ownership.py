@@ -21,9 +21,11 @@ any moment and continued after a takeover, adds nothing:
 4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
    ever overwritten, and no two claims share a name.
 
-(e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM, and its row
+Where there is no lock (e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM, and its row
 does not say that something of those before it was still in flight. Assumes commits that are put-if-absent; where storage does not
 have them a claim is refused (geo.tables.storage).
+
+Whether an owner lives that this process cannot see is told by its last sign of life and the storage's clock (geo.tables.storage_clock).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -46,18 +48,22 @@ from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, UnsafeError
 from geo.faults import SPARK_ERRORS
 from geo.names import Topic
+from geo.now import now_us
+from geo.now import utc_now as _now
 from geo.sql_text import identifier
 from geo.tables.claims import Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
-from geo.tables.clock import CLOCK_TOLERANCE_US, Stamp, refuse_wrong
+from geo.tables.clock import SIGN_APART_US, refuse_wrong
 from geo.tables.cluster import ClusterTables
 from geo.tables.heartbeat import keep_alive, last_seen, leave
 from geo.tables.journal import Journal
+from geo.tables.liveness import silent_s
 from geo.tables.locks import JVM_END_S
 from geo.tables.native_append import Written
 from geo.tables.process import Process
 from geo.tables.sole_driver import be_sole_driver
+from geo.tables.storage_clock import known_now_us, note, renew, storage_now_us
 from geo.tables.table import Table
-from geo.times import EPOCH, in_us, utc
+from geo.times import from_us, in_us, utc
 from schemas import OWNERS
 
 log = logging.getLogger(__name__)
@@ -198,7 +204,8 @@ class Ownership:
 
     def fence(self, log_table: Table, point: CrashPoint | None = None) -> None:
         """Step (e): from here on nothing that an earlier owner has in flight can be committed to `log_table`."""
-        if self.in_flight and not log_table.wait_for_commits():
+        # The lock is taken in any case: nothing that is known of an owner's end is as good.
+        if not log_table.wait_for_commits() and self.in_flight:
             for runner in self.runners:
                 log_table.set_property(f"geo.fence.{runner.property_key}", self.token)
         self.in_flight = False
@@ -307,7 +314,8 @@ def release(ownerships: Sequence[Ownership]) -> None:
     lives, and fence only if these have not fenced against those before them."""
     if ownerships:
         tables = ownerships[0]._tables
-        rows = [_row(tables, r, o.generation, o.token, in_flight=o.in_flight) for o in ownerships for r in o.runners]
+        since = from_us(storage_now_us(tables))
+        rows = [_row(tables, r, o.generation, o.token, since, in_flight=o.in_flight) for o in ownerships for r in o.runners]
         tables.journal(OWNERS).append([{**row, **_RELEASED} for row in rows])
     for ownership in ownerships:
         ownership.abandon()
@@ -331,8 +339,8 @@ def claim(
     runners = {runner.name: runner for group in wanted for runner in group}
     replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
     owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
-    if owners.exists():
-        refuse_wrong(who, in_us(_now()), in_us(owners.committed_at(owners.version())))
+    if known_now_us(tables, who) is None and owners.exists():
+        refuse_wrong(who, now_us(), in_us(owners.committed_at(owners.version())))
     for _ in range(_CLAIM_TRIES):
         rows, decision = _looked(tables, owners, runners, replaced)
         with owners.alone() as alone:
@@ -341,10 +349,12 @@ def claim(
                 rows, decision = _looked(tables, alone, runners, replaced, wait=False)
                 if not decision.dead <= waited_for:
                     continue
+            before_us, known_us = now_us(), known_now_us(tables, who)
+            since = from_us(before_us if known_us is None else known_us)
             claims = [
-                _row(tables, r, decision.generation, token, in_flight=r.name in decision.in_flight) for r in runners.values()
+                _row(tables, r, decision.generation, token, since, in_flight=r.name in decision.in_flight)
+                for r in runners.values()
             ]
-            before_us = in_us(_now())
             if alone is not None:
                 alone.append(claims)
                 version = alone.version()
@@ -356,12 +366,14 @@ def claim(
     else:
         raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
     reach(CrashPoint.CLAIM_WON)
-    came_us = in_us(owners.committed_at(version))
-    try:
-        refuse_wrong(who, before_us, None, Stamp.of(before_us, came_us))
-    except UnsafeError:
-        owners.append([_given_back(claim_, rows.get(claim_["runner"])) for claim_ in claims])
-        raise
+    if known_us is None:
+        try:
+            held = note(tables, before_us, in_us(owners.committed_at(version)), who)
+        except UnsafeError:
+            owners.append([_given_back(claim_, rows.get(claim_["runner"])) for claim_ in claims])
+            raise
+        if held.apart_us > SIGN_APART_US:
+            renew(tables)  # the claim, the first sign of life of this process, has this host's time
     _write_fences(tables, list(runners.values()), decision.generation, token, version)
     if point is not None:
         reach(point)
@@ -434,11 +446,12 @@ def why_not_run(tables: ClusterTables, runner: Runner) -> str | None:
     holder, since = Process.decode(row["holder"]), utc(row["since"])
     if row["state"] == "released":
         return f"{holder} ended at {since:%Y-%m-%d %H:%M:%S} UTC"
-    if holder is not None and holder.is_here:
+    if holder is not None and holder.is_seen_here:
         lives = (row["token"], runner.name) in _live if holder.is_mine else holder.lives
         return None if lives else f"{holder} runs it no longer"
-    silent_s = (_now() - since).total_seconds() if holder is None else _silent_s(tables, holder, since)
-    return None if silent_s <= tables.cluster.owner_timeout_s else f"{holder} gave no sign of life for {silent_s:,.0f} s"
+    now_us = storage_now_us(tables, writes=False)
+    silence_s = silent_s(now_us, [in_us(since)]) if holder is None else _silent_s(tables, holder, since, now_us)
+    return None if silence_s <= tables.cluster.owner_timeout_s else f"{holder} gave no sign of life for {silence_s:,.0f} s"
 
 
 def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
@@ -474,7 +487,7 @@ def _owner(row: Row) -> Owner:
 
 
 def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]) -> dict[str, Liveness]:
-    """What is known of each holder. Asks for signs of life only of those on other hosts."""
+    """What is known of each holder. Asks for signs of life only of those that this process cannot see."""
     found: dict[str, Liveness] = {}
     for owner in held:
         holder = Process.decode(owner.holder)
@@ -483,26 +496,27 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
         elif holder.is_mine:
             lives = (owner.token, owner.runner) in _live or found.get(owner.holder) is Liveness.LIVES
             found[owner.holder] = Liveness.LIVES if lives else Liveness.LEFT
-        elif holder.is_here:
+        elif holder.is_seen_here:
             can_wait = bool(holder.jvm_started) and holder.jvm != tables.me.jvm
             found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if can_wait else Liveness.SILENT
         else:
-            silent_s = _silent_s(tables, holder, utc(rows[owner.runner]["since"]))
-            lives = silent_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
+            silence_s = _silent_s(tables, holder, utc(rows[owner.runner]["since"]), storage_now_us(tables))
+            lives = silence_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
             found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT
             if not lives:
-                log.warning("%s: %s gave no sign of life for %.0f s: taking over", owner.runner, holder, silent_s)
+                log.warning("%s: %s gave no sign of life for %.0f s: taking over", owner.runner, holder, silence_s)
     return found
 
 
-def _silent_s(tables: ClusterTables, holder: Process, since: datetime) -> float:
-    """For how long a process on another host, whose claim is of `since`, gave no sign of life."""
-    # By a clock that is ahead anything may be said.
-    signs = (sign for sign in (since, last_seen(tables, holder)) if in_us(sign) <= in_us(_now()) + CLOCK_TOLERANCE_US)
-    return (_now() - max(signs, default=EPOCH)).total_seconds()
+def _silent_s(tables: ClusterTables, holder: Process, since: datetime, now_us: int | None = None) -> float:
+    """For how long a process, whose claim is of `since`, gave no sign of life. `now_us`: by the storage's clock; None: this host's."""
+    now_us = in_us(_now()) if now_us is None else now_us
+    return silent_s(now_us, [in_us(since), in_us(last_seen(tables, holder))])
 
 
-def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, *, in_flight: bool) -> dict[str, Any]:
+def _row(
+    tables: ClusterTables, runner: Runner, generation: int, token: str, since: datetime, *, in_flight: bool
+) -> dict[str, Any]:
     return {
         "runner": runner.name,
         "generation": generation,
@@ -511,18 +525,16 @@ def _row(tables: ClusterTables, runner: Runner, generation: int, token: str, *, 
         "state": "owned",
         "sequence": 0,
         "in_flight": in_flight,
-        "since": _now(),
+        "since": since,
     }
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 def _refused(row: Row, else_: str) -> AlreadyOwnedError:
     runner, since, holder = row["runner"], utc(row["since"]), Process.decode(row["holder"])
     elsewhere = (
-        "" if holder is None or holder.is_here else " From here one cannot look whether it lives; it gave a sign of life lately."
+        ""
+        if holder is None or holder.is_seen_here
+        else " From here one cannot look whether it lives; it gave a sign of life lately."
     )
     return AlreadyOwnedError(
         f"{runner}: already run by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC.{elsewhere} One runner at a time: stop that one first. {else_}"
@@ -532,5 +544,5 @@ def _refused(row: Row, else_: str) -> AlreadyOwnedError:
 def _wait_for_end(encoded: str, runner: str) -> None:
     """Wait until the JVM of a dead holder on this host, which may still be committing, is gone too."""
     holder = Process.decode(encoded)
-    if holder is not None and holder.is_here and not holder.is_mine and not holder.wait_for_jvm_end(JVM_END_S):
+    if holder is not None and holder.is_seen_here and not holder.is_mine and not holder.wait_for_jvm_end(JVM_END_S):
         raise AlreadyOwnedError(f"{runner}: the JVM {holder.jvm_pid} of the dead {holder} still runs: end it, then start again.")

@@ -38,10 +38,17 @@ def _started(pid: int) -> str:
 
 
 def _lives(pid: int, started: str) -> bool:
+    """Whether a process lives. One that the system does not show (/proc with hidepid) lives if some process has its id."""
     if pid <= 0:
         return False
-    if started:
-        return _started(pid) == started
+    state, found = _stat(pid)
+    if state:
+        return state != "Z" and (not started or found == started)
+    return _exists(pid)
+
+
+def _exists(pid: int) -> bool:
+    """Whether some process has this id, also one that /proc does not show."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -93,12 +100,18 @@ class Process:
         return self.host == socket.gethostname() and self.system == _system()
 
     @property
+    def is_seen_here(self) -> bool:
+        """Whether it runs, or ran, on this host, and this process can see whether it lives. The system may hide processes of
+        other users; of such a one it only says that some process has its id."""
+        return self.is_here and not (self.started and self.pid > 0 and not _stat(self.pid)[0] and _exists(self.pid))
+
+    @property
     def is_mine(self) -> bool:
         return self.is_here and self.pid == os.getpid() and self.started == _started(os.getpid())
 
     @property
     def lives(self) -> bool:
-        """Whether the Python process lives. Only meaningful where `is_here`."""
+        """Whether the Python process lives, or may: only meaningful where `is_here`, and for sure only where `is_seen_here`."""
         return _lives(self.pid, self.started)
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 
 from pyarrow import fs
 from pyspark.sql import SparkSession
@@ -13,6 +12,7 @@ from pyspark.sql import functions as F
 from geo.disk import local_path
 from geo.errors import RetryableError
 from geo.faults import FAULTS, SPARK_ERRORS
+from geo.now import now_s
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def goes_on_from(spark: SparkSession, checkpoint: str) -> tuple[int | None, floa
     if last < 0:
         return None
     local = local_path(checkpoint)
-    age_s = 0.0 if local is None else time.time() - (local / "offsets" / str(last)).stat().st_mtime
+    age_s = 0.0 if local is None else now_s() - (local / "offsets" / str(last)).stat().st_mtime
     try:
         return None if last == 0 else planned_end(spark, checkpoint, last - 1), age_s
     except FAULTS:

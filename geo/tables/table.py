@@ -391,7 +391,8 @@ class Table:
                 learn(folder, definition)
 
     def find(self, schema: TableSchema) -> StructType | None:
-        """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table.
+        """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table. Those that
+        were added to the schema since tables were made may be lacking (`add_columns`).
 
         Raises SchemaError naming table, stored and known version, and the way out.
         """
@@ -414,7 +415,7 @@ class Table:
                 f"{self}: has schema version {version!r}, this program knows up to {schema.version}. "
                 "Nothing was written. Upgrade delta-geo here first."
             )
-        missing = [name for name in schema.names if name not in seen.columns.names]
+        missing = [column.name for column in schema.columns if not column.added and column.name not in seen.columns.names]
         if missing:
             raise SchemaError(f"{self}: lacks the columns {', '.join(missing)} of a {schema.kind}. Nothing was written.")
         return seen.columns
@@ -612,6 +613,18 @@ class Table:
                 return remove_folder(self.name)
             self.spark.sql(f"DROP TABLE IF EXISTS {self.sql}")
             return True
+
+    def add_columns(self, schema: TableSchema) -> None:
+        """Add the columns of the schema that the table, which exists, lacks. Idempotent, and any number of processes may do so at once."""
+
+        def add() -> None:
+            there = self._looked().columns.names
+            if new := [
+                f"{identifier(c.name)} {c.type} COMMENT {literal(c.comment)}" for c in schema.columns if c.name not in there
+            ]:
+                self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(new)})")
+
+        self.commit(add)
 
     def set_property(self, key: str, value: str) -> None:
         self.commit(lambda: self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})"))

@@ -24,8 +24,8 @@ from geo.log.housekeeping import FULL_ROUND_S, Housekeeper, open_for_writing
 from geo.replication.link_table import append_links, read_links
 from geo.tables.cluster import ClusterTables
 from geo.tables.delta_log import newest_version, read_folder
-from geo.tables.heartbeat import renew
 from geo.tables.history import CommitName
+from geo.tables.storage_clock import renew
 from geo.tables.table import Table
 from schemas import LEDGERS, LINKS, PROCESSES
 from tests.benchmarks.bench import Bench, grown

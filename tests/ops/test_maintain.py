@@ -16,7 +16,7 @@ from geo.ops.delete_topic import delete_topics
 from geo.ops.maintain import MARGIN, expired_days, maintain
 from geo.replication.repair import reconcile_links
 from geo.tables.commits import Kind
-from geo.tables.heartbeat import renew
+from geo.tables.storage_clock import renew
 from schemas import LINKS, PROCESSES
 from tests.running import running
 from tests.world import TOPIC, World

@@ -63,7 +63,7 @@ def _logs(world: World, rule: Rule, reads: Reads, start: Callable[[], SparkSessi
     source, target = (
         connect_later(start, world.config.cluster(cluster), reads=reads).log(TOPIC) for cluster in (rule.source, rule.target)
     )
-    return BothLogs(source, target, rule, f"{rule.source}->{rule.target}")
+    return BothLogs(source, target, rule, f"{rule.source}->{rule.target}", now_us)
 
 
 def _no_spark() -> SparkSession:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from geo.ids import LEDGER_ID_LIMIT
 from geo.log.topic_log import ID
+from geo.now import now_us
 from geo.replication.both_logs import BothLogs, Floors
 from geo.replication.rebuild import rebuild
 from geo.replication.rule import Rule
@@ -65,7 +66,7 @@ def test_what_is_missing_is_the_same_with_and_without_spark(world: World) -> Non
         found = {}
         for reads in (Reads.NONE, Reads.LITTLE):
             source, target = (_log(world, name, reads) for name in ("us", "eu"))
-            logs = BothLogs(source, target, Rule("us", "eu", frozenset({"us"}), ttl_s), "us->eu")
+            logs = BothLogs(source, target, Rule("us", "eu", frozenset({"us"}), ttl_s), "us->eu", now_us)
             steps = list(logs.missing(source.latest_version(), target.latest_version(), floors, 7))
             assert [isinstance(step, pa.Table) for step in steps] == [reads is Reads.LITTLE] * len(steps)
             assert logs.count_missing(source.latest_version(), floors) == sum(len(_rows(step)) for step in steps)

@@ -50,7 +50,7 @@ def _rows() -> list[RoutedRow]:
 def test_the_column_and_the_function_agree_on_every_row(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
-    from geo.replication.rule_columns import routing_column, verdict_column
+    from geo.replication.rule_columns import impossible_column, routing_column, verdict_column
 
     rows = _rows()
     schema = "n INT, origin STRING, replicate_to ARRAY<STRING>, marker STRING, publish_time_us BIGINT, ledger_id BIGINT, entry_id BIGINT"
@@ -67,6 +67,7 @@ def test_the_column_and_the_function_agree_on_every_row(spark: SparkSession) -> 
         for column in (
             routing_column(rule, NOW_US).alias(f"crosses_{n}"),
             verdict_column(rule, NOW_US).alias(f"verdict_{n}"),
+            impossible_column(rule, NOW_US).alias(f"impossible_{n}"),
         )
     ]
     found = {row["n"]: row for row in log.select("n", *columns).collect()}
@@ -78,6 +79,7 @@ def test_the_column_and_the_function_agree_on_every_row(spark: SparkSession) -> 
         for at, (row, one) in enumerate(zip(rows, expected, strict=True)):
             assert found[at][f"verdict_{n}"] == one.value, (rule, row)
             assert found[at][f"crosses_{n}"] is (one is Verdict.REPLICATE), (rule, row)
+            assert found[at][f"impossible_{n}"] is (one is Verdict.IMPOSSIBLE), (rule, row)
 
 
 @pytest.mark.spark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geo.errors import WrongClockError
-from geo.tables.clock import CLOCK_TOLERANCE_US, Stamp, Wrong, jumped, refuse_wrong, why_wrong
+from geo.tables.clock import CLOCK_TOLERANCE_US, Held, Stamp, Wrong, jumped, refuse_wrong, why_wrong
 
 NOW, TOLERATED, TOO_MUCH = 1_700_000_000_000_000, CLOCK_TOLERANCE_US, CLOCK_TOLERANCE_US + 1
 
@@ -41,7 +41,35 @@ def test_what_is_refused_is_said_with_both_times_and_what_to_do() -> None:
         refuse_wrong("publishing", NOW, None, Stamp(NOW, NOW - TOO_MUCH), " Or wait.")
     assert str(ahead.value) == (
         "publishing with a clock that is ahead of the storage's. This host says 2023-11-14 22:13:20 UTC where the storage says "
-        "2023-11-14 22:08:19: messages would expire too late, everywhere. Set this host's clock (NTP) and start again. Or wait."
+        "2023-11-14 22:08:19. By such a clock messages expire too early or too late, and nobody can undo it. Set this host's clock (NTP) and start again. Or wait."
     )
-    with pytest.raises(WrongClockError, match=r"publishing with a clock that is behind .* would expire too early, .* again\.$"):
+    with pytest.raises(WrongClockError, match=r"publishing with a clock that is behind .* again\.$"):
         refuse_wrong("publishing", NOW, NOW + TOO_MUCH)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "storage", "wrong", "apart"),
+    [
+        (NOW, NOW, NOW, None, 0),
+        (NOW, NOW + 9 * TOO_MUCH, NOW + 4 * TOO_MUCH, None, 0),  # a write that took long
+        (NOW, NOW, NOW - TOLERATED, None, TOLERATED),
+        (NOW, NOW, NOW + TOLERATED, None, TOLERATED),
+        (NOW, NOW + 5, NOW - TOO_MUCH, Wrong(NOW, NOW - TOO_MUCH), TOO_MUCH),
+        (NOW - 5, NOW, NOW + TOO_MUCH, Wrong(NOW, NOW + TOO_MUCH), TOO_MUCH),
+        (NOW, NOW, None, None, 0),  # the storage does not say
+    ],
+)
+def test_a_clock_is_held_against_the_storages_from_both_sides(
+    before: int, after: int, storage: int | None, wrong: Wrong | None, apart: int
+) -> None:
+    held = Held(before, after, 100, storage)
+    assert (held.wrong(), held.apart_us) == (wrong, apart)
+    assert held.now_us(160) == (after if storage is None else storage) + 60, "whatever the host's clock says by now"
+
+
+def test_a_clock_is_held_again_after_a_while_and_when_somebody_set_it() -> None:
+    held = Held(NOW, NOW, 100, NOW)
+    assert not held.is_old(NOW + 59, 159, 60)
+    assert held.is_old(NOW + 60, 160, 60)
+    assert held.is_old(NOW + 59 + TOO_MUCH, 159, 60)
+    assert held.is_old(NOW + 59 - TOO_MUCH, 159, 60)

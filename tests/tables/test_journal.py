@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from geo.tables.delta_log import read_folder
 from geo.tables.driver import Driver
 from geo.tables.journal import Journal
 from geo.tables.table import Table
-from schemas import OWNERS, PROCESSES, TableSchema
+from schemas import LINKS, OWNERS, PROCESSES, TableSchema
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
@@ -54,6 +55,26 @@ def test_the_row_that_is_last_by_generation_and_then_by_sequence_counts(spark: S
     assert [row["token"] for row in journal.newest(runner="b")] == ["1-1"]
     assert sorted(row["token"] for row in journal.newest(runner=["a", "b", "c"])) == ["1-1", "2-0"]
     assert journal.newest(runner=[]) == []
+
+
+@pytest.mark.spark
+def test_a_journal_made_before_a_column_was_added_reads_null_and_gets_the_column_with_its_next_row(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = replace(LINKS, columns=tuple(column for column in LINKS.columns if not column.added))
+    row = {"source": "us", "topic": "t", "state": "STOPPED", "generation": 1, "origins": ["us"], "expired": 0, "updated_at": NOW}
+    old, new = _journal(spark, tmp_path, before), _journal(spark, tmp_path, LINKS)
+    old.append([{**row, "sequence": 1}])
+    with monkeypatch.context() as by_spark:
+        by_spark.setattr(journals, "read_small", lambda *_: None)
+        assert [one["impossible"] for one in new.newest()] == [None]
+    assert [one["impossible"] for one in new.newest()] == [None]
+    new.append([{**row, "sequence": 2, "impossible": 3}])
+    assert [one["impossible"] for one in _journal(spark, tmp_path, LINKS).newest()] == [3]
+    old.append([{**row, "sequence": 3}])
+    assert [one["impossible"] for one in new.newest()] == [None], "a program that does not know it goes on writing"
+    new.append([{**row, "topic": "other", "sequence": 1, "impossible": 0}])
+    assert new.clean() == 2
 
 
 @pytest.mark.spark

@@ -107,8 +107,8 @@ class Leading:
         """The bundles for which the last decision found no broker."""
 
     def step(self, facts: Facts, term: int, wall_s: float, now: float) -> Orders:
-        """What is to be said now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970, `now` are those of a clock
-        that does not go back."""
+        """What is to be said now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970 by the storage's clock, by
+        which leaders before this one said theirs too; `now` are those of a clock that does not go back."""
         orders, chosen = Orders(), dict[str, _Choice]()
         bundles = dict(facts.bundles)
         for namespace in sorted({namespace_of_topic(topic) for topic in facts.topics} - bundles.keys()):
@@ -330,36 +330,3 @@ def _moves(old: Assigned | None, broker: str) -> str:
     if broker == NOBODY:
         return f"{before} is to release it"
     return f"to {broker}" if before == NOBODY else f"from {before} to {broker}"
-
-
-class Signs:
-    """Who lives, as far as this process sees: a broker whose row says something new within the timeout, by this process's own clock. So
-    the clocks of two hosts are never compared."""
-
-    def __init__(self) -> None:
-        self._heard: dict[str, tuple[int, float]] = {}
-        """By broker: the sequence of its newest row, and when it was seen first."""
-        self._since: float | None = None
-        """Since when it has looked, without such pauses."""
-        self._last = 0.0
-
-    def watched_s(self, now: float) -> float:
-        """For how long it has looked."""
-        return 0.0 if self._since is None else now - self._since
-
-    def hear(self, rows: Mapping[str, int], now: float, most_s: float = inf) -> None:
-        """Take the newest rows' sequences, by broker. If this process itself did not look for longer than `most_s`, what is beyond that does not
-        count against anybody."""
-        if self._since is None:
-            self._since = now
-        elif (unseen := now - self._last - most_s) > 0:
-            self._since += unseen
-            self._heard = {broker: (sequence, at + unseen) for broker, (sequence, at) in self._heard.items()}
-        self._last = now
-        for broker, sequence in rows.items():
-            if broker not in self._heard or self._heard[broker][0] != sequence:
-                self._heard[broker] = sequence, now
-        self._heard = {broker: seen for broker, seen in self._heard.items() if broker in rows}
-
-    def living(self, now: float, timeout_s: float) -> set[str]:
-        return {broker for broker, (_, at) in self._heard.items() if now - at <= timeout_s}

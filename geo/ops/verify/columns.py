@@ -9,28 +9,38 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from geo.ids import LEDGER_ID_LIMIT
+
 ID = ("origin", "ledger_id", "entry_id")
 
 CROSSING_MARKERS = ("SNAPSHOT_REQUEST", "SNAPSHOT_RESPONSE", "SUBSCRIPTION_UPDATE")
 """Markers meant for other clusters. They cross by stream and never by reconcile, so a lack of one is no fault."""
 
 
-def facts(rows: DataFrame, expired_before_us: int | None) -> DataFrame:
-    """A log's rows, with what has to be known of each.
+AHEAD_US = 86_400 * 1_000_000
+"""A row that was published later than so long after now was published by nobody."""
 
-    Columns: the id, digest BINARY, and of the row alone: is_message, may_cross (marker rules) and has_expired BOOLEAN,
-    replicate_to ARRAY<STRING>. No BOOLEAN is NULL.
+
+def facts(rows: DataFrame, expired_before_us: int | None, now_us: int) -> DataFrame:
+    """A log's rows, with what has to be known of each, at `now_us`.
+
+    Columns: the id, digest BINARY, and of the row alone: is_message, may_cross (marker rules), has_expired and is_impossible (no
+    producer can have written it, so no link brings it) BOOLEAN, replicate_to ARRAY<STRING>. No BOOLEAN is NULL.
     """
     has_expired = F.lit(False)
     if expired_before_us is not None:
         horizon = F.timestamp_micros(F.lit(expired_before_us).cast("long"))
         has_expired = true(F.col("publish_time") < horizon)
+    ledger, entry, time = F.col("ledger_id"), F.col("entry_id"), F.unix_micros("publish_time")
+    has_id = true((ledger > 0) & (ledger < LEDGER_ID_LIMIT) & (entry >= 0))
+    in_time = F.col("publish_time").isNull() | ((time >= 0) & (time <= now_us + AHEAD_US))
     return rows.select(
         *ID,
         _digest(rows.schema).alias("digest"),
         F.col("marker").isNull().alias("is_message"),
         (F.col("marker").isNull() | true(F.col("marker").isin(*CROSSING_MARKERS))).alias("may_cross"),
         has_expired.alias("has_expired"),
+        (~has_id | ~in_time).alias("is_impossible"),
         "replicate_to",
     )
 

@@ -33,6 +33,8 @@ class End:
     table_id: str | None
     version: int | None
     floors: Mapping[str, int]
+    impossible: int | None
+    """Rows of the source up to there that the link left out since no producer can have written them; None: it has not counted them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Comparison:
         ends: Ends,
         floors: Ends,
         expired_before_us: int | None,
+        now_us: int,
         ways: Collection[Way] = (),
         promises: Promises = MappingProxyType({}),
     ) -> None:
@@ -106,7 +109,7 @@ class Comparison:
             for name, of in promises.items()
             if name in logs
         }
-        self._rows = {name: facts(log.table.read(log.late), expired_before_us) for name, log in logs.items()}
+        self._rows = {name: facts(log.table.read(log.late), expired_before_us, now_us) for name, log in logs.items()}
         # Also of clusters without a log, into which all is still in flight.
         self._names = sorted({*logs, *(name for link in links for name in (link.source, link.target))})
         self._carried = {n: {o for link in links if link.target == n for o in link.origins} for n in self._names}
@@ -240,7 +243,7 @@ class Comparison:
         Columns: the id; `row c` (as `facts`; NULL: not in c), `copies c`, `early c` (in c at its early pin), `base c`
         and `last c` (of its ledger) of each cluster c; `end l` (was in the source at the end of link l) of each link l.
         """
-        columns = ("digest", "is_message", "may_cross", "has_expired", "replicate_to")
+        columns = ("digest", "is_message", "may_cross", "has_expired", "is_impossible", "replicate_to")
         late = [
             rows.select(*ID, F.lit(f"row {name}").alias("seen"), F.struct(*columns).alias("row"))
             for name, rows in self._rows.items()
@@ -329,11 +332,12 @@ class Comparison:
             & from_floor(self._floors[link.target])
         )
         absent = expected & target.isNull()
-        due = absent & ~source["has_expired"]
+        due = absent & ~source["has_expired"] & ~source["is_impossible"]
         newer = due & ~_at("end", name)
         # Within a ledger rows arrive in order, so whatever is below one that arrived is not on its way any more.
         passed = true(F.col("entry_id") < _at("last", link.target))
-        yield _Check(name, Category.EXPIRED, absent & source["has_expired"])
+        yield _Check(name, Category.IMPOSSIBLE, absent & source["is_impossible"])
+        yield _Check(name, Category.EXPIRED, absent & source["has_expired"] & ~source["is_impossible"])
         yield _Check(name, Category.MISSING, due & _at("end", name))
         yield _Check(name, Category.IN_FLIGHT, newer & ~passed)
         # From its base on the ledger itself tells its holes.

@@ -11,14 +11,14 @@ from geo.ids import LedgerId
 from geo.log.ledger_parts import ledger_parts
 from geo.log.promises import lost_entries
 from geo.names import ALL_TOPICS, Topic
-from geo.now import now_us
 from geo.ops.verify.comparison import End, Ends, Promises, cursor_of, key, unaccepted
 from geo.ops.verify.ends import Parts, check_link, check_log
-from geo.ops.verify.report import ClusterResult, LinkResult, VerifyReport
+from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
 from geo.ops.verify.verify import (
     AT_ONCE,
     Registries,
     carrying,
+    checked_now,
     matching_topics,
     notes,
     pin,
@@ -51,7 +51,7 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
     with ThreadPoolExecutor(AT_ONCE) as pool:
         ends, promises = read_ends(clusters), read_all_promises(clusters, matching)
         pins = [pin(pool, logs) for _ in range(3)]
-        floors, now = read_ends(clusters), now_us()
+        floors, now = read_ends(clusters), checked_now(clusters)
 
         def check(topic: Topic) -> _Checked:
             of_topic = [{name: pinned[topic, name] for name in clusters if (topic, name) in pinned} for pinned in pins]
@@ -93,6 +93,8 @@ def _check(
         both, findings = check_link(
             link, middle.get(link.source, nothing), origins, *targets, floors[link.target], vouched=vouched
         )
+        if end is not None and end.impossible:
+            findings += (Finding(Category.IMPOSSIBLE, end.impossible, ()),)
         state, version = (end.state, end.version) if end is not None else (None, None)
         results.append(LinkResult(str(topic), link.name, state, version, both, findings))
     found = []

@@ -20,6 +20,7 @@ class Category(str, Enum):
     DIFFERENT = "different"
     DUPLICATES = "duplicates"
     HOLES = "holes"
+    IMPOSSIBLE = "impossible"
     IN_FLIGHT = "in_flight"
     EXPIRED = "expired"
 
@@ -36,6 +37,10 @@ MEANING = {
     ),
     Category.DIFFERENT: "same message id, but not the same row: one of the logs was changed, or an id was used twice",
     Category.DUPLICATES: "ids that are in the log more than once: two writers at a time, or a file was copied in",
+    Category.IMPOSSIBLE: (
+        "rows with ids or times that no message has: somebody else wrote them, and no link brings them. Once they are deleted in the source,"
+        " `geo reconcile` of the link goes on"
+    ),
     Category.HOLES: (
         "entries lacking below the last of their ledger in this log, or below the end that its producer recorded; a gap is shown by its first"
         " entry, a lost end as first-last (`geo reconcile` accepts it)"
@@ -43,7 +48,14 @@ MEANING = {
 }
 """The faults: any of them makes a report not clean. What is in flight or expired is reported, and is no fault."""
 
-LINK_COUNTS = (Category.MISSING, Category.UNEXPECTED, Category.DIFFERENT, Category.IN_FLIGHT, Category.EXPIRED)
+LINK_COUNTS = (
+    Category.MISSING,
+    Category.UNEXPECTED,
+    Category.DIFFERENT,
+    Category.IN_FLIGHT,
+    Category.EXPIRED,
+    Category.IMPOSSIBLE,
+)
 CLUSTER_COUNTS = (Category.DUPLICATES, Category.HOLES, Category.UNEXPECTED)
 
 
@@ -116,8 +128,8 @@ class VerifyReport:
         """The report with keys that stay; new ones may be added.
 
         - `clean`, `by_content`: boolean. `compared`: number. `topics`: list of names. `notes`: list of texts.
-        - `totals`: number of each category: missing, unexpected, different, duplicates, holes, in_flight, expired.
-        - `links`: list of {topic, link, state, end, compared, missing, unexpected, different, in_flight, expired};
+        - `totals`: number of each category: missing, unexpected, different, duplicates, holes, impossible, in_flight, expired.
+        - `links`: list of {topic, link, state, end, compared, missing, unexpected, different, in_flight, expired, impossible};
           state and end (a version of the source) are null before the link has recorded any.
         - `clusters`: list of {topic, cluster, version, messages, duplicates, holes, unexpected}.
         - `findings`: list of {category, topic, where (a link or a cluster), count, examples}, all above 0.
@@ -168,7 +180,7 @@ class VerifyReport:
         Names that come out of a table are made printable, so that a message cannot forge a line.
         """
         done = "compared" if self.by_content else "counted"
-        lines = [f"{r.topic}  {r.link}: {r.compared:,} {done}, {_counts_as_text(LINK_COUNTS, r.findings)}" for r in self.links]
+        lines = [f"{r.topic}  {r.link}: {r.compared:,} {done}, {_counts_as_text(r.findings)}" for r in self.links]
         lines += [f"note: {note}" for note in self.notes]
         links = len({result.link for result in self.links})
         scope = (
@@ -182,7 +194,7 @@ class VerifyReport:
         for category in faults:
             lines.append(f"  {category.words}: {MEANING[category]}")
             lines += [
-                f"    {topic}  {where}: {found.count:,}, such as {', '.join(found.examples)}"
+                f"    {topic}  {where}: {found.count:,}{', such as ' if found.examples else ''}{', '.join(found.examples)}"
                 for topic, where, found in self.findings()
                 if found.category is category
             ]
@@ -194,6 +206,8 @@ def _counts(categories: Iterable[Category], findings: Iterable[Finding]) -> dict
     return {category.value: found.get(category, 0) for category in categories}
 
 
-def _counts_as_text(categories: Iterable[Category], findings: Iterable[Finding]) -> str:
+def _counts_as_text(findings: Iterable[Finding]) -> str:
+    """Of a link. What hardly ever is there is named only where it is."""
     found = {finding.category: finding.count for finding in findings}
-    return ", ".join(f"{found.get(category, 0):,} {category.words}" for category in categories)
+    shown = (category for category in LINK_COUNTS if category is not Category.IMPOSSIBLE or category in found)
+    return ", ".join(f"{found.get(category, 0):,} {category.words}" for category in shown)

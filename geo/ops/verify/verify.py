@@ -18,12 +18,12 @@ from geo.errors import UsageError
 from geo.log.promised_ends import read_promises
 from geo.log.topics import Registered, known_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.now import now_us
 from geo.ops.verify.comparison import Comparison, End, Ends, Log, Promises, Way, key
 from geo.ops.verify.report import VerifyReport
 from geo.progress import Progress
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import RunnerKind, named_owners
+from geo.tables.storage_clock import checked_now_us
 from geo.tables.table import Table
 from schemas import LINKS
 
@@ -43,11 +43,22 @@ def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
     """Where every link stands by its newest row."""
     return {
         (target, row["source"], row["topic"]): End(
-            row["state"], row["reason"], row["source_table_id"], row["source_version"], row["floors"] or {}
+            row["state"],
+            row["reason"],
+            row["source_table_id"],
+            row["source_version"],
+            row["floors"] or {},
+            row["impossible"],
         )
         for target, tables in clusters.items()
         for row in tables.journal(LINKS).newest()
     }
+
+
+def checked_now(clusters: Mapping[str, ClusterTables]) -> int:
+    """Now, in microseconds since 1970, by the latest of the storages' clocks. Raises WrongClockError on a host whose clock is not
+    theirs: by it what is missing would seem to have expired."""
+    return max(checked_now_us(tables, f"{name}: is not verified", writes=False) for name, tables in clusters.items())
 
 
 def read_ways(clusters: Mapping[str, ClusterTables]) -> set[Way]:
@@ -96,7 +107,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
         ends, promises = read_ends(clusters), read_all_promises(clusters, matching)  # step 1
         early = pin(pool, logs)  # step 2
         late = pin(pool, logs)  # step 3
-        floors, now = read_ends(clusters), now_us()  # step 4
+        floors, now = read_ends(clusters), checked_now(clusters)  # step 4
         later, ways = read_registries(clusters), read_ways(clusters)
         progress = Progress(log, "verify", "topics", len(matching))
 
@@ -111,7 +122,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             # Those that replicated it before the pins or after: a policy may change meanwhile.
             carried = {*carrying(config, topic, registries), *carrying(config, topic, later)}
             links = tuple(link for link in config.links if link in carried)
-            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us, ways, promises[topic])
+            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us, now, ways, promises[topic])
             comparison.notes += [*notes(topic, registries, pinned, links, floors), *_of_removed(topic, links, floors, ways)]
             comparison.run()
             progress.add(1)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -29,6 +29,7 @@ from geo.log.log_cutter import fold_checkpoint
 from geo.log.topic_log import is_message
 from geo.log.topics import registered_topics
 from geo.names import Topic
+from geo.now import utc_now
 from geo.session import ROCKSDB, require_delta
 from geo.streams.again import FAILED_AGAIN_S, FailedAgain
 from geo.streams.life import Life, State
@@ -202,7 +203,7 @@ class NamespaceFold(QueryWork[OpenFold]):
 
     def _fold_slice(self, rows: Sequence[Row]) -> None:
         known = self._cursors({row["topic"] for row in rows})
-        now = datetime.now(timezone.utc)
+        now = utc_now()
         fresh: list[dict[str, Any]] = []
         due: list[tuple[Topic, str, AckState]] = []
         for row in rows:
@@ -235,7 +236,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         since and was not touched again."""
         with self._one_at_a_time:
             self._refreshed_at = time.monotonic()
-            now = datetime.now(timezone.utc)
+            now = utc_now()
             old = [
                 row
                 for key, row in self._cursors().items()

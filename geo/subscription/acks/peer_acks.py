@@ -18,7 +18,6 @@ from geo.asking import ask_all
 from geo.config.model import Config, Link
 from geo.log.topics import replication_clusters
 from geo.names import Topic
-from geo.now import now_us
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.rule import Rule
@@ -28,6 +27,7 @@ from geo.subscription.acks.ack_tail import AckTail, read_records
 from geo.subscription.acks.fold import Received
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.history import parted
+from geo.tables.storage_clock import storage_now_us
 from geo.tables.tail import Tail, least_look_s
 from geo.text import first_line
 from schemas import TOPIC_LOG
@@ -104,7 +104,7 @@ class PeerAcks:
         return read_links(self._tables).get((self.link.source, str(self._acks)))
 
     def _crossing(self, floors: Mapping[str, int] | None, rows: pa.Table) -> pa.Table:
-        return crossing(self._rule, floors, rows, now_us())[0]
+        return crossing(self._rule, floors, rows, storage_now_us(self._tables))[0]
 
 
 def _is_held_up(state: LinkState | None) -> bool:

@@ -21,7 +21,6 @@ from geo.fleet.placement.leading import (
     Leading,
     Orders,
     Request,
-    Signs,
 )
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.fleet.placement.policies import Isolation, Policies
@@ -337,36 +336,6 @@ def test_a_leader_that_began_anew_counts_what_is_on_its_way_and_not_what_was_spl
         facts = Facts(frozenset({other}), bundles, assigned, {}, world._reports(), world.brokers)
         orders = Leading(PLACEMENT, min).step(facts, TERM, world.now, world.now)
         assert [one.broker for one in orders.assigned.values()] == [broker]
-
-
-def test_a_broker_lives_while_its_rows_say_something_new_by_the_clock_of_who_reads_them() -> None:
-    signs = Signs()
-    signs.hear({"a": 1, "b": 1}, 0.0)
-    signs.hear({"a": 2, "b": 1}, 20.0)
-    assert signs.living(30.0, 30.0) == {"a", "b"}
-    assert signs.living(31.0, 30.0) == {"a"}
-    signs.hear({"b": 2}, 40.0)
-    assert signs.living(40.0, 30.0) == {"b"}
-
-
-def test_time_in_which_nobody_looked_counts_against_nobody() -> None:
-    signs = Signs()
-    for at in (0.0, 4.0):
-        signs.hear({"a": 1}, at, 5.0)
-    assert signs.watched_s(4.0) == 4.0
-    signs.hear({"a": 1}, 100.0, 5.0)  # the storage was away
-    assert signs.living(100.0, 30.0) == {"a"}
-    assert signs.watched_s(100.0) == 9.0
-    for at in range(101, 132):
-        signs.hear({"a": 1}, float(at), 5.0)
-    assert signs.living(131.0, 30.0) == set()
-
-
-def test_one_that_is_dead_is_seen_to_be_so_also_by_looks_that_take_long() -> None:
-    signs = Signs()
-    for at in range(0, 61, 20):
-        signs.hear({"a": 1}, float(at), 15.0)
-    assert signs.living(60.0, 30.0) == set()
 
 
 def test_a_bundle_that_cannot_be_split_is_not_tried_again_at_once() -> None:

@@ -1,0 +1,68 @@
+"""What a link leaves out for ever is told: in its row, beside its lag, and by verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.ops.verify.quick import verify_by_ends
+from geo.ops.verify.report import Category
+from geo.replication.link_status import LinkStatus, link_statuses
+from geo.streams.life import State
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    return World(spark, tmp_path, links=[("us", "eu")])
+
+
+def _forge(world: World, first: int, end: int) -> None:
+    """Somebody appends rows of the year 2200."""
+    late = world.entries("us", first, end).withColumn("publish_time", F.expr("TIMESTAMP'2200-01-01'"))
+    world.log("us").append(late)
+
+
+def _status(world: World) -> LinkStatus:
+    clusters = {name: world.tables(name) for name in world.config.clusters}
+    (one,) = link_statuses(clusters["eu"], clusters, world.config, str(TOPIC))
+    return one
+
+
+def test_rows_that_no_producer_can_have_written_are_in_the_links_row_out_of_sync_and_a_fault(world: World) -> None:
+    world.write("us", 0, 5)
+    _forge(world, 5, 7)
+    (report,) = world.replicate("eu")  # compares both logs
+    assert (report.impossible, world.link_state("eu", "us").impossible) == (2, 2)
+    _forge(world, 7, 10)
+    (report,) = world.replicate("eu")  # goes on from its cursor
+    assert (report.impossible, world.link_state("eu", "us").impossible) == (3, 5)
+    assert world.arrived("eu") == list(range(5))
+    status = _status(world)
+    assert (status.impossible, status.in_sync, status.state) == (5, False, State.STOPPED)
+    found = world.verify()
+    assert (found.clean, found.total(Category.IMPOSSIBLE), found.total(Category.MISSING)) == (False, 5, 0)
+    clusters = {name: world.tables(name) for name in world.config.clusters}
+    assert verify_by_ends(clusters, world.config).total(Category.IMPOSSIBLE) == 5
+    assert any("5 impossible" in line for line in found.lines())
+
+
+def test_what_is_left_out_is_recorded_before_the_cursor_passes_it(world: World) -> None:
+    world.write("us", 0, 5)
+    world.replicate("eu")
+    _forge(world, 5, 7)
+    world.write("us", 7, 8)
+    crash.arm(f"{CrashPoint.LINK_AFTER_APPEND.value}:raise")
+    with pytest.raises(InjectedCrash):
+        world.replicate("eu")
+    crash.arm(None)
+    assert world.arrived("eu") == [*range(5), 7], "the cursor is in that commit"
+    world.replicate("eu")
+    assert world.link_state("eu", "us").impossible == 2
