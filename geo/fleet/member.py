@@ -28,7 +28,7 @@ from geo.fleet.leader import Lead
 from geo.fleet.load_meter import LoadMeter
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, append_report, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, is_in, namespace_of_topic
-from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step
+from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step, together
 from geo.fleet.placement.leading import Facts
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
@@ -131,6 +131,8 @@ class Member:
         self._going: dict[str, Callable[[], bool]] = {}
         """The bundles that are being given up, and of which are mine no more those that were lost: their works end first. What says whether all
         were told."""
+        self._refused: list[str] = []
+        """The bundles that it is to begin with and was refused, in the order in which it was."""
         self._assigned = 0
         """How many bundles there are that are assigned, to whomever."""
         self._found: dict[str, float] = {}
@@ -345,12 +347,14 @@ class Member:
         mine = [bundle for bundle, one in claims.items() if one.broker == self.name and not one.released]
         fresh += [Begin(one, claims[one].generation) for one in mine if one not in self._mine and one not in self._going]
         if fresh and not self._leaving.is_set():
-            self._claim(fresh, claims)
+            self._refused = [bundle for bundle in self._refused if any(step.bundle == bundle for step in fresh)]
+            self._claim(together(fresh, self._refused), claims)
         if leaving := [bundle for bundle in dict.fromkeys(gone) if bundle in self._mine and bundle not in self._going]:
             self._go(leaving)
 
     def _claim(self, steps: Sequence[Begin], claims: Mapping[str, Claim]) -> None:
-        """Claim bundles in one commit; if another process has claimed some of them since, one by one."""
+        """Claim bundles in one commit. If that is refused, since another process has one of them, they are claimed one by one, in a
+        round each: a claim may take seconds, and signs of life are given between rounds."""
         held = {step.bundle for step in steps if step.over and not claims[step.bundle].released}
         runners = {step.bundle: bundle_runner(self._tables, step.bundle) for step in steps}
         newest = self._watched_owners.now().claims(self._names())
@@ -366,9 +370,8 @@ class Member:
         except AlreadyOwnedError as error:
             if len(steps) == 1:
                 log.warning("broker %s: bundle %s is not begun: %s", self.name, steps[0].bundle, first_line(error))
-                return
-            for step in steps:
-                self._claim([step], claims)
+            at_it = [step.bundle for step in steps]
+            self._refused = [bundle for bundle in self._refused if bundle not in at_it] + at_it
             return
         for bundle, ownership in zip(runners, owned, strict=True):
             self._mine[bundle] = _Owned(ownership, took_over=bundle in held)

@@ -377,9 +377,9 @@ class TopicLink:
 
     def _brought(self, rows: DataFrame | pa.Table, last: Commit, left_out: LeftOut) -> None:
         assert self.cursor is not None
-        cursor = CommitName.of(self.cursor.table_id, last)
         if left_out.impossible:
             self.row.leave_out(left_out.impossible)
+        cursor = CommitName.of(self.cursor.table_id, last)
         self.into.append(rows, cursor)
         reach(CrashPoint.LINK_AFTER_APPEND)
         self.cursor = cursor

@@ -25,6 +25,7 @@ from geo.fleet.placement.handover import (
     leader_step,
     newer,
     to_assign,
+    together,
 )
 from tests.examples import examples
 
@@ -262,3 +263,11 @@ def test_the_greater_term_counts_and_in_one_the_greater_number() -> None:
     assert newer(None, old) == old
     assert newer(first, second) == newer(second, first) == second
     assert newer(second, old) == newer(old, second) == second
+
+
+def test_bundles_that_were_refused_are_begun_one_by_one_behind_those_that_were_not() -> None:
+    steps = [Begin(bundle, 0) for bundle in ("a", "b", "c")]
+    assert together(steps, []) == steps
+    assert together(steps, ["c", "a"]) == [Begin("b", 0)]
+    assert together(steps, ["c", "a", "b"]) == [Begin("c", 0)]
+    assert together(steps[:2], ["c", "b", "a"]) == [Begin("b", 0)], "of those that are still to be begun"

@@ -45,7 +45,7 @@ def test_each_fault_is_named_with_what_it_means_and_examples_and_a_name_cannot_f
 
 
 def test_the_json_of_a_report() -> None:
-    none = {"missing": 0, "unexpected": 0, "different": 0, "in_flight": 0, "expired": 0}
+    none = {"missing": 0, "unexpected": 0, "different": 0, "in_flight": 0, "expired": 0, "impossible": 0}
     clean = {"duplicates": 0, "holes": 0, "unexpected": 0}
     assert CLEAN.to_json() == {
         "clean": True,

@@ -24,17 +24,23 @@ from geo.names import Topic
 from geo.replication.link_table import append_links, read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
-from geo.tables import ownership as ownership_module
+from geo.tables import process as processes
+from geo.tables import storage_clock
 from geo.tables.claims import fence_name
 from geo.tables.cluster import ClusterTables
 from geo.tables.driver import Driver
-from geo.tables.ownership import Ownership, Runner, _write_fences, claim, origin_runners, release
+from geo.tables.heartbeat import last_seen
+from geo.tables.ownership import Ownership, Runner, _write_fences, claim, origin_runners, release, why_not_run
+from geo.tables.storage_clock import renew
 from geo.tables.table import Table
 from schemas import OWNERS, PROCESSES
+from tests.clock_off import clock_off
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 
 pytestmark = pytest.mark.spark
+
+stat = processes._stat
 
 
 def _link(world: World, source: str = "us", target: str = "eu") -> TopicLink:
@@ -274,12 +280,9 @@ def test_a_fence_that_cannot_be_found_is_no_takeover(linked: World) -> None:
     release([ownership])
 
 
-def test_nobody_owns_anything_on_a_host_whose_clock_is_not_the_storages(linked: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    ahead = datetime.now(timezone.utc) + timedelta(minutes=10)
-    monkeypatch.setattr(ownership_module, "_now", lambda: ahead)
-    with pytest.raises(UnsafeError, match=r"is not run with a clock that is ahead of the storage's.*NTP"):
+def test_nobody_owns_anything_on_a_host_whose_clock_is_not_the_storages(linked: World) -> None:
+    with clock_off(600), pytest.raises(UnsafeError, match=r"is not run with a clock that is ahead of the storage's.*NTP"):
         claim(linked.tables("eu"), [_link(linked).runners])
-    monkeypatch.undo()
     (ownership,) = claim(linked.tables("eu"), [_link(linked).runners])
     release([ownership])
 
@@ -289,9 +292,10 @@ def test_a_claim_that_is_refused_for_its_clock_leaves_the_runner_to_whoever_has_
     linked: World, monkeypatch: pytest.MonkeyPatch, minutes: int
 ) -> None:
     link = _link(linked)
-    ownership, wrong = _started(linked, link), datetime.now(timezone.utc) + timedelta(minutes=minutes)
-    monkeypatch.setattr(ownership_module, "_now", lambda: wrong)
-    with pytest.raises(UnsafeError, match="ahead of" if minutes > 0 else "behind"):
+    ownership = _started(linked, link)
+    monkeypatch.setattr(storage_clock, "_held", {})
+    monkeypatch.setattr(ClusterTables, "lock_folder", None)  # else it is refused before it claims
+    with clock_off(60 * minutes), pytest.raises(UnsafeError, match="ahead of" if minutes > 0 else "behind"):
         claim(link.target, [link.runners], take_over=True)
     monkeypatch.undo()
     assert ownership.still_owns()
@@ -317,9 +321,9 @@ def test_a_claim_that_is_refused_for_its_clock_forgets_nothing_that_may_be_in_fl
     _started(linked, link).abandon()
     shutil.rmtree(log)
     older.rename(log)
-    ahead = datetime.now(timezone.utc) + timedelta(minutes=10)
-    monkeypatch.setattr(ownership_module, "_now", lambda: ahead)
-    with pytest.raises(UnsafeError):
+    monkeypatch.setattr(storage_clock, "_held", {})
+    monkeypatch.setattr(ClusterTables, "lock_folder", None)
+    with clock_off(600), pytest.raises(UnsafeError):
         claim(linked.tables("eu"), [link.runners])
     monkeypatch.undo()
     (ownership,) = claim(linked.tables("eu"), [link.runners])
@@ -347,6 +351,81 @@ def test_an_owner_on_another_host_is_taken_over_once_it_is_silent(linked: World)
     (ownership,) = claim(tables, [link.runners])
     assert ownership.generation == 101
     release([ownership])
+
+
+def _elsewhere(world: World, cluster: str = "eu") -> ClusterTables:
+    """The tables of a cluster as a process on another host has them."""
+    me = replace(world.tables(cluster).me, host="another-host")
+    return ClusterTables(Driver(lambda: world.spark, lambda: me), world.config.cluster(cluster))
+
+
+@pytest.mark.parametrize("owner_off_s", [-299, 0, 299])
+def test_nobody_who_lives_is_replaced_however_the_clocks_of_owner_and_taker_are_off(linked: World, owner_off_s: int) -> None:
+    link = _link(linked)
+    with clock_off(owner_off_s):
+        (ownership,) = claim(_elsewhere(linked), [link.runners])
+    for off_s in (-299, 0, 299):
+        with clock_off(off_s), pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"):
+            claim(linked.tables("eu"), [link.runners])
+        with clock_off(off_s):
+            assert why_not_run(linked.tables("eu"), link.runners[0]) is None
+    with clock_off(owner_off_s):
+        renew(_elsewhere(linked))
+        assert abs(time.time() - owner_off_s - last_seen(linked.tables("eu"), _elsewhere(linked).me).timestamp()) < 30
+        release([ownership])
+
+
+def test_a_clock_that_is_off_on_storage_without_a_lock_is_told_from_the_claim_itself(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim has the host's time; a sign of life with the storage's follows at once."""
+    monkeypatch.setattr(ClusterTables, "lock_folder", None)
+    monkeypatch.setattr(storage_clock, "_held", {})
+    link = _link(linked)
+    for off_s in (-600, 600):
+        with clock_off(off_s), pytest.raises(UnsafeError, match="the storage's"):
+            claim(linked.tables("eu"), [link.runners])
+    with clock_off(-299):
+        (ownership,) = claim(_elsewhere(linked), [link.runners])
+    with pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"), clock_off(299):
+        claim(linked.tables("eu"), [link.runners])
+    release([ownership])
+
+
+def test_an_owner_that_the_system_hides_is_judged_by_its_signs_of_life_and_fenced(
+    linked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, link = linked.tables("eu"), _link(linked)
+    hidden = replace(tables.me, pid=os.getppid(), started="1")  # its process id is some process's
+    monkeypatch.setattr(processes, "_stat", lambda pid: ("", "") if pid == hidden.pid else stat(pid))
+
+    def owned(minutes: int, generation: int) -> None:
+        since = datetime.now(timezone.utc) - timedelta(minutes=minutes)
+        row = {"runner": link.runners[0].name, "generation": generation, "token": "ab", "holder": hidden.encode(),
+               "state": "owned", "in_flight": False, "sequence": 0, "since": since}  # fmt: skip
+        tables.journal(OWNERS).append([row])
+
+    owned(4, 100)
+    with pytest.raises(AlreadyOwnedError, match="gave a sign of life lately"):
+        claim(tables, [link.runners])
+    owned(6, 101)
+    (ownership,) = claim(tables, [link.runners])
+    assert ownership.in_flight
+    release([ownership])
+
+
+def test_whoever_begins_waits_for_a_commit_that_is_under_way_whatever_is_known_of_the_last_owner(linked: World) -> None:
+    link, log = _link(linked), linked.log("eu")
+    release([_started(linked, link)])
+    (clean,) = claim(link.target, [link.runners])
+    assert not clean.in_flight
+    fencing = threading.Thread(target=clean.fence, args=(log,))
+    with log.alone():
+        fencing.start()
+        fencing.join(0.3)
+        assert fencing.is_alive()
+    fencing.join()
+    release([clean])
 
 
 def test_where_no_lock_can_be_waited_for_an_append_in_flight_at_a_takeover_fails(linked: World, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ C. The leader has a claim taken over only if its owner gives no sign of life, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 
@@ -73,6 +73,14 @@ def broker_step(me: str, assigned: Mapping[str, Assigned], claims: Mapping[str, 
         elif wanted.broker == me and (claim is None or claim.released or claim.generation == wanted.take_over):
             steps.append(Begin(bundle, claim.generation if claim is not None else 0))
     return steps
+
+
+def together(steps: Sequence[Begin], refused: Sequence[str]) -> Sequence[Begin]:
+    """Which of the steps, of which there are some, are to be done now, in one commit: those of bundles that were not `refused`, else the
+    one that was refused longest ago. `refused` are in the order in which they were. So one that is refused again and again holds up no other,
+    and no more than one is tried alone between two signs of life."""
+    fresh = [step for step in steps if step.bundle not in refused]
+    return fresh or [min(steps, key=lambda step: refused.index(step.bundle))]
 
 
 def to_assign(bundles: Iterable[str], assigned: Mapping[str, Assigned], living: Set[str]) -> list[str]:
