@@ -6,7 +6,6 @@ A plan may read another region, which may be slow or hang. So no plan runs while
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 from geo.disk import local_path
+from geo.now import now_s
 from geo.tables.delta_state import DeltaState
 from geo.tables.native_append import Added, Written, remove_files, statistics, write_out
 from geo.tables.sums import sum_of
@@ -50,7 +50,7 @@ def sweep(table: Path, older_than_s: float = STAGED_S) -> int:
         for path in (folder, *folder.rglob("*")):
             with suppress(FileNotFoundError):
                 newest = max(newest, path.stat().st_mtime)
-        if time.time() - newest > older_than_s:
+        if now_s() - newest > older_than_s:
             shutil.rmtree(folder, ignore_errors=True)
             gone += 1
     return gone
