@@ -119,7 +119,7 @@ class BothLogs:
         What may have expired is not among them. Where nothing expires now it may have done so before: of a link that never read the
         log (`after` None) what is older than the log's oldest date does not count.
         """
-        horizon_us = self.rule.expired_before_us(now_us())
+        horizon_us = self.rule.expired_before_us(self.clock())
         wanted = due(promises, self.source.table_id(), after, self.rule.target, horizon_us)
         held = self._ends(self.target, self.target.latest_version()) if wanted and self.target.exists() else {}
         if not (found := lost_entries(wanted, held, floors)):
