@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from geo.disk import sync
 from geo.errors import DamagedError, RetryableError
+from geo.now import now_s
 from geo.tables.commits import Commit, of_file
 from geo.tables.places import Place, each, is_there, names_in, parquet
 from geo.tables.sums import check, lines_checked, read_checked
@@ -271,5 +271,5 @@ def _sidecars(folder: Path, found: LogFolder, version: int) -> set[str]:
 def _remove_sidecars(folder: Path, *, keep: Collection[str]) -> None:
     """Remove the files in `_sidecars` that no checkpoint names, but for young ones, whose checkpoint may be on its way."""
     for one in (folder / "_sidecars").glob("*.parquet"):
-        if one.name not in keep and time.time() - one.stat().st_mtime > _SIDECAR_S:
+        if one.name not in keep and now_s() - one.stat().st_mtime > _SIDECAR_S:
             one.unlink(missing_ok=True)
