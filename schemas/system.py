@@ -284,6 +284,22 @@ LOAD_REPORTS = TableSchema(
     ),
 )
 
+LOAD_AVERAGES = TableSchema(
+    kind="load_averages",
+    version=_VERSION,
+    least_version=_VERSION,
+    subject=("cluster",),
+    order=("number",),
+    properties=_JOURNAL,
+    columns=(
+        Column("cluster", "STRING", "this one", nullable=False),
+        Column("averages", "STRING", "JSON: what a leader knows of loads (geo.fleet.placement.averages)", nullable=False),
+        Column("term", "BIGINT", "the generation of the leader that says so", nullable=False),
+        Column("number", "BIGINT", "counts on over all leaders; the highest counts", nullable=False),
+        Column("kept_at", "TIMESTAMP", "when", nullable=False),
+    ),
+)
+
 ASSIGNMENTS = TableSchema(
     kind="assignments",
     version=_VERSION,

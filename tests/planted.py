@@ -1384,6 +1384,13 @@ FAULTS = (
     ),
     # bundles of several brokers
     Fault(
+        "a leader begins without the averages of the one before it",
+        "geo/fleet/placement/manager.py",
+        "self._samples = dict(averages.samples)",
+        "pass",
+        ("fleet/placement/test_leading.py",),
+    ),
+    Fault(
         "a broker at the end of its processor gives nothing up",
         "geo/config/placement.py",
         "bundle_unload_min_throughput_threshold: float = 0.0",
@@ -1421,7 +1428,7 @@ FAULTS = (
     Fault(
         "other settings forget what was moved",
         "geo/fleet/placement/manager.py",
-        "self._unloaded |= before._unloaded",
+        "self._unloaded |= {bundle: now - since for bundle, since in averages.unloaded_s.items()}",
         "pass",
         ("fleet/placement/test_leading.py",),
     ),

@@ -1,8 +1,9 @@
 """What the brokers of a cluster read of who owns which bundle, and what its leader says: `system/assignments`, `system/bundles`, and the
-claims of bundles in `system/owners`."""
+claims of bundles in `system/owners`. Beside them `system/load_averages`, which a leader keeps for the next one."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -11,6 +12,7 @@ from typing import Any
 from pyspark.sql import Row
 
 from geo.crash import CrashPoint, reach
+from geo.fleet.placement.averages import Averages, decode, encode
 from geo.fleet.placement.bundles import Bundles
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import Orders
@@ -18,8 +20,11 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
 from geo.tables.ownership import Ownership, Runner, broker_runner
 from geo.tables.process import Process
+from geo.text import first_line
 from geo.times import utc
-from schemas import ASSIGNMENTS, BUNDLES, OWNERS
+from schemas import ASSIGNMENTS, BUNDLES, LOAD_AVERAGES, OWNERS
+
+log = logging.getLogger(__name__)
 
 
 def bundle_runner(tables: ClusterTables, bundle: str) -> Runner:
@@ -137,6 +142,26 @@ def write_orders(tables: ClusterTables, leader: Ownership, orders: Orders) -> No
     _append(tables.journal(ASSIGNMENTS), leader, rows)
     if rows:
         reach(CrashPoint.PLACEMENT_ASSIGNED)
+    if orders.averages is not None:
+        keep_averages(tables, leader, orders.averages)
+
+
+def keep_averages(tables: ClusterTables, leader: Ownership, averages: Averages) -> None:
+    """Keep what a leader knows of loads for the next one. Raises FencedError if it leads no longer."""
+    journal = tables.journal(LOAD_AVERAGES)
+    row = {"cluster": tables.cluster.name, "averages": encode(averages), "term": leader.generation,
+           "number": max((row["number"] for row in journal.newest()), default=0) + 1, "kept_at": datetime.now(timezone.utc)}  # fmt: skip
+    _append(journal, leader, [row])
+
+
+def read_averages(tables: ClusterTables) -> Averages | None:
+    """What the leader before kept; None: nothing, or what this program does not understand."""
+    for row in tables.journal(LOAD_AVERAGES).newest():
+        try:
+            return decode(row["averages"])
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("%s: averages of loads are not understood, and begin anew: %s", tables.cluster.name, first_line(error))
+    return None
 
 
 def _append(journal: Journal, leader: Ownership, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 
 from geo.config.placement import Placement
 from geo.errors import AlreadyOwnedError, FencedError
-from geo.fleet.assignments import Owner, Owners, leader_runner, write_orders
+from geo.fleet.assignments import Owner, Owners, keep_averages, leader_runner, read_averages, write_orders
 from geo.fleet.placement.leading import Facts, Leading
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import Ownership, broker_runner, claim, release, why_not_run
@@ -35,6 +36,8 @@ class Lead:
         if self.ownership is None:
             return False
         if leaving:
+            with suppress(FencedError):  # another one leads already
+                keep_averages(self._tables, self.ownership, self._leading.averages)
             release([self.ownership])
             self.ownership = None
             return False
@@ -58,7 +61,7 @@ class Lead:
             (self.ownership,) = claim(self._tables, [[runner, leader_runner(self._tables)]], take_over=not is_free)
         except AlreadyOwnedError:
             return
-        self._leading = Leading(self._placement, random.choice)
+        self._leading = Leading(self._placement, random.choice, averages=read_averages(self._tables))
         self._say(f"broker {self._broker} leads the brokers of {self._tables.cluster.name}")
 
     def say_anew(self, facts: Facts, now: float) -> None:

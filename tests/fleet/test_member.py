@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from geo.crash import CrashPoint, InjectedCrash, arm
 from geo.errors import AlreadyOwnedError
-from geo.fleet.assignments import member_runner, read_assignments, read_bundles, read_owners
+from geo.fleet.assignments import member_runner, read_assignments, read_averages, read_bundles, read_owners
 from geo.fleet.load_reports import LEFT, read_reports
 from geo.fleet.placement.bundles import bundle_of
 from geo.fleet.placement.leading import SPLIT, TRANSFER
@@ -192,3 +192,24 @@ def test_a_broker_that_stops_here_goes_on_where_it_was(one_world: World, point: 
         alone.member.close()
     assert bundle_owners(us) == {}
     assert read_owners(us).lead.released  # type: ignore[union-attr]
+
+
+def test_a_leader_goes_on_with_the_averages_of_the_one_before_it(one_world: World) -> None:
+    us, topics = one_world.tables("us"), [Topic.parse(f"persistent://shop/averages/t{number}") for number in range(6)]
+    counts = []
+    for name in ("a", "b"):
+        alone = Alone(one_world, topics, name=name)
+        alone.until(lambda: read_averages(us) is not None)
+        for _ in range(30):
+            alone.now += 1
+            alone.member.round(alone.now)
+        alone.member.hand_over()
+        alone.now += 1
+        alone.member.round(alone.now)  # it gives up the lead first
+        alone.member.close()
+        kept = read_averages(us)
+        assert kept is not None
+        counts.append({bundle: one.count for bundle, one in kept.samples.items() if bundle.startswith("shop/averages/")})
+    first, second = counts
+    assert first.keys() == second.keys()
+    assert all(0 < first[bundle] < second[bundle] for bundle in first)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from geo.config.placement import Placement
+from geo.fleet.placement.averages import Averages
 from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, even, namespace_of, namespace_of_topic, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim, leader_step, to_assign
 from geo.fleet.placement.load_data import BrokerLoad
@@ -25,6 +26,9 @@ NOBODY = ""
 
 DECIDE_S = 10.0
 """Between two decisions by load, of which each is a sample of every bundle's. A bundle that nobody owns does not wait for one."""
+
+KEEP_EVERY = 90
+"""At least after so many decisions, 15 minutes (Pulsar's loadBalancerResourceQuotaUpdateIntervalMinutes), averages are kept for the next leader."""
 
 MOST_DOUBLINGS = 6
 """Of the pause after tries to split a bundle."""
@@ -62,11 +66,13 @@ class Facts:
 
 @dataclass(slots=True)
 class Orders:
-    """What is said anew: assignments by bundle, the bundles of namespaces with the reason, and for people what moves."""
+    """What is said anew: assignments by bundle, the bundles of namespaces with the reason, and for people what moves. `averages`: to be kept for
+    the next leader now."""
 
     assigned: dict[str, Assigned] = field(default_factory=dict)
     bundles: dict[str, tuple[Bundles, str]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    averages: Averages | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +94,21 @@ class _Choice:
 
 
 class Leading:
-    """One leader's decisions, over its whole term or while its settings stay. Who comes after it begins without what it has in mind: averages, what
-    moved within the grace period, splits that wait; such a bundle is assigned again as it is. Of other settings the same leader is `before`,
-    and what it moved is left alone by them too."""
+    """One leader's decisions, over its whole term or while its settings stay. Who comes after it goes on with its `averages`: also what moved within
+    the grace period is left alone. It begins without splits that wait; such a bundle is assigned again as it is. Of other settings the same
+    leader is `before`."""
 
-    def __init__(self, placement: Placement, choose: Choose, before: Leading | None = None) -> None:
+    def __init__(
+        self, placement: Placement, choose: Choose, before: Leading | None = None, *, averages: Averages | None = None
+    ) -> None:
         self._placement = placement
         self._manager = manager_of(placement.strategy, placement.shedder, placement.settings, choose)
-        if before is not None:
-            self._manager.leave_alone(before._manager)
+        self._resumed = averages if before is None else before.averages
+        """What to go on with, until the first step."""
+        self._now = 0.0
+        """Of the last step."""
+        self._decisions = self._kept_at = 0
+        """How many decisions there were, and how many when the averages were kept last."""
         self._splits: dict[str, _Splitting] = {}
         self._shed: dict[str, str] = {} if before is None else dict(before._shed)
         """The broker of each bundle that was shed to it and is there still."""
@@ -109,6 +121,10 @@ class Leading:
     def step(self, facts: Facts, term: int, wall_s: float, now: float) -> Orders:
         """What is to be said now. `term`: the generation of the leader's claim. `wall_s` are seconds since 1970 by the storage's clock, by
         which leaders before this one said theirs too; `now` are those of a clock that does not go back."""
+        if self._resumed is not None:
+            self._manager.resume(self._resumed, now)
+            self._resumed = None
+        self._now = now
         orders, chosen = Orders(), dict[str, _Choice]()
         bundles = dict(facts.bundles)
         for namespace in sorted({namespace_of_topic(topic) for topic in facts.topics} - bundles.keys()):
@@ -122,7 +138,8 @@ class Leading:
         free = [one for one in dict.fromkeys([*used, *sorted(assigned)]) if one not in self._splits and one not in chosen]
         waiting = self._waiting(free, facts, assigned)
         followed = self._follow_requests(facts, there, assigned, chosen, wall_s, now)
-        self._decide(facts, assigned, [bundle for bundle in waiting if bundle not in chosen], chosen, wall_s, now)
+        if self._decide(facts, assigned, [bundle for bundle in waiting if bundle not in chosen], chosen, wall_s, now):
+            orders.averages = self.averages
         anew = leader_step(
             term,
             {bundle: choice.broker for bundle, choice in chosen.items()},
@@ -145,6 +162,11 @@ class Leading:
             if old is None or old.broker != one.broker:
                 orders.said.append(f"bundle {bundle}: {_moves(old, one.broker)}, {reason}")
         return orders
+
+    @property
+    def averages(self) -> Averages:
+        """What the next leader is to go on with."""
+        return self._manager.averages(self._now) if self._resumed is None else self._resumed
 
     def _waiting(self, bundles: Sequence[str], facts: Facts, assigned: Mapping[str, Assigned]) -> list[str]:
         """Those for which a broker is to be found: assigned to nobody that lives and takes bundles, or to one that isolation forbids."""
@@ -190,10 +212,11 @@ class Leading:
         chosen: dict[str, _Choice],
         wall_s: float,
         now: float,
-    ) -> None:
-        """By load, if it is time or something waits that did not wait in vain."""
+    ) -> bool:
+        """By load, if it is time or something waits that did not wait in vain. Whether the averages are to be kept now: something was unloaded, or
+        there are twice as many decisions, or KEEP_EVERY more, than there were when they were kept last."""
         if not facts.reports or not (set(waiting) - self._stuck or now - self._decided_at >= DECIDE_S):
-            return
+            return False
         self._decided_at = now
         reports, on_the_way = _counted(facts, assigned, chosen, set(waiting))
         decision = self._manager.decide(reports, facts.policies, now, waiting, on_the_way)
@@ -209,6 +232,11 @@ class Leading:
                 stays = "" if split.unload else split.broker
                 reason = "it had more topics, messages or bytes than a bundle may have"
                 self._begin_split(split.bundle, (), stays, reason, chosen, wall_s)
+        self._decisions += 1
+        if not decision.unloads and self._decisions - self._kept_at < min(self._kept_at, KEEP_EVERY):
+            return False
+        self._kept_at = self._decisions
+        return True
 
     def _follow_requests(
         self,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 
+from geo.fleet.placement.averages import Averages
 from geo.fleet.placement.avg_shedder import AvgShedder
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.holders import Holders
@@ -64,8 +65,8 @@ class Decision:
 
 
 class Manager:
-    """One cluster's decisions. It remembers the averages of bundles, and what was unloaded within `shedding_grace_period_s`. A new leader
-    begins without: what it then takes for an average is the newest report.
+    """One cluster's decisions. It remembers the averages of bundles and of usages, and what was unloaded within `shedding_grace_period_s`;
+    another one goes on with that (`averages`, `resume`).
 
     A. A bundle is placed only on a broker that reports and that the isolation policies allow for it.
     B. A bundle is unloaded only from the broker that reports it, to another one, and not again within the grace period.
@@ -122,9 +123,17 @@ class Manager:
         """A bundle moves though nothing here decided it: it is not unloaded within the grace period."""
         self._unloaded[bundle] = now
 
-    def leave_alone(self, before: Manager) -> None:
-        """What another one has moved is not unloaded within the grace period."""
-        self._unloaded |= before._unloaded
+    def averages(self, now: float) -> Averages:
+        """What another one may go on with."""
+        usages = self._shedder.usages if isinstance(self._shedder, ThresholdShedder) else {}
+        return Averages(self._samples, dict(usages), {bundle: now - at for bundle, at in self._unloaded.items()})
+
+    def resume(self, averages: Averages, now: float) -> None:
+        """Go on with what another one had."""
+        self._samples = dict(averages.samples)
+        self._unloaded |= {bundle: now - since for bundle, since in averages.unloaded_s.items()}
+        if isinstance(self._shedder, ThresholdShedder):
+            self._shedder.usages = dict(averages.usages)
 
     def _hear(self, reports: Mapping[str, BrokerLoad], now: float, others: Iterable[str]) -> None:
         """Take the reports as samples, and forget what is over (updateAllBrokerData, updateBundleData). Of the others, which nobody reports,

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from geo.config.placement import Placement, Settings
+from geo.fleet.placement.averages import Averages, decode, encode
 from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, even
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import (
@@ -22,7 +23,7 @@ from geo.fleet.placement.leading import (
     Orders,
     Request,
 )
-from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
+from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage, UsageAverage
 from geo.fleet.placement.policies import Isolation, Policies
 
 NAMESPACE, TERM, TIMEOUT_S = "shop/web", 7, 30
@@ -104,6 +105,50 @@ def test_only_bundles_with_topics_are_placed() -> None:
     one = min(TOPICS)
     world.step(topics=frozenset({one}))
     assert list(world.owners()) == [bundle_of(one, world.bundles)]
+
+
+def _hot(world: World, rate: float) -> None:
+    world.loads = dict.fromkeys((LOW, HIGH), BundleLoad(rate, 0, 1, 0, 2))
+
+
+def test_after_a_change_of_leader_one_report_of_a_burst_splits_nothing() -> None:
+    """Kept: as text, at the first decision, the second, the fourth and so on."""
+    world, kept = World("a", "b"), list[str]()
+    _hot(world, 10)
+    for _ in range(200):
+        if (averages := world.step().averages) is not None:
+            kept.append(encode(averages))
+    assert len(kept) == 5
+    _hot(world, 100_000)
+    world.leading = Leading(PLACEMENT, min, averages=decode(kept[-1]))
+    orders = [world.step() for _ in range(15)]
+    assert not any(one.assigned for one in orders)
+    world.leading = Leading(PLACEMENT, min)
+    assert any(one.assigned for one in (world.step() for _ in range(2))), "without them it is all that is known"
+
+
+def test_other_settings_go_on_with_the_averages() -> None:
+    world = World("a", "b")
+    _hot(world, 10)
+    for _ in range(200):
+        world.step()
+    _hot(world, 100_000)
+    for _ in range(2):  # also if they change again before anything was decided by them
+        world.leading = Leading(replace(PLACEMENT, settings=Settings(shedding_interval_s=61)), min, world.leading)
+    assert not any(world.step().assigned for _ in range(10))
+
+
+def test_a_broker_s_averaged_usage_and_what_was_unloaded_outlive_a_change_of_leader() -> None:
+    world = World("a", "b")
+    world.step()
+    loads = [bundle for bundle, broker in world.owners().items() if broker == "a"]
+    assert loads
+    averages = Averages(usages={"a": UsageAverage(0.5, 9)}, unloaded_s={LOW: 10.0})
+    world.leading = Leading(PLACEMENT, min, averages=averages)
+    world.step()
+    found = world.leading.averages
+    assert (round(found.usages["a"].usage, 3), found.usages["a"].count) == (0.46, 10)
+    assert found.unloaded_s == {LOW: 10.0}
 
 
 def test_a_namespace_keeps_the_bundles_that_it_was_begun_with() -> None:
