@@ -16,6 +16,7 @@ from geo.fleet.placement.averages import Averages, decode, encode
 from geo.fleet.placement.bundles import Bundles
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import Orders
+from geo.now import utc_now
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
 from geo.tables.ownership import Ownership, Runner, broker_runner
@@ -150,7 +151,7 @@ def keep_averages(tables: ClusterTables, leader: Ownership, averages: Averages) 
     """Keep what a leader knows of loads for the next one. Raises FencedError if it leads no longer."""
     journal = tables.journal(LOAD_AVERAGES)
     row = {"cluster": tables.cluster.name, "averages": encode(averages), "term": leader.generation,
-           "number": max((row["number"] for row in journal.newest()), default=0) + 1, "kept_at": datetime.now(timezone.utc)}  # fmt: skip
+           "number": max((row["number"] for row in journal.newest()), default=0) + 1, "kept_at": utc_now()}  # fmt: skip
     _append(journal, leader, [row])
 
 
