@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -15,7 +17,7 @@ from tests.foreign import consumers, links, producers
 from tests.foreign.kinds import KINDS
 from tests.foreign.place import Kind
 from tests.foreign.sequences import fit, run_sequences
-from tests.foreign.verdicts import Cell, Verdict, details, rendered
+from tests.foreign.verdicts import Cell, Verdict, details, document, rendered
 
 Situation = Callable[[SparkSession, Path, Sequence[Kind]], Mapping[Kind, Mapping[str, Cell]]]
 
@@ -34,7 +36,8 @@ def main() -> int:
     parser.add_argument("--situations", nargs="+", choices=SITUATIONS, default=list(SITUATIONS))
     parser.add_argument("--sequences", type=int, metavar="N", help="so many random sequences of them, and no matrix")
     parser.add_argument("--seed", type=int, default=1, help="of the first sequence (default: %(default)s)")
-    parser.add_argument("--write", type=Path, help="write the matrix into this file")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep the cells in this file, and show those that it had, too")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the matrix into this file (docs/foreign.md)")
     args = parser.parse_args()
     from geo.session import session
     from tests.processes import LEAST
@@ -46,22 +49,27 @@ def main() -> int:
             wrong = run_sequences(spark, Path(folder), list(filter(fit, kinds)), args.sequences, args.seed)
         print("\n".join(wrong) or f"{args.sequences} sequences: each is right in the end, or a link is FAILED and says why.")
         return int(bool(wrong))
-    matrix: dict[tuple[str, str], dict[str, Cell]] = {(kind.engine, kind.name): {} for kind in kinds}
-    columns: list[str] = []
+    kept = json.loads(args.keep.read_text()) if args.keep and args.keep.exists() else {}
     for name in args.situations:
-        situation, filled = SITUATIONS[name]
-        columns += filled
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f"geo-foreign-{name}-") as folder:
-            for kind, cells in situation(spark, Path(folder), kinds).items():
-                matrix[kind.engine, kind.name].update(cells)
+            for kind, cells in SITUATIONS[name][0](spark, Path(folder), kinds).items():
+                kept.setdefault(kind.slug, {}).update({column: [cell.verdict, cell.why] for column, cell in cells.items()})
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    lines = rendered(matrix, columns)
-    print("\n".join(lines))
+        if args.keep:
+            args.keep.write_text(json.dumps(kept, indent=1))
+    columns = [column for _, filled in SITUATIONS.values() for column in filled]
+    matrix = {
+        (kind.engine, kind.name): {column: Cell(Verdict(verdict), why) for column, (verdict, why) in kept[kind.slug].items()}
+        for kind in KINDS
+        if kind.slug in kept
+    }
+    print("\n".join(rendered(matrix, columns)))
     for verdict in (Verdict.WRONG, Verdict.NONE, Verdict.LOUD):
         print(f"\n{verdict.value}:", *details(matrix, verdict), sep="\n")
     if args.write:
-        args.write.write_text("\n".join(lines) + "\n")
+        versions = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "delta-spark", "deltalake"))
+        args.write.write_text(document(matrix, columns, versions))
     return int(any(cell.verdict is Verdict.WRONG for cells in matrix.values() for cell in cells.values()))
 
 

@@ -39,10 +39,9 @@ def _added(
     file = Path(place.path) / path
     file.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(arrow(rows).drop(["publish_date"]), file)
-    return {
-        "add": {"path": quote(path), "partitionValues": {"publish_date": date}, "size": file.stat().st_size,
-                "modificationTime": int(time.time() * 1000), "dataChange": True, **more}
-    }  # fmt: skip
+    add = {"path": quote(path), "partitionValues": {"publish_date": date}, "size": file.stat().st_size,
+           "modificationTime": int(time.time() * 1000), "dataChange": True, **more}  # fmt: skip
+    return {"add": add}
 
 
 def _new(place: Place, entries: range = range(5)) -> list[dict[str, object]]:
@@ -99,6 +98,18 @@ def _again(place: Place) -> None:
     )
 
 
+def _again_beside_new(place: Place) -> None:
+    """One file that was added before, and one that was not."""
+    place.put([_info(), {"add": {**_first_add(place)}}, _added(place, _new(place))])
+
+
+def _thinned(place: Place) -> None:
+    """A file replaced by one with fewer messages, as if nothing changed."""
+    relisted, lists = _removed(_first_add(place)), _added(place, messages(place.here, range(3)), dataChange=False)
+    relisted["remove"] = {**relisted["remove"], "dataChange": False}  # type: ignore[dict-item]
+    place.put([_info("OPTIMIZE"), relisted, lists])
+
+
 def _domain(place: Place) -> None:
     place.put([_info("SOMETHING"), {"domainMetadata": {"domain": "somebody.else", "configuration": "{}", "removed": False}}])
 
@@ -121,6 +132,9 @@ KINDS = [
     _kind("append twice (delta-rs after a lost answer)", _twice),
     _kind("append twice, with a commit between", _twice_with_one_between),
     _kind("an old file added again, without commitInfo", lambda place: place.put([{"add": {**_first_add(place)}}])),
+    _kind("an old file added again, beside a new one", _again_beside_new),
+    _kind("append that says it changes no data", lambda place: place.put([_info(), _added(place, _new(place), dataChange=False)])),
+    _kind("compaction that loses messages", _thinned),
     _kind("append without commitInfo", lambda place: place.put([_added(place, _new(place))])),
     _kind("append of messages that are there, without commitInfo", lambda place: place.put([_added(place, messages(place.here, range(10, 15)))])),
     _kind("append without operationMetrics", lambda place: place.put([_info(), _added(place, _new(place))])),

@@ -54,10 +54,35 @@ def rendered(matrix: Matrix, columns: Sequence[str]) -> list[str]:
     return [f"{len(matrix)} kinds of commits: {total}.", *lines]
 
 
+def document(matrix: Matrix, columns: Sequence[str], versions: str) -> str:
+    """What docs/foreign.md holds."""
+    lines = [
+        "# Commits that are not delta-geo's",
+        "",
+        f"Made by `./run foreign` with {versions}. (polars has no commits of its own: it writes by deltalake.) Each kind of commit was",
+        "made in the log of us, which is linked with eu both ways, while both regions publish. Then the logs were compared, row by row,",
+        "with what must be there.",
+        "",
+        "- **right**: each message is where it belongs, once, as it was written, in the order of its ledger, and counted right.",
+        "- **LOUD**: it stopped with a reason, wrote nothing wrong, and names the verb that goes on. A log that every engine refuses is LOUD, too.",
+        "- **WRONG**: neither. -: the engine does not make such a commit in a topic's log.",
+        "",
+        "*source* is the link us->eu, which reads that log, *target* the link eu->us, which appends to it; *at rest* they start after the",
+        "commit, *running* they meet it at work. *tail* follows the log commit by commit. A *producer* that lives publishes into it before",
+        "and after the commit, and is started again. A *consumer* with acknowledgements is given its messages.",
+        "",
+        *rendered(matrix, columns),
+    ]
+    for verdict, title in ((Verdict.WRONG, "What is wrong"), (Verdict.NONE, "What engines refuse")):
+        if found := details(matrix, verdict):
+            lines += ["", f"### {title}", "", *found]
+    return "\n".join(lines) + "\n"
+
+
 def details(matrix: Matrix, verdict: Verdict) -> list[str]:
     """A line for each cell of a verdict that says why."""
     return [
-        f"- {engine}, {kind}, {column}: {cell.why}"
+        f"- {engine}, {kind}, {column}: {cell.why.replace('|', '/')}"
         for (engine, kind), cells in matrix.items()
         for column, cell in cells.items()
         if cell.verdict is verdict and cell.why
