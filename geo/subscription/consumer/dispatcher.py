@@ -207,6 +207,7 @@ class Dispatcher:
         """Deliver what the log holds at `version`. Of each ledger what is acknowledged up to its first hole is not read, whether
         the subscription or the log begins at its first entry or later; where there are many holes, what is acknowledged is left
         out where it is read."""
+        self.function.control = False  # what passed before may be long ago
         with self._lock:
             done, base = self._delivery.done, self.state.base
         present, before = split_at(base, self._log, version)
