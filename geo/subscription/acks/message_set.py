@@ -25,12 +25,17 @@ class MessageSet:
 
     @classmethod
     def union(cls, sets: Iterable[MessageSet]) -> MessageSet:
-        """All of many sets, in a time that grows with their ranges and not with how many sets there are."""
-        found: dict[LedgerId, list[Ranges]] = {}
-        for one in sets:
+        """All of many sets. Of the largest only the ledgers that others name too are looked at, since what is acknowledged has as many
+        as there ever were, and a batch a few."""
+        largest, *others = sorted(sets, key=lambda one: len(one.ledgers), reverse=True) or [cls()]
+        more: dict[LedgerId, list[Ranges]] = {}
+        for one in others:
             for ledger, held in one.ledgers.items():
-                found.setdefault(ledger, []).append(held)
-        return cls({ledger: ranges.union(*held) for ledger, held in found.items()})
+                more.setdefault(ledger, []).append(held)
+        if not more:
+            return largest
+        changed = {ledger: ranges.union(largest.ledgers.get(ledger, ()), *held) for ledger, held in more.items()}
+        return cls({**largest.ledgers, **changed})
 
     @classmethod
     def parse(cls, text: str) -> MessageSet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,3 +174,12 @@ def test_a_deleted_subscription_comes_back_by_a_new_epoch_only(a: AckState, late
     assert (tombstone | AckState(a.epoch, acked=late.acked)).deleted
     assert not (tombstone | tombstone.reset("us", Base())).deleted
     assert (tombstone | a.reset("us", Base())).deleted, "one that did not know of the deletion"
+
+
+def test_a_batch_costs_by_what_it_acknowledges_and_not_by_all_that_ever_was() -> None:
+    state = AckState(acked=MessageSet({LedgerId("eu", ledger): ((0, 9),) for ledger in range(1, 200_001)}))
+    begun = time.process_time()
+    for ledger in range(200_001, 200_021):
+        state |= AckState(acked=MessageSet({LedgerId("eu", ledger): ((0, 99),)}))
+    assert time.process_time() - begun < 1.5, "a look at each ledger takes 0.2 s a batch"
+    assert state.acked.size == 200_000 * 10 + 20 * 100
