@@ -1384,6 +1384,13 @@ FAULTS = (
     ),
     # bundles of several brokers
     Fault(
+        "a warning is given each ten seconds",
+        "geo/fleet/placement/warnings.py",
+        "self._hold = found.keys()",
+        "self._hold = frozenset()",
+        ("fleet/placement/test_warnings.py",),
+    ),
+    Fault(
         "a leader begins without the averages of the one before it",
         "geo/fleet/placement/manager.py",
         "self._samples = dict(averages.samples)",

@@ -29,6 +29,7 @@ ROOMS = (
         "crash",
         "times",
         "now",
+        "version",
         "remedies",
         "text",
         "locations",

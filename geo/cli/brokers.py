@@ -88,7 +88,7 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
         rows.append({
             "broker": name, "state": state_of(tables, one, placement.broker_timeout_s), "silent_seconds": round(_silent_s(tables, one), 1),
             "leads": name == leader,
-            "host": holder and holder.host, "pid": holder and holder.pid,
+            "host": holder and holder.host, "pid": holder and holder.pid, "version": one.version,
             "bundles": sum(claim.broker == name and not claim.released for claim in claims.values()), "topics": load.topics,
             "messages_per_second": round(load.msg_rate, 1), "bytes_per_second": round(load.throughput), "cpu": round(load.cpu.fraction, 3),
             "memory": round(load.direct_memory.fraction, 3), "bandwidth": round(load.bandwidth_in.fraction, 3), "loaded_at": one.loaded_at,
@@ -99,6 +99,9 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
         ("BROKER", "STATE", "LEADS", "PROCESS", "BUNDLES", "TOPICS", "MESSAGES/S", "MIB/S", "CPU", "LOAD OF"),
         list(map(_row, rows)),
     )
+    versions = {row["broker"]: row["version"] or "?" for row in rows if row["state"] in (UP, LEAVING)}
+    if len(set(versions.values())) > 1:
+        output.text(f"their versions differ: {', '.join(f'{name} {version}' for name, version in versions.items())}")
     if not rows:
         output.text(f"no broker has shared {args.cluster} yet: geo broker --config {args.config} --cluster {args.cluster}")
     lead = owners.lead

@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
 from geo.cli.arguments import EPILOG, Verbs, was_cut_short
 from geo.cli.output import Output, configure_logging
 from geo.errors import GeoError, NoSparkError
 from geo.text import printable_lines
+from geo.version import program_version
 
 VERBS = {
     "demo": ("demo", "two clusters on this disk, real flights, a crash, and a check"),
@@ -109,16 +109,11 @@ def _names_no_verb(arguments: Sequence[str]) -> bool:
     return not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help"))
 
 
-def _version() -> str:
-    try:
-        return version("delta-geo")
-    except PackageNotFoundError:
-        return "(from a zip: its version is that of the file)"
-
-
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="geo", description="Geo-replication of topics in Delta Lake tables.", epilog=EPILOG)
-    parser.add_argument("--version", action="version", version=f"delta-geo {_version()}")
+    parser.add_argument(
+        "--version", action="version", version=f"delta-geo {program_version() or '(from a zip: its version is that of the file)'}"
+    )
     verbs = Verbs(parser)
     for name, (module, does) in VERBS.items():
         if name == chosen:

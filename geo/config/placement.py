@@ -46,6 +46,8 @@ class Settings:
     broker_overloaded_threshold: float = 0.85
     broker_max_topics: int = 50_000
     distribute_bundles_evenly_enabled: bool = True
+    prefer_later_versions: bool = False
+    """During a rolling upgrade bundles go to brokers of the latest version only."""
     average_resource_usage_difference_threshold: float = 0.10
 
     shedding_enabled: bool = True

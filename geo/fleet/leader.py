@@ -79,6 +79,8 @@ class Lead:
             return
         for line in orders.said:
             self._say(line)
+        for line in orders.warned:
+            log.warning("%s: %s", self._tables.cluster.name, line)
 
 
 def _lives(lead: Owner, names: Mapping[str, str], living: Set[str]) -> bool:

@@ -13,9 +13,13 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.process import Process
 from geo.tables.storage_clock import storage_now_us
 from geo.times import utc
+from geo.version import program_version
 from schemas import LOAD_REPORTS
 
 UP, LEAVING, LEFT = "up", "leaving", "left"
+
+_VERSION = "version"
+"""Beside the load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +33,18 @@ class LoadReport:
     load: BrokerLoad
     loaded_at: datetime
     sequence: int
+    version: str = ""
+    """Of its program; empty: of one that does not report it."""
 
 
 def read_reports(tables: ClusterTables) -> dict[str, LoadReport]:
     """The newest report of each broker that ever was one of this cluster and is not forgotten yet, by its name."""
-    return {
-        row["broker"]: LoadReport(
-            row["broker"], row["holder"], row["state"], decode(json.loads(row["load"])), utc(row["loaded_at"]), row["sequence"]
-        )
-        for row in tables.journal(LOAD_REPORTS).newest()
-    }
+    found = {}
+    for row in tables.journal(LOAD_REPORTS).newest():
+        said, name = json.loads(row["load"]), row["broker"]
+        load, version = decode(said), str(said.get(_VERSION, ""))
+        found[name] = LoadReport(name, row["holder"], row["state"], load, utc(row["loaded_at"]), row["sequence"], version)
+    return found
 
 
 def names_of(reports: Mapping[str, LoadReport]) -> dict[str, str]:
@@ -50,7 +56,8 @@ def append_report(
     tables: ClusterTables, broker: str, state: str, load: BrokerLoad, loaded_at: datetime, *, after: int = 0
 ) -> None:
     """A broker's report, or a sign of life with the one before, at the storage's time. `after`: the sequence of the newest row of this name."""
-    row = {"broker": broker, "holder": tables.me.encode(), "state": state, "load": json.dumps(encode(load)), "loaded_at": loaded_at,
+    said = json.dumps({**encode(load), _VERSION: program_version()})
+    row = {"broker": broker, "holder": tables.me.encode(), "state": state, "load": said, "loaded_at": loaded_at,
            "sequence": max(storage_now_us(tables), after + 1)}  # fmt: skip
     tables.journal(LOAD_REPORTS).append([row])
 

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from geo.config.placement import Placement
 from geo.crash import CrashPoint, reach
@@ -31,6 +31,7 @@ from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, is_in, 
 from geo.fleet.placement.handover import Assigned, Begin, Claim, broker_step, together
 from geo.fleet.placement.leading import Facts
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
+from geo.fleet.placement.policies import version_of
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import utc_now
@@ -484,8 +485,14 @@ class Member:
             reports={name: self._reports[name].load for name in up},
             living=living,
             requests=self._watched_requests.now(),
-            policies=self._watched_policies.now(),
+            policies=replace(self._watched_policies.now(), versions=self._versions()),
         )
+
+    def _versions(self) -> dict[str, tuple[int, ...]]:
+        """The version of each broker, if later ones are preferred."""
+        if not self._placement.settings.prefer_later_versions:
+            return {}
+        return {name: version_of(report.version) for name, report in self._reports.items()}
 
 
 def _is_a_brokers(name: RunnerName) -> bool:

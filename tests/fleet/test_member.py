@@ -23,6 +23,7 @@ from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import claim, owned_now, owners_of
 from geo.tables.process import Process
+from geo.version import program_version
 from schemas import LOAD_REPORTS, OWNERS
 from tests.members import Alone, bundle_owners, leader
 from tests.processes import GeoProcess, geo
@@ -207,6 +208,7 @@ def test_a_leader_goes_on_with_the_averages_of_the_one_before_it(one_world: Worl
         alone.now += 1
         alone.member.round(alone.now)  # it gives up the lead first
         alone.member.close()
+        assert read_reports(us)[name].version == program_version()
         kept = read_averages(us)
         assert kept is not None
         counts.append({bundle: one.count for bundle, one in kept.samples.items() if bundle.startswith("shop/averages/")})

@@ -20,6 +20,7 @@ from geo.fleet.placement.manager import manager_of
 from geo.fleet.placement.policies import BACK_BELOW, Allowed, Policies
 from geo.fleet.placement.splitting import range_equally
 from geo.fleet.placement.strategies import Choose
+from geo.fleet.placement.warnings import Warnings
 
 NOBODY = ""
 """Who is to own a bundle that is about to be split."""
@@ -67,11 +68,12 @@ class Facts:
 @dataclass(slots=True)
 class Orders:
     """What is said anew: assignments by bundle, the bundles of namespaces with the reason, and for people what moves. `averages`: to be kept for
-    the next leader now."""
+    the next leader now. `warned`: what people are warned of."""
 
     assigned: dict[str, Assigned] = field(default_factory=dict)
     bundles: dict[str, tuple[Bundles, str]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
     averages: Averages | None = field(default=None, compare=False)
 
 
@@ -109,6 +111,7 @@ class Leading:
         """Of the last step."""
         self._decisions = self._kept_at = 0
         """How many decisions there were, and how many when the averages were kept last."""
+        self._warnings: Warnings = Warnings() if before is None else before._warnings
         self._splits: dict[str, _Splitting] = {}
         self._shed: dict[str, str] = {} if before is None else dict(before._shed)
         """The broker of each bundle that was shed to it and is there still."""
@@ -138,8 +141,8 @@ class Leading:
         free = [one for one in dict.fromkeys([*used, *sorted(assigned)]) if one not in self._splits and one not in chosen]
         waiting = self._waiting(free, facts, assigned)
         followed = self._follow_requests(facts, there, assigned, chosen, wall_s, now)
-        if self._decide(facts, assigned, [bundle for bundle in waiting if bundle not in chosen], chosen, wall_s, now):
-            orders.averages = self.averages
+        waiting = [bundle for bundle in waiting if bundle not in chosen]
+        self._decide(facts, assigned, waiting, orders, chosen, wall_s, now)
         anew = leader_step(
             term,
             {bundle: choice.broker for bundle, choice in chosen.items()},
@@ -209,14 +212,15 @@ class Leading:
         facts: Facts,
         assigned: Mapping[str, Assigned],
         waiting: Sequence[str],
+        orders: Orders,
         chosen: dict[str, _Choice],
         wall_s: float,
         now: float,
-    ) -> bool:
-        """By load, if it is time or something waits that did not wait in vain. Whether the averages are to be kept now: something was unloaded, or
-        there are twice as many decisions, or KEEP_EVERY more, than there were when they were kept last."""
+    ) -> None:
+        """By load, if it is time or something waits that did not wait in vain. The averages are kept if something was unloaded, or there are twice as
+        many decisions, or KEEP_EVERY more, than there were when they were kept last."""
         if not facts.reports or not (set(waiting) - self._stuck or now - self._decided_at >= DECIDE_S):
-            return False
+            return
         self._decided_at = now
         reports, on_the_way = _counted(facts, assigned, chosen, set(waiting))
         decision = self._manager.decide(reports, facts.policies, now, waiting, on_the_way)
@@ -232,11 +236,14 @@ class Leading:
                 stays = "" if split.unload else split.broker
                 reason = "it had more topics, messages or bytes than a bundle may have"
                 self._begin_split(split.bundle, (), stays, reason, chosen, wall_s)
+        settings = self._placement.settings
+        orders.warned += self._warnings.fresh(
+            facts.reports, settings, unsplit=decision.unsplit, without_broker=sorted(self._stuck)
+        )
         self._decisions += 1
-        if not decision.unloads and self._decisions - self._kept_at < min(self._kept_at, KEEP_EVERY):
-            return False
-        self._kept_at = self._decisions
-        return True
+        if decision.unloads or self._decisions - self._kept_at >= min(self._kept_at, KEEP_EVERY):
+            self._kept_at = self._decisions
+            orders.averages = self.averages
 
     def _follow_requests(
         self,

@@ -74,12 +74,20 @@ class BrokerLoad:
 
     def max_usage(self, settings: Settings) -> float:
         """The greatest of the weighted usages, as a fraction (getMaxResourceUsageWithWeight)."""
-        return max(
-            self.cpu.fraction * settings.cpu_resource_weight,
-            self.direct_memory.fraction * settings.direct_memory_resource_weight,
-            self.bandwidth_in.fraction * settings.bandwidth_in_resource_weight,
-            self.bandwidth_out.fraction * settings.bandwidth_out_resource_weight,
-        )
+        return max(self._usages(settings).values())
+
+    def busiest(self, settings: Settings) -> str:
+        """The resource of which that is."""
+        usages = self._usages(settings)
+        return max(usages, key=usages.__getitem__)
+
+    def _usages(self, settings: Settings) -> dict[str, float]:
+        return {
+            "processor": self.cpu.fraction * settings.cpu_resource_weight,
+            "memory": self.direct_memory.fraction * settings.direct_memory_resource_weight,
+            "network": self.bandwidth_in.fraction * settings.bandwidth_in_resource_weight,
+            "network (out)": self.bandwidth_out.fraction * settings.bandwidth_out_resource_weight,
+        }
 
     def shares(self) -> dict[str, float]:
         """What each bundle has of the broker's load, as a fraction: of its bytes; without any, of its messages; without any, of its topics,

@@ -17,7 +17,7 @@ from geo.fleet.placement.avg_shedder import AvgShedder
 from geo.fleet.placement.bundles import namespace_of
 from geo.fleet.placement.holders import Holders
 from geo.fleet.placement.load_data import UNKNOWN, BrokerLoad, Loads, Samples, Settings
-from geo.fleet.placement.policies import Allowed, FilterError, Policies
+from geo.fleet.placement.policies import Allowed, Policies
 from geo.fleet.placement.shedding import SHEDDERS, Shedder, ThresholdShedder
 from geo.fleet.placement.splitting import bundles_to_split
 from geo.fleet.placement.strategies import STRATEGIES, Choose, Strategy
@@ -57,11 +57,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done, in the order in which it was decided."""
+    """What is to be done, in the order in which it was decided. `unsplit`: as `bundles_to_split` has them."""
 
     splits: list[Split] = field(default_factory=list)
     unloads: list[Unload] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
+    unsplit: dict[str, int] = field(default_factory=dict)
 
 
 class Manager:
@@ -150,7 +151,9 @@ class Manager:
         """checkNamespaceBundleSplit."""
         owners = {bundle: broker for broker, load in view.reports.items() for bundle in load.bundles}
         counts = Counter(namespace_of(bundle) for bundle in owners.keys() | set(unassigned))
-        for bundle in bundles_to_split(view.long_term(), counts, self._settings):
+        chosen, unsplit = bundles_to_split(view.long_term(), counts, self._settings)
+        decision.unsplit.update(unsplit)
+        for bundle in chosen:
             # With others of its group beside it, it is moved as a whole: its parts could come between them.
             company = view.holders.has_company(namespace_of(bundle), owners[bundle])
             unload = self._settings.auto_unload_split_bundles_enabled and not company and view.may_leave(bundle, owners[bundle])
@@ -269,7 +272,7 @@ class _View:
         self.brokers[broker] = self.brokers[broker].with_one_more(bundle, load)
         changed = self.holders.add(namespace, broker)
         left = self._candidates.get(namespace, [])
-        is_one_more = self._settings.distribute_bundles_evenly_enabled and not self._policies.filters
+        is_one_more = self._settings.distribute_bundles_evenly_enabled and not self._policies.versions
         self._forget_candidates(namespace, *changed)
         if is_one_more and len(left) > 1 and broker in left and not (changed and self.holders.domain_of):
             left.remove(broker)  # it has one more than the others now, of which none has changed
@@ -307,17 +310,12 @@ class _View:
 
     def _narrowed(self, namespace: str, allowed: list[str]) -> list[str]:
         """Of the brokers allowed: without those of too many topics unless all have; then the best for the anti-affinity group; then those
-        with the fewest bundles of the namespace; then what the filters leave. All allowed if that leaves none."""
+        with the fewest bundles of the namespace; then those of the latest version. All allowed if that leaves none."""
         few = ([broker for broker in allowed if broker not in self._full] or allowed) if self._full else allowed
         few = self.holders.farthest(namespace, few)
         if self._settings.distribute_bundles_evenly_enabled:
             few = self.holders.fewest(namespace, few)
-        try:
-            for leave in self._policies.filters:
-                few = leave(few)
-        except FilterError:
-            return allowed
-        return few or allowed
+        return self._policies.latest(few) or allowed
 
     def may_leave(self, bundle: str, broker: str) -> bool:
         """Whether isolation and anti-affinity permit that the bundle leaves its broker."""

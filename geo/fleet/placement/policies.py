@@ -1,4 +1,4 @@
-"""Which brokers may own a namespace's bundles, and which are to be spread: isolation, failure domains, anti-affinity, filters. Pure: no
+"""Which brokers may own a namespace's bundles, and which are to be spread: isolation, failure domains, anti-affinity, versions. Pure: no
 Spark, clock, random or I/O.
 
 As Pulsar's NamespaceIsolationPolicies, MinAvailablePolicy and LoadManagerShared. All results keep the order of the brokers given.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from geo.errors import GeoError, UsageError
+from geo.errors import UsageError
 from geo.fleet.placement.holders import Holders
 from geo.text import show
 
@@ -74,41 +74,34 @@ def _matches(expressions: Sequence[str] | str, name: str) -> bool:
     return any(re.fullmatch(expression, name) for expression in _several(expressions))
 
 
-class FilterError(GeoError):
-    """A filter cannot say which brokers it leaves. All that the isolation policies leave are then candidates."""
-
-
-Filter = Callable[[list[str]], list[str]]
-"""Leaves some of the candidates (BrokerFilter). May raise FilterError."""
-
-
-def later_versions(versions: Mapping[str, tuple[int, ...]]) -> Filter:
-    """The filter that leaves the brokers of the latest version, for a rolling upgrade (BrokerVersionFilter, with
-    `preferLaterVersions`). It raises FilterError of a broker without a version."""
-
-    def leave(candidates: list[str]) -> list[str]:
-        unknown = [broker for broker in candidates if broker not in versions]
-        if unknown:
-            raise FilterError(f"the version of broker {show(unknown[0])} is not known")
-        latest = max((versions[broker] for broker in candidates), default=())
-        return [broker for broker in candidates if versions[broker] == latest]
-
-    return leave
+def version_of(text: str) -> tuple[int, ...]:
+    """The numbers at the beginning of a program's version, to compare it by. Of one without any it is (): before all others."""
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
     """All policies of a cluster. `anti_affinity` has the group of each namespace that is in one; `domains` the brokers of each failure
-    domain. Of several isolation policies of one namespace the first counts."""
+    domain; `versions` the version of each broker, where later ones are preferred. Of several isolation policies of one namespace the first
+    counts."""
 
     isolations: Sequence[Isolation] = ()
     anti_affinity: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, Set[str]] = field(default_factory=dict)
-    filters: Sequence[Filter] = ()
+    versions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def isolation_of(self, namespace: str) -> Isolation | None:
         """The isolation policy that counts for the namespace."""
         return next((isolation for isolation in self.isolations if isolation.matches(namespace)), None)
+
+    def latest(self, candidates: list[str]) -> list[str]:
+        """The candidates of the latest version (BrokerVersionFilter); all where versions do not count. A broker that reports none is of a version
+        before there were any: in Pulsar no candidate is then left out."""
+        if not self.versions:
+            return candidates
+        latest = max((self.versions.get(broker, ()) for broker in candidates), default=())
+        return [broker for broker in candidates if self.versions.get(broker, ()) == latest]
 
     def brokers(self, available: Iterable[str], namespace: str, usages: Mapping[str, float]) -> list[str]:
         """Those of the available brokers that may own bundles of the namespace: by its policy; without one, those that are primary of

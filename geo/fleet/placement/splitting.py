@@ -62,14 +62,17 @@ def flow_or_qps_equally(topics: Mapping[int, BundleLoad], settings: Settings) ->
     return cuts
 
 
-def bundles_to_split(brokers: Mapping[str, BrokerLoad], bundle_counts: Mapping[str, int], settings: Settings) -> list[str]:
+def bundles_to_split(
+    brokers: Mapping[str, BrokerLoad], bundle_counts: Mapping[str, int], settings: Settings
+) -> tuple[list[str], dict[str, int]]:
     """The bundles that are split, in the order of the reports: those with more topics, messages or bytes than a bundle may have, of two
-    topics or more, while their namespace (`bundle_counts`: how many bundles it has) stays within `namespace_maximum_bundles`. None where
-    there is one broker only. `brokers` has loads over the long window. (BundleSplitterTask; our brokers have no client sessions, so
-    Pulsar's limit of them has nothing to count.)"""
-    if len(brokers) < 2:
-        return []
+    topics or more, while their namespace (`bundle_counts`: how many bundles it has) stays within `namespace_maximum_bundles`; and the others
+    of these, with the number of bundles that their namespace has then. None where there is one broker only. `brokers` has loads over the
+    long window. (BundleSplitterTask; our brokers have no client sessions, so Pulsar's limit of them has nothing to count.)"""
     chosen: list[str] = []
+    unsplit: dict[str, int] = {}
+    if len(brokers) < 2:
+        return chosen, unsplit
     fresh: Counter[str] = Counter()
     for load in brokers.values():
         for bundle, of in load.bundles.items():
@@ -83,4 +86,6 @@ def bundles_to_split(brokers: Mapping[str, BrokerLoad], bundle_counts: Mapping[s
             if bundle_counts[namespace] + fresh[namespace] < settings.namespace_maximum_bundles:
                 fresh[namespace] += 1
                 chosen.append(bundle)
-    return chosen
+            else:
+                unsplit[bundle] = bundle_counts[namespace] + fresh[namespace]
+    return chosen, unsplit

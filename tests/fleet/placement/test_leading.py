@@ -151,8 +151,16 @@ def test_a_broker_s_averaged_usage_and_what_was_unloaded_outlive_a_change_of_lea
     assert found.unloaded_s == {LOW: 10.0}
 
 
+def test_what_nobody_may_own_is_warned_of_once() -> None:
+    world, nobody = World("a", "b"), Policies([Isolation(NAMESPACE, "x", "y")])
+    warned = [world.step(policies=nobody).warned for _ in range(30)]
+    isolation = "isolation allows none of those that are up (geo isolation list)"
+    assert warned[0] == [f"no broker is available for bundle {bundle}: {isolation}" for bundle in (LOW, HIGH)]
+    assert not any(warned[1:])
+
+
 def test_a_namespace_keeps_the_bundles_that_it_was_begun_with() -> None:
-    world = World("a")
+    world = World("a", "b")
     world.step()
     world.leading = Leading(replace(PLACEMENT, bundles=16), min)
     assert world.step() == Orders()

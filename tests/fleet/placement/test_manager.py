@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from geo.fleet.placement.bundles import bundle_name, even, namespace_of
 from geo.fleet.placement.load_data import BrokerLoad, Settings
 from geo.fleet.placement.manager import Assignment, Decision, Manager, Split, Unload
-from geo.fleet.placement.policies import Isolation, Policies, later_versions
+from geo.fleet.placement.policies import Isolation, Policies
 from geo.fleet.placement.shedding import OverloadShedder, ThresholdShedder
 from geo.fleet.placement.strategies import LeastLongTermMessageRate
 from tests.examples import examples
@@ -103,12 +103,12 @@ def test_namespaces_of_a_group_are_apart_by_broker_and_by_domain_if_domains_are_
     assert _targets(_manager(domains).decide(reports, policies, 0.0, ["t/n2/x"])) == {"t/n2/x": "c"}
 
 
-@pytest.mark.parametrize("versions", [{"a": (1,), "b": (2,)}, {"a": (1,)}])
-def test_a_filter_leaves_candidates_and_one_that_cannot_say_leaves_all(versions: dict[str, tuple[int, ...]]) -> None:
+@pytest.mark.parametrize(
+    ("versions", "chosen"), [({"a": (1,), "b": (2,)}, "b"), ({"a": (1,)}, "a"), ({"a": (2, 0), "b": (2, 0)}, "a"), ({}, "a")]
+)
+def test_where_later_versions_are_preferred_the_latest_gets_a_bundle(versions: dict[str, tuple[int, ...]], chosen: str) -> None:
     reports = {"a": broker(), "b": broker(0.5, {"t/m/x": bundle(rate=99)})}
-    expected = "b" if "b" in versions else "a"
-    decision = _manager().decide(reports, Policies(filters=[later_versions(versions)]), 0.0, ["t/n/x"])
-    assert _targets(decision) == {"t/n/x": expected}
+    assert _targets(_manager().decide(reports, Policies(versions=versions), 0.0, ["t/n/x"])) == {"t/n/x": chosen}
 
 
 def _overloaded() -> dict[str, BrokerLoad]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.errors import UsageError
-from geo.fleet.placement.policies import FilterError, Isolation, Policies, anti_affinity, later_versions
+from geo.fleet.placement.policies import Isolation, Policies, anti_affinity, version_of
 
 ALL = ["p1", "p2", "s1", "s2", "x1"]
 
@@ -68,11 +68,20 @@ def test_namespaces_placed_one_after_the_other_are_spread_evenly_over_domains(co
 
 
 def test_brokers_of_the_latest_version_are_left() -> None:
-    leave = later_versions({"a": (1, 9), "b": (1, 10), "c": (1, 10)})
-    assert leave(["a", "b", "c"]) == ["b", "c"]
-    assert leave(["a"]) == ["a"]
-    with pytest.raises(FilterError, match="'x'"):
-        leave(["a", "x"])
+    policies = Policies(versions={"a": (1, 9), "b": (1, 10), "c": (1, 10)})
+    assert policies.latest(["a", "b", "c"]) == ["b", "c"]
+    assert policies.latest(["a"]) == ["a"]
+    assert policies.latest(["x", "a"]) == ["a"], "of x nobody knows one: it is older than any"
+    assert policies.latest(["x"]) == ["x"]
+    assert policies.latest([]) == []
+    assert Policies().latest(["a", "b"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("1.10.2", (1, 10, 2)), ("2.0.0rc1", (2, 0, 0)), ("0.2.0.dev3+g12", (0, 2, 0)), ("", ()), ("head", ())]
+)
+def test_a_version_is_compared_by_its_numbers(text: str, numbers: tuple[int, ...]) -> None:
+    assert version_of(text) == numbers
 
 
 def test_secondary_brokers_give_back_only_once_the_primary_ones_are_well_below_the_threshold() -> None:
