@@ -27,6 +27,9 @@ ID = ("origin", "ledger_id", "entry_id")
 HAS_ID = f"ledger_id BETWEEN 1 AND {LEDGER_ID_LIMIT - 1}L AND entry_id >= 0"
 """Whether a row's numbers are those of a MessageId, as SQL; NULL if one of them is. What is no ID no producer has written."""
 
+ERASED_PROPERTY = "geo.erased"
+"""Of an erased message: `true`. Of a log, as a table property: when messages of it were last erased."""
+
 PUBLISH_ORDER = ("publish_time", *ID)
 """Sorts messages as they were published: within a ledger that is entry order, and so is it for a key that one producer writes."""
 

@@ -18,16 +18,13 @@ from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
-from geo.log.topic_log import open_log, user_columns
+from geo.log.topic_log import ERASED_PROPERTY, open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
 from geo.tables.cluster import connect
 from geo.tables.commits import ERASED, Kind
 from geo.tables.table import Table
 from geo.text import first_line
-
-ERASED_PROPERTY = "geo.erased"
-"""Of an erased message: `true`. Of a log, as a table property: when messages of it were last erased."""
 
 
 @dataclass(frozen=True, slots=True)

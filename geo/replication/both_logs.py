@@ -5,7 +5,7 @@ Which rows are asked for is decided in gaps and rule; who appends them, and what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,11 +21,13 @@ from geo.log.ledger_parts import Ranges, few_ranges, only_ledger, told_range
 from geo.log.promises import Promise, due, lost_entries
 from geo.log.topic_log import ID, after_ends, ids_of
 from geo.replication import missing_rows
+from geo.replication.foreign_rows import differing
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
 from geo.replication.rule_columns import impossible_column
 from geo.replication.rule_rows import ROUTED_COLUMNS, crossing
+from geo.tables.actions import Partition
 from geo.tables.native import DataFile, few_rows
 from geo.tables.table import Table
 from geo.times import EPOCH
@@ -130,6 +132,12 @@ class BothLogs:
         if found and after is None and horizon_us is None:
             found = lost_entries(due(wanted, self.source.table_id(), None, None, self._oldest_us(version)), held, floors)
         return [f"{ledger}:{first}-{last}" for ledger, (first, last) in found.items()]
+
+    def differing(self, version: int, target_version: int, touched: Collection[Partition] | None) -> tuple[list[str], list[str]]:
+        """As `foreign_rows.differing`, of the link's origins."""
+        if touched is not None and not touched:
+            return [], []
+        return differing(self.source.read(version), self.target.read(target_version), self.rule.origins, touched)
 
     def _oldest_us(self, version: int) -> int | None:
         """Begin of the oldest date of which the source has messages; None if it has none."""

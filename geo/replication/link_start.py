@@ -17,6 +17,7 @@ from geo.names import Topic
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
 from geo.streams.life import State
+from geo.tables.actions import Partition
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, Gone, parted, with_gaps
 
@@ -30,7 +31,7 @@ class TargetSeen:
 
     `why`: what there is because of which the target may lack what it had; None if nothing. `brought`: the newest record of a link
     that brought each origin. `own`: the newest complete record of the link that looks. `by_token`: how many commits of a link
-    each ownership made, by its token.
+    each ownership made, by its token. `touched`: the partitions in which somebody else put or changed rows; None: it may be any.
     """
 
     newest: CommitName
@@ -38,6 +39,7 @@ class TargetSeen:
     brought: Mapping[str, LinkRecord] = field(default_factory=dict)
     own: LinkRecord | None = None
     by_token: Mapping[str, int] = field(default_factory=dict)
+    touched: frozenset[Partition] | None = frozenset()
 
 
 def look_at_target(link: str, since: CommitName, table_id: str, newest: int, commits: Iterable[Commit]) -> TargetSeen:
@@ -57,6 +59,7 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
     brought: dict[str, LinkRecord] = {}
     own: LinkRecord | None = None
     by_token: Counter[str] = Counter()
+    touched: frozenset[Partition] | None = frozenset()
     for commit in with_gaps(chain([] if first is None else [first], commits), since.version, newest):
         if isinstance(commit, Gone):
             why = why or f"{commit} of the target are gone"
@@ -64,15 +67,23 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
         here = CommitName.of(table_id, commit)
         if commit.version == since.version:
             continue
-        if commit.kind in (Kind.RESTORE, Kind.REWRITE):
-            why = why or f"the target was changed: {commit.what}"
-        elif is_foreign(commit):
-            why = why or f"version {commit.version} of the target has rows that no writer of delta-geo recorded ({commit.what})"
+        if (what := _done_by_others(commit)) is not None:
+            why = why or what
+            touched = None if touched is None or commit.actions is None else touched | commit.actions.partitions
         if (record := LinkRecord.decode(commit.user_metadata)) is not None:
             brought |= dict.fromkeys(record.origins, record)
             own = record if record.link == link and not record.reconciling else own
             by_token[record.token] += 1
-    return TargetSeen(here, why, brought, own, by_token)
+    return TargetSeen(here, why, brought, own, by_token, touched)
+
+
+def _done_by_others(commit: Commit) -> str | None:
+    """What somebody else did to the rows of the target, if a commit did."""
+    if commit.kind in (Kind.RESTORE, Kind.REWRITE):
+        return f"the target was changed: {commit.what}"
+    if is_foreign(commit):
+        return f"version {commit.version} of the target has rows that no writer of delta-geo recorded ({commit.what})"
+    return None
 
 
 def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:

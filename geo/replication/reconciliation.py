@@ -6,12 +6,12 @@ What may be missing is found in both_logs and gaps; whether to compare at all is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from geo.config.model import Start
 from geo.crash import CrashPoint, reach
-from geo.errors import SourceChangedError
+from geo.errors import SourceChangedError, UnsafeError
 from geo.faults import FAULTS
 from geo.log.promises import Promise
 from geo.replication.both_logs import BothLogs
@@ -24,6 +24,7 @@ from geo.replication.target_watch import newest_commit
 from geo.replication.topic_turns import TopicTurns
 from geo.replication.turns import TURN_BYTES
 from geo.streams.life import State
+from geo.tables.actions import Partition
 from geo.tables.cluster import ClusterTables
 from geo.tables.history import CommitName
 from geo.tables.ownership import Ownership, claim, filling_runners, release
@@ -60,11 +61,14 @@ class Reconciliation:
         stands: Standing,
         start_at: Start | datetime | None,
         stopped: Callable[[], bool],
+        touched: Collection[Partition] | None,
         *,
         take_over: bool,
     ) -> None:
         """`start_at`: where the link begins anew; None: it begins where it began. If it is `stopped` between two steps the next
-        start compares again. `take_over` replaces a backfill that runs. Raises AlreadyOwnedError while one does."""
+        start compares again. `touched`: the partitions of the target in which somebody else put or changed rows; None: any.
+        `take_over` replaces a backfill that runs. Raises AlreadyOwnedError while one does, SourceChangedError for what is lost in the
+        source, UnsafeError for messages that the target holds otherwise or twice."""
         if self._row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self._into, decision.why)
         fillers = filling_runners(self._logs.rule.origins, self._into.topic, self._logs.rule.target)
@@ -73,7 +77,7 @@ class Reconciliation:
         try:
             filling.fence(self._into.log)
             with self._into.ownership.besides(filling):
-                self._compare(decision, stands, start_at, stopped)
+                self._compare(decision, stands, start_at, stopped, touched)
             release([filling])
         except FAULTS:
             if not self._into.in_doubt:  # so that whoever resolves it can have it
@@ -89,7 +93,12 @@ class Reconciliation:
             self._filling.abandon()
 
     def _compare(
-        self, decision: Reconcile, stands: Standing, start_at: Start | datetime | None, stopped: Callable[[], bool]
+        self,
+        decision: Reconcile,
+        stands: Standing,
+        start_at: Start | datetime | None,
+        stopped: Callable[[], bool],
+        touched: Collection[Partition] | None,
     ) -> None:
         """Each step's record says `reconciling`; the cursor is recorded after the last one."""
         # Before the log, so that a producer at work is no loss. A person who asked takes the source as it is.
@@ -115,10 +124,25 @@ class Reconciliation:
                     count = self._into.append(rows, source, reconciling=True)
                 reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
             self._turns.took(count, round(count * row_bytes))
+        self._refuse_differing(source.version, touched)
         row.found(impossible=logs.count_impossible(source.version))
         looked = self._into.look_on(target)
         self.reached = source
         row.append(row.following(State.STOPPED, None, source, looked.newest))
+
+    def _refuse_differing(self, version: int, touched: Collection[Partition] | None) -> None:
+        """Raises UnsafeError if the target holds messages otherwise than the source at `version`, or twice, in the partitions."""
+        other, twice = self._logs.differing(version, self._into.log.latest_version(), touched)
+        if not other and not twice:
+            return
+        rule, topic = self._logs.rule, self._into.topic
+        found = [f"{', '.join(other)} with other content than {rule.source}"] if other else []
+        found += [f"{', '.join(twice)} more than once"] if twice else []
+        raise UnsafeError(
+            f"somebody else changed or appended messages in {rule.target}, which now holds {' and '.join(found)} (these are the first). What was "
+            f"missing was brought. Delete these rows from the log of {topic} in {rule.target}: the link then brings them once more by "
+            f"itself. To keep them as they are, run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}"
+        )
 
     def _refuse_loss(self, version: int, cursor: CommitName | None, promises: Sequence[Promise], *, gaps: bool) -> None:
         """Raises SourceChangedError if something that the link has still to read is not in the source any more: an end that a producer

@@ -10,10 +10,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 _NO_ROWS = frozenset({"commitInfo", "txn", "metaData", "protocol", "domainMetadata", "checkpointMetadata", "sidecar"})
 """Actions that bring and take no row by themselves."""
+
+
+Partition: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Columns by which a table is partitioned, with their values as the log has them; ordered by name."""
 
 
 class Effect(str, Enum):
@@ -44,6 +48,8 @@ class Actions:
     """Files that came with a change of data, as the log names them."""
     rows: int | None = 0
     size: int = 0
+    partitions: frozenset[Partition] = frozenset()
+    """Of the files that came with a change of data."""
     columns: frozenset[str] | None = None
     """The names of all columns, inner ones with a dot, after a commit that describes the table anew; None of any other commit."""
     why: str = ""
@@ -68,29 +74,34 @@ def actions_of(actions: Iterable[Mapping[str, Any]]) -> Actions:
     no action of the protocol's form."""
     came, went, moved_in, moved_out = _Files(), _Files(), _Files(), _Files()
     paths: list[str] = []
+    partitions: set[Partition] = set()
     size = 0
     columns: frozenset[str] | None = None
-    why = ""
+    why, has_feed = "", False
     for action in actions:
         for name, fields in action.items():
             if name == "add":
                 (came if fields["dataChange"] else moved_in).add(fields)
                 if fields["dataChange"]:
                     paths.append(fields["path"])
+                    partitions.add(tuple(sorted((fields.get("partitionValues") or {}).items())))
                     size += fields["size"]
             elif name == "remove":
                 (went if fields["dataChange"] else moved_out).add(fields)
             elif name == "cdc":
-                why = why or "rows were changed one by one (cdc)"
+                has_feed = True
             elif name == "metaData":
                 columns = column_names(fields)
             elif name not in _NO_ROWS:
                 why = why or f"it has an action that this program does not know ({name})"
+    if has_feed and (went.count or not came.count):  # else nothing can have been but rows that came
+        why = why or "rows were changed one by one (cdc)"
     if came.count and went.count:
         why = why or "files with rows were replaced (add and remove)"
     if (moved_out.count and moved_in.rows != moved_out.rows) and not _is_promised(moved_in, moved_out):
         why = why or "files were replaced by others with another number of rows, though no data was to change"
-    return Actions(_effect(came, went, moved_in, moved_out, why), tuple(paths), came.rows, size, columns, why)
+    effect = _effect(came, went, moved_in, moved_out, why)
+    return Actions(effect, tuple(paths), came.rows, size, frozenset(partitions), columns, why)
 
 
 def _is_promised(moved_in: _Files, moved_out: _Files) -> bool:

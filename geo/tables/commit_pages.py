@@ -22,7 +22,7 @@ _INFO_TEXTS = ("operation", "txnId", "timestamp", "inCommitTimestamp", "userName
 _INFO_OBJECTS = ("operationParameters", "operationMetrics")
 """What is read of a `commitInfo` beside its userMetadata."""
 
-_FILE_FIELDS = ("path", "size", "dataChange", "deletionVector.cardinality")
+_FILE_FIELDS = ("path", "partitionValues", "size", "dataChange", "deletionVector.cardinality")
 
 
 def read_page(spark: SparkSession, location: str, first: int, last: int, only: Sequence[str]) -> list[Commit]:
@@ -93,6 +93,7 @@ def _action(line: Row) -> Mapping[str, Any]:
     return {
         name: {
             "path": line["path"],
+            "partitionValues": json.loads(line["partitionValues"] or "{}"),
             "size": int(line["size"] or 0),
             "dataChange": line["dataChange"] == "true",
             "stats": None if line["numRecords"] is None else f'{{"numRecords":{line["numRecords"]}}}',

@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.names import Topic
+from geo.now import now_us
 from geo.replication import link_work, topic_link
 from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import append_links
@@ -502,7 +504,8 @@ def test_messages_left_out_as_expired_are_counted_and_shown(linked: World) -> No
         "publish_time - INTERVAL 8 DAYS AS publish_time",
         "publish_date - 8 AS publish_date",
     )
-    linked.log("us").append(old)
+    span = Span(LedgerKey("", None), 1, 20, 24)
+    linked.log("us").append(old, Batch("w", now_us() - 8 * 86_400_000_000, (span,), {}).encode())
     linked.write("us", 25, 27)
     (report,) = linked.replicate("eu")
     assert (report.state, report.replicated, report.expired) == (State.STOPPED, 2, 5)

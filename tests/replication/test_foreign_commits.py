@@ -10,11 +10,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from geo.errors import RetryableError
+from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from geo.tables.history import CommitName
 from geo.tables.table import Table
 from geo.tables.tail import Tail
-from tests.world import World
+from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
 
@@ -76,6 +77,43 @@ def test_rows_that_delta_rs_changed_in_a_source_fail_the_link_and_those_it_took_
     assert report.state is State.FAILED
     assert "messages were changed: UPDATE" in (report.reason or "")
     assert world.arrived("eu") == list(range(20)), "nothing was appended"
+
+
+def _update(world: World, log: Table) -> None:
+    DeltaTable(log.name).update(new_values={"key": "'changed'"}, predicate="origin = 'us' AND entry_id IN (3, 4)")
+
+
+def _append_again(world: World, log: Table) -> None:
+    write_deltalake(log.name, world.entries("us", 3, 5).toArrow(), mode="append")
+
+
+@pytest.mark.parametrize(("change", "what"), [(_update, "other content than us"), (_append_again, "more than once")])
+def test_what_others_changed_or_doubled_in_a_target_fails_the_link_until_it_is_taken_out(
+    linked: World, change: Callable[[World, Table], None], what: str
+) -> None:
+    log = linked.log("eu")
+    change(linked, log)
+    linked.write("us", 20, 25)
+    for _ in range(2):
+        (report,) = linked.replicate("eu")
+        assert report.state is State.FAILED
+        assert what in (report.reason or "")
+        assert "us:1:3, us:1:4 " in (report.reason or "")
+        assert f"geo reconcile --source us --target eu --topic {TOPIC}" in (report.reason or "")
+    linked.log("eu").delta().delete("origin = 'us' AND entry_id IN (3, 4)")
+    (report,) = linked.replicate("eu")
+    assert report.state is State.STOPPED
+    assert linked.arrived("eu") == list(range(25))
+    assert {row["key"] for row in linked.messages("eu").values() if row["entry_id"] == 3} == {"k3"}
+
+
+def test_who_keeps_what_was_changed_in_a_target_says_so(linked: World) -> None:
+    _update(linked, linked.log("eu"))
+    assert linked.replicate("eu")[0].state is State.FAILED
+    reconcile_links(linked.spark, linked.config, "us", "eu")
+    linked.write("us", 20, 25)
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 5)
 
 
 def test_a_commit_that_adds_the_same_file_once_more_brings_nothing(linked: World) -> None:

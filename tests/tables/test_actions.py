@@ -48,7 +48,8 @@ CDC: dict[str, Any] = {"cdc": {"path": "c", "size": 5, "dataChange": False}}
         ([_file("remove", None), _file("remove", path="g")], REMOVED),
         ([_file("add"), _file("remove", path="g")], CHANGED),
         ([_file("add", 5, deleted=2), _file("remove", 5)], CHANGED),
-        ([_file("add"), CDC], CHANGED),
+        ([_file("add"), CDC], ADDED),
+        ([_file("remove"), CDC], CHANGED),
         ([CDC], CHANGED),
         ([{"brandNew": {}}], CHANGED),
         # Files that were replaced without a change of data: believed unless their counts contradict it.

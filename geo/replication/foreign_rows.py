@@ -1,0 +1,52 @@
+"""Finds messages that a link's target holds otherwise than its source, or more than once, where somebody else put or changed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import reduce
+from operator import and_, or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from geo.ids import LedgerId
+from geo.log.topic_log import ERASED_PROPERTY, ID, is_message
+from geo.sql_text import identifier
+from geo.tables.actions import Partition
+
+EXAMPLES = 10
+"""Messages that are named: a person looks for the others by their dates."""
+
+
+def differing(
+    source: DataFrame, target: DataFrame, origins: Collection[str], touched: Collection[Partition] | None
+) -> tuple[list[str], list[str]]:
+    """The messages of these origins that both hold with different content, and those that the target holds more than once, as
+    `origin:ledger:entry`, at most EXAMPLES each, in order. `touched`: the partitions of the target that are looked at; None: all.
+
+    A message that was erased in one of them is left out: each cluster is erased on its own. Equal is what is equal as JSON.
+    """
+    asked = is_message() & F.col("origin").isin(*origins)
+    if touched is not None:
+        asked &= reduce(or_, map(_is_in, touched), F.lit(False))
+    # A row's date is that of its publish time, alike everywhere.
+    here, there = (_content(rows.where(asked)) for rows in (target, source))
+    twice = here.groupBy(*ID).count().where("count > 1")
+    other = here.join(there.withColumnRenamed("content", "wanted"), list(ID)).where(F.col("content") != F.col("wanted"))
+    return _named(other), _named(twice)
+
+
+def _is_in(partition: Partition) -> Column:
+    return reduce(and_, (F.col(name).eqNullSafe(F.lit(value)) for name, value in partition), F.lit(True))
+
+
+def _content(rows: DataFrame) -> DataFrame:
+    """The id and the content, without what was erased. A column without a value is as one that is not there."""
+    is_erased = F.coalesce(F.map_contains_key("properties", F.lit(ERASED_PROPERTY)), F.lit(False))
+    columns = [F.col(identifier(name)) for name in sorted(rows.columns)]
+    return rows.where(~is_erased).select(*ID, F.to_json(F.struct(*columns)).alias("content"))
+
+
+def _named(rows: DataFrame) -> list[str]:
+    found = rows.select(*ID).distinct().orderBy(*ID).limit(EXAMPLES).collect()
+    return [f"{LedgerId(row['origin'], row['ledger_id'])}:{row['entry_id']}" for row in found]
