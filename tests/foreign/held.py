@@ -83,15 +83,17 @@ class Effect:
         return frozenset(one for one in self.removed | self.changed if one[0] == origin)
 
 
-def differences(due: Held, there: Held, origin: str) -> list[str]:
-    """In what a log that should hold the messages of an origin, each once, differs; nothing if it holds just these."""
+def differences(due: Held, there: Held, origin: str, doubled: Held | None = None) -> list[str]:
+    """In what a log that should hold the messages of an origin, each once, differs; nothing if it holds just these. `doubled`: what it
+    held when somebody had put some of them into it again: as often they may be there."""
+    once: Sequence[Row] = [()]
     wanted = {one: rows for one, rows in due.rows.items() if one[0] == origin}
     found = {one: rows for one, rows in there.rows.items() if one[0] == origin}
     both = wanted.keys() & found.keys()
     kinds = {
         "missing": wanted.keys() - found.keys(),
         "too many": found.keys() - wanted.keys(),
-        "twice": {one for one in found if len(found[one]) > 1},
+        "twice": {one for one in found if len(found[one]) > len(doubled.rows.get(one, once) if doubled is not None else once)},
         "other": {one for one in both if not set(found[one]) <= set(wanted[one])},
         "ambiguous": {one for one in both if len(set(wanted[one])) > 1},
     }

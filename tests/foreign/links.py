@@ -69,9 +69,9 @@ class LinkedTopic:
         except Exception as error:
             self.refused = first_line(error)
             return
-        after = held(place)
+        self.after = held(place)
         assert self.before is not None
-        self.effect = Effect.of(self.before, after or self.before)
+        self.effect = Effect.of(self.before, self.after or self.before)
 
     def go_on(self) -> None:
         """What the producers write after it."""
@@ -105,7 +105,7 @@ class LinkedTopic:
         if state in (State.FAILED, State.DELAYED):
             kept = self.there_before if source == SOURCE else None
             return loud(f"{state.value}: {reason}", *faults, *(self._written_wrong(source, due, there, kept)))
-        faults += differences(due, there, source)
+        faults += differences(due, there, source, self.after if target == SOURCE else None)
         if taken:
             faults.append(f"{len(taken)} of its source's messages are gone or changed, and it says nothing")
         if report is not None and state is State.STOPPED and report.replicated != len(brought):
@@ -126,10 +126,8 @@ class LinkedTopic:
                 self._tail.take(turn)
         except FAULTS as error:
             return loud(first_line(error))
-        now = self.held(SOURCE)
-        if now is None:
-            return right("a log that cannot be read is passed over")
         assert self.before is not None
+        now = self.held(SOURCE) or self.before  # nobody writes into a log that no engine reads
         faults = [f"{len(taken)} messages are gone or changed"] if (taken := self.effect.removed | self.effect.changed) else []
         if missing := now.ids - self.before.ids - set(brought):
             faults.append(f"{len(missing)} not brought (such as {min(missing)})")

@@ -33,6 +33,7 @@ def test_a_target_must_hold_each_message_of_the_origin_once_and_as_it_is() -> No
     assert differences(due, Held({**due.rows, TWO: [("x",)]}), "us") == ["1 other (such as us:1:1)"]
     assert differences(due, Held({**due.rows, ("us", 9, 0): [("z",)]}), "us") == ["1 too many (such as us:9:0)"]
     repeated = Held({ONE: [("a",), ("a",)], TWO: [("b",)]})
+    assert differences(due, repeated, "us", repeated) == [], "somebody put it there twice, no link did"
     assert differences(repeated, due, "us") == [], "an id that the source has twice crosses once"
 
 
