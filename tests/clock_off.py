@@ -6,7 +6,6 @@ What the kernel says, as the time of a file, stays right: it is the storage's cl
 
 from __future__ import annotations
 
-import datetime as _datetime
 import runpy
 import sys
 import time
@@ -32,15 +31,9 @@ def _set(seconds: float) -> None:
 
 
 def set_clock_off(seconds: float) -> None:
-    """For the rest of this process. `datetime` asks the system in C, so it becomes a class that asks `time`."""
+    """For the rest of this process. Nothing of `geo` asks another clock (`test_structure.py`); a class in the place of `datetime` would
+    not be what C extensions take."""
     _set(seconds)
-
-    class Shifted(_datetime.datetime):
-        @classmethod
-        def now(cls, tz: _datetime.tzinfo | None = None) -> Shifted:
-            return cls.fromtimestamp(time.time(), tz)
-
-    _datetime.datetime = Shifted  # type: ignore[misc]
 
 
 if __name__ == "__main__":
