@@ -31,6 +31,7 @@ from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.driver import Driver
 from geo.tables.ownership import Ownership, broker_runner, claim, release
+from geo.times import in_us
 from tests.world import World
 
 pytestmark = pytest.mark.spark
@@ -107,7 +108,7 @@ class Several:
         d.report(LEFT, fourth)
         long_ago = datetime.now(timezone.utc) - timedelta(hours=2)
         with monkeypatch.context() as then:
-            then.setattr(load_reports, "datetime", _Clock(long_ago))
+            then.setattr(load_reports, "storage_now_us", lambda _: in_us(long_ago))
             append_report(e.tables, "e", UP, BrokerLoad(*(Usage(0.0, 1.0),) * 4, {}), long_ago)
 
     def said(self, broker: str, request: int = 0) -> Assigned:
@@ -128,16 +129,6 @@ class Several:
     def close(self) -> None:
         for ownership in [self.leader, *self.owned.values()]:
             ownership.abandon()
-
-
-class _Clock:
-    """What `datetime.now` says in a module."""
-
-    def __init__(self, now: datetime) -> None:
-        self._now = now
-
-    def now(self, _: timezone) -> datetime:
-        return self._now
 
 
 @pytest.fixture
