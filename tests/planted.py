@@ -391,8 +391,8 @@ FAULTS = (
     Fault(
         "new origins are not compared",
         "geo/replication/link_start.py",
-        "if new := sorted(set(origins).difference(covered)):",
-        "if new := sorted(set[str]()):",
+        "new = tuple(sorted(set(origins).difference(covered)))",
+        "new = tuple(sorted(set[str]()))",
         ("replication/test_link_start.py",),
     ),
     Fault(

@@ -145,7 +145,7 @@ def _reconcile(args: argparse.Namespace, output: Output, start: Any) -> int:
 
 def _reconciled(r: Reconciled, *, dry_run: bool) -> dict[str, Any]:
     return {"link": r.link, "topic": r.topic, "missing": r.missing, "appended": r.appended, "source_version": r.source_version,
-            "dry_run": dry_run}  # fmt: skip
+            "dry_run": dry_run, "beside": r.beside}  # fmt: skip
 
 
 def _say_reconciled(done: Sequence[Reconciled], output: Output, *, dry_run: bool, begins: str = "") -> None:
@@ -156,6 +156,8 @@ def _say_reconciled(done: Sequence[Reconciled], output: Output, *, dry_run: bool
             else f"{counted(r.appended, 'missing message')} appended"
         )
         output.text(f"{r.link} {r.topic}: {begins}{what}, compared with version {r.source_version} of the source")
+        if r.beside:
+            output.text(f"  {r.beside}")
 
 
 def links_status(args: argparse.Namespace, output: Output) -> int:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.config.model import LONGEST_OUTAGE_S
@@ -79,24 +79,32 @@ def move_ended(tables: ClusterTables, now: datetime) -> int:
 def _ended(rows: DataFrame, before: datetime) -> DataFrame:
     """Of the newest row of each ledger key, the sources of which nothing was published since `before`. Columns as FINISHED but `sequence`, with the
     name of the source."""
-    of_source = Window.partitionBy("topic", "producer", "source")
-    youngest = F.max("publish_time").over(of_source)
-    told = rows.withColumns({"_last": _last_of_producer(), "_own": F.max(_order()).over(of_source), "_youngest": youngest})
+    found = rows.groupBy("topic", "producer", "source").agg(
+        F.max_by(F.struct("source_end", "source_count"), _order()).alias("end"),
+        F.max("publish_time").alias("youngest"),
+        F.max(_order()).alias("own"),
+        F.bool_and(F.col("source_hash") == 0).alias("is_never_compared"),
+    )
+    found = found.join(F.broadcast(_last_of_producers(rows)), ["topic", "producer"])
+    found = found.where((F.col("own") < F.col("last")) & (F.col("youngest") < F.lit(before)) & F.col("is_never_compared"))
     named = F.col("source").startswith("id:") | F.col("source_end").rlike(_IS_MARKED)
-    ended = told.where((F.col("_own") < F.col("_last")) & (F.col("_youngest") < F.lit(before)))
-    ended = ended.where(F.col("source_end").isNotNull() & (F.col("source_hash") == 0) & named)
-    newest = F.max_by(F.struct("source_end", "source_count"), _order()).alias("end")
-    grouped = ended.groupBy("topic", "producer", "source").agg(newest)
-    return grouped.select("topic", "producer", "source", "end.source_end", "end.source_count")
+    ended = found.select("topic", "producer", "source", "end.source_end", "end.source_count")
+    return ended.where(F.col("source_end").isNotNull() & named)
 
 
 def _without(rows: DataFrame, finished: DataFrame) -> DataFrame:
     """The rows but for those whose source is finished at the same end, as it was moved, and that are not the newest of their producer:
     that one says up to where all are exact."""
-    moved = finished.select(*(F.col(name).alias(f"_{name}") for name in ("topic", "producer", "source", "source_end")))
-    same = (F.col("topic") == F.col("_topic")) & (F.col("producer") == F.col("_producer"))
-    same &= (_key() == F.col("_source")) & (F.col("source_end") == F.col("_source_end")) & (_order() < F.col("_last"))
-    return rows.withColumn("_last", _last_of_producer()).join(moved, same, "left_anti").drop("_last")
+    moved = finished.select("topic", "producer", F.col("source").alias("key"), "source_end")
+    told = rows.join(F.broadcast(_last_of_producers(rows)), ["topic", "producer"]).withColumn("key", _key())
+    newest = told.where(_order() >= F.col("last"))
+    older = told.where(_order() < F.col("last")).join(moved, moved.columns, "left_anti")
+    return newest.unionByName(older).select(*rows.columns)
+
+
+def _last_of_producers(rows: DataFrame) -> DataFrame:
+    """topic, producer, `last`: the order of the producer's newest row."""
+    return rows.groupBy("topic", "producer").agg(F.max(_order()).alias("last"))
 
 
 def _stamped() -> Column:
@@ -107,10 +115,6 @@ def _stamped() -> Column:
 
 def _order() -> Column:
     return F.struct(*LEDGERS.order)
-
-
-def _last_of_producer() -> Column:
-    return F.max(_order()).over(Window.partitionBy("topic", "producer"))
 
 
 def _key() -> Column:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Start
 from geo.ids import LedgerId
-from geo.log.ledger_parts import Ranges, few_ranges, only_ledger, told_range
+from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, told_range
 from geo.log.promises import Promise, due, lost_entries
 from geo.log.topic_log import ID, after_ends, ids_of
 from geo.replication import missing_rows
@@ -96,6 +96,12 @@ class BothLogs:
             later = ledger_begins(self.source.read(version).where(F.col("publish_time") >= begin), self.rule.origins)
         return {str(ledger): later.get(ledger, end + 1) for ledger, end in ends.items()}
 
+    def new_floors(self, origins: Collection[str], version: int) -> dict[str, int]:
+        """As `floors` of a link that begins at the latest, for these origins, of ledgers of which the target has nothing."""
+        there = self._ends(self.target, self.target.latest_version())
+        ends = self._ends(self.source, version).items()
+        return {str(ledger): end + 1 for ledger, end in ends if ledger.origin in origins and ledger not in there}
+
     def lost(self, version: int, floors: Floors | None) -> list[str]:
         """Messages that the target has still to get and the source at `version` no longer has, other than by expiry, as
         `origin:ledger:first-last`.
@@ -143,6 +149,12 @@ class BothLogs:
         """Begin of the oldest date of which the source has messages; None if it has none."""
         oldest = self.source.read(version).agg(F.min("publish_date")).collect()[0][0]
         return None if oldest is None else (oldest - EPOCH.date()) // timedelta(microseconds=1)
+
+    def beside(self, version: int) -> int:
+        """How many messages of the rule's origins the target holds in ledgers that the source at `version` does not know."""
+        known = self._ends(self.source, version)
+        held = ledger_parts(self.target, self.target.latest_version())
+        return sum(part.count for of, part in held.items() if of.origin in self.rule.origins and of not in known)
 
     def gone_from_source(self) -> list[str]:
         """What the target has beyond the source's ledgers, as `origin:ledger:first-last`."""

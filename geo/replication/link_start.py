@@ -99,10 +99,12 @@ def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a link stands: the cursor up to which the target holds everything; None or `why` if that cannot be told."""
+    """Where a link stands: the cursor up to which the target holds everything; None or `why` if that cannot be told. `new`: the origins that
+    the link did not bring so far."""
 
     cursor: CommitName | None
     why: str | None = None
+    new: tuple[str, ...] = ()
 
 
 def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, origins: Iterable[str]) -> Standing:
@@ -115,12 +117,11 @@ def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, o
     if recorded.cursor is None or recorded.target is None or target is None:
         return Standing(None, "its first comparison did not come to its end")
     cursor = target.own.cursor if target.own is not None else recorded.cursor
-    if (why := lacks(target, link, origins)) is not None:
-        return Standing(cursor, why)
     covered = target.own.origins if target.own is not None else recorded.origins
-    if new := sorted(set(origins).difference(covered)):
-        return Standing(cursor, f"messages of {', '.join(new)} are new to this link")
-    return Standing(cursor)
+    new = tuple(sorted(set(origins).difference(covered)))
+    if (why := lacks(target, link, origins)) is not None:
+        return Standing(cursor, why, new)
+    return Standing(cursor, f"messages of {', '.join(new)} are new to this link" if new else None, new)
 
 
 def newer_of(cursor: CommitName | None, own: LinkRecord | None, token: str) -> CommitName | None:
@@ -142,6 +143,11 @@ def begins_at(recorded: LinkState | None, link: Link, topic: Topic) -> Start | N
     if not begins(recorded):
         return None
     return "earliest" if topic.is_system else link.start
+
+
+def new_at_end(stands: Standing, link: Link, topic: Topic) -> tuple[str, ...]:
+    """The origins new to a link of which it brings what is published from now on, as its `start` says of all."""
+    return stands.new if link.start == "latest" and not topic.is_system else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from geo.config.model import Start
@@ -109,6 +110,10 @@ class Reconciliation:
             row.floors = logs.floors(start_at, source.version) or {}
             if row.floors or row.recorded is not None:
                 row.append(row.following(State.RUNNING, None, None, None))
+        elif stands.new:
+            # Fixed before the first row of these origins comes. Of what came by another link already nothing is left out.
+            row.floors = {**(row.floors or {}), **logs.new_floors(stands.new, source.version)}
+            row.append(row.following(State.RUNNING, None, None, None))
         if decision.why is not None and (decision.check_lost or stands.cursor is None):
             self._refuse_loss(source.version, stands.cursor, promises, gaps=decision.check_lost)
         target = newest_commit(self._into.log, str(self._into))
@@ -167,11 +172,22 @@ class Reconciliation:
         return of_size if most.messages is None else min(most.messages, of_size), row_bytes
 
 
-def preview(logs: BothLogs, recorded: LinkState | None, start_at: Start | datetime | None) -> tuple[int, int]:
-    """How many messages a comparison would append now, and at which version of the source. Writes nothing. `start_at` as in
-    `Reconciliation.run`, `recorded`: the link's newest row."""
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """How many messages a comparison would append now, and at which version of the source. `beside`: messages that the target holds of
+    another log that the source had before, in ledgers that it does not know."""
+
+    missing: int
+    version: int
+    beside: int = 0
+
+
+def preview(logs: BothLogs, recorded: LinkState | None, start_at: Start | datetime | None) -> Preview:
+    """What a comparison would do now. Writes nothing. `start_at` as in `Reconciliation.run`, `recorded`: the link's newest row."""
     version = logs.source.latest_version()
     floors = recorded.floors if recorded is not None else None
     if start_at is not None:
         floors = logs.floors(start_at, version)
-    return logs.count_missing(version, floors), version
+    cursor = recorded.cursor if recorded is not None else None
+    is_new = cursor is not None and cursor.table_id != logs.source.table_id()
+    return Preview(logs.count_missing(version, floors), version, logs.beside(version) if is_new else 0)

@@ -16,6 +16,7 @@ from geo.log.topics import deleted_topics, registered_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import replicates
+from geo.replication.source_history import beside_words
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
 from geo.streams.life import State
@@ -33,6 +34,8 @@ class Reconciled:
     missing: int
     appended: int
     source_version: int
+    beside: str = ""
+    """What the target holds beside it of another log that the source had before, for people; empty: nothing."""
 
 
 def reconcile_links(
@@ -60,8 +63,9 @@ def reconcile_links(
     for topic in carried_topics(config, link, tables[source], tables[target], topics):
         work = TopicLink(tables[target], tables[source], config, link, topic)
         if dry_run:
-            missing, version = work.preview(read_links(tables[target]).get((source, str(topic))), start)
-            done.append(Reconciled(link.name, str(topic), missing, 0, version))
+            found = work.preview(read_links(tables[target]).get((source, str(topic))), start)
+            beside = beside_words(found.beside, source, target, str(topic)).rstrip()
+            done.append(Reconciled(link.name, str(topic), found.missing, 0, found.version, beside))
             continue
         (ownership,) = claim(tables[target], [work.runners], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
         try:

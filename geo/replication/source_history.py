@@ -14,6 +14,7 @@ from geo.log.ledgers import REBUILD_KEY, Batch, is_foreign
 from geo.replication.link_state import LinkRecord, backfilled
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import LOOK_BACK, CommitName, Gone, parted, with_gaps
+from geo.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,28 @@ class Fault:
     last: int
     lost: Sequence[str] = field(default=())
     """Messages that are no longer in the source, as `origin:ledger:first-last`."""
+    beside: int = 0
+    """Messages that the target holds of the source's log of before, of ledgers that the source does not know now."""
 
     def message(self, source: str, target: str, topic: str, cursor: CommitName | None) -> str:
         lost = f" No longer in the source: {', '.join(self.lost)}." if self.lost else ""
         versions = f"version {self.first}" if self.first == self.last else f"versions {self.first}-{self.last}"
         held = f"{target} holds everything up to version {cursor.version}; " if cursor else ""
         return (
-            f"{self.what} ({versions} of {source}).{lost} {held}nothing was skipped. If the source is right as it is now, "
-            f"run: geo reconcile --source {source} --target {target} --topic {topic}"
+            f"{self.what} ({versions} of {source}).{lost} {held}nothing was skipped. {beside_words(self.beside, source, target, topic)}"
+            f"If the source is right as it is now, run: geo reconcile --source {source} --target {target} --topic {topic}"
         )
+
+
+def beside_words(messages: int, source: str, target: str, topic: str) -> str:
+    """What a comparison with a log that was made again does not do, and the verbs that do it; empty if there is nothing to say."""
+    if not messages:
+        return ""
+    return (
+        f"{target} holds {counted(messages, 'message')} of the log of before, in ledgers that {source} does not know: a reconcile brings what "
+        f"{source} has now beside them, also what was published again under new ids. To hold the new log alone, first run: geo topics delete "
+        f"--cluster {target} --topic {topic}. To get the log of before back, run: geo rebuild --cluster {source} --from {target} --topic {topic}. "
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,11 @@ from geo.names import Topic
 from geo.replication import missing_rows
 from geo.replication.both_logs import BothLogs
 from geo.replication.link_row import RENEW_COMMITS, LinkRow
-from geo.replication.link_start import Reconcile, Standing, begins_at, newer_of, standing, start
+from geo.replication.link_start import Reconcile, Standing, begins_at, new_at_end, newer_of, standing, start
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_stream import LinkStream
 from geo.replication.link_target import LinkTarget
-from geo.replication.reconciliation import Reconciliation, preview
+from geo.replication.reconciliation import Preview, Reconciliation, preview
 from geo.replication.rule import LeftOut, Rule, Verdict
 from geo.replication.rule_columns import verdict_column
 from geo.replication.rule_rows import crossing
@@ -169,6 +169,7 @@ class TopicLink:
         if isinstance(decision, Reconcile):
             begin = start_at or begins_at(recorded, self.link, self.topic)
             touched = looked.touched if looked is not None and decision.why is not None else frozenset()
+            stands = replace(stands, new=new_at_end(stands, self.link, self.topic))
             self._compare(decision, stands, begin, stopped, touched, take_over=take_over)
         else:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
@@ -217,11 +218,12 @@ class TopicLink:
             promises, version = self._promises(), self._source_log.latest_version()
             lost = [*self._logs.gone_from_source(), *self._logs.lost(version, self.row.floors)]
             lost += self._logs.unkept(version, self.row.floors, promises, None if cursor is None else cursor.version)
-            fault = replace(fault, lost=lost[:10])
+            is_new = cursor is not None and cursor.table_id != self._source_log.table_id()
+            fault = replace(fault, lost=lost[:10], beside=self._logs.beside(version) if is_new else 0)
         return SourceChangedError(fault.message(self.link.source, self.link.target, str(self.topic), cursor))
 
-    def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> tuple[int, int]:
-        """How many messages a comparison would append now, and at which version of the source. Writes nothing."""
+    def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> Preview:
+        """What a comparison would do now. Writes nothing."""
         clock = partial(checked_now_us, self.target, f"{self}: nothing is compared", writes=False)
         logs = BothLogs(open_log(self.source, self.topic)[0], self.target.log(self.topic), self.rule, str(self), clock)
         return preview(logs, recorded, start_at or begins_at(recorded, self.link, self.topic))

@@ -24,6 +24,7 @@ from tests.benchmarks.day import FLUSHES_OF_A_DAY, day
 from tests.benchmarks.faults import faults
 from tests.benchmarks.kafka import Arrivals, KafkaBench
 from tests.benchmarks.lag import lags
+from tests.benchmarks.ledgers import producer_starts
 from tests.benchmarks.looking import looked
 from tests.benchmarks.outage import outage
 from tests.benchmarks.placement import placed
@@ -42,6 +43,7 @@ _WHICH = (
     "age",
     "start",
     "starts",
+    "ledgers",
     "day",
     "broker",
     "broker-topics",
@@ -334,6 +336,9 @@ def main() -> None:
                 for line in one_start(bench, "one", 5_000 // part):
                     print(line, flush=True)
                 for line in many_starts(bench, 100 // part):
+                    print(line, flush=True)
+            elif which == "ledgers":
+                for line in producer_starts(bench, 1_000_000 // part):
                     print(line, flush=True)
             elif which == "start":
                 bench.warm_up()

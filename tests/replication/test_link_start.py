@@ -8,12 +8,22 @@ from typing import cast
 
 import pytest
 
-from geo.config.model import Link
+from geo.config.model import Link, Start
 from geo.errors import SchemaError
 from geo.names import Topic
 from geo.replication import link_start
 from geo.replication.link_row import LinkRow
-from geo.replication.link_start import GoOn, Reconcile, Standing, TargetSeen, begins_at, look_at_target, standing, start
+from geo.replication.link_start import (
+    GoOn,
+    Reconcile,
+    Standing,
+    TargetSeen,
+    begins_at,
+    look_at_target,
+    new_at_end,
+    standing,
+    start,
+)
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
 from geo.streams.life import State
@@ -217,3 +227,17 @@ def test_other_commits_have_no_record_and_a_newer_one_is_refused() -> None:
         LinkRecord.decode(json.dumps({"geo.link": 2}))
     with pytest.raises(SchemaError, match="is not whole"):
         LinkRecord.decode(json.dumps({"geo.link": 1}))
+
+
+@pytest.mark.parametrize(
+    ("begins", "topic", "new"),
+    [
+        ("latest", "persistent://shop/web/clicks", ("asia",)),
+        ("earliest", "persistent://shop/web/clicks", ()),
+        ("latest", "persistent://shop/web/__acks", ()),
+    ],
+)
+def test_an_origin_that_is_new_to_a_link_begins_as_its_start_says(begins: Start, topic: str, new: tuple[str, ...]) -> None:
+    stand = stands([commit(5)], origins=("us", "asia"))
+    assert stand.new == ("asia",)
+    assert new_at_end(stand, Link("us", "eu", start=begins), Topic.parse(topic)) == new

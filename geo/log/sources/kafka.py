@@ -160,8 +160,8 @@ class KafkaReader:
         begins, ends = self._bounds()
         topic_id = self.topic_id()
         refuse_other_topic(self._topic, topic_id, known)
-        # At a later start a partition of which nothing is known came later, or its note is lost: it begins with its first record,
-        # whatever the others began with.
+        # At a later start a partition of which nothing is known came later, or its note is lost: it begins with offset 0, whatever the
+        # others began with, and the next batch says what of it is gone.
         first = ends if self._begin == "latest" and not known else begins
         names = {source_name(self._topic, p): offset for p, offset in sorted(first.items())}
         if self._begin == "latest" and (more := [name for name in names if known and name not in known]):
@@ -169,7 +169,8 @@ class KafkaReader:
                 "Kafka topic %s: read from the first offset, since nothing is known of it: %s", self._topic, ", ".join(more)
             )
         # A partition that is known and not there any more stays in it: the next batch says so.
-        return {name: [known[name][0] if name in known else names[name], topic_id] for name in sorted({*names, *known})}
+        new = {name: 0 if known else offset for name, offset in names.items()}
+        return {name: [known[name][0] if name in known else new[name], topic_id] for name in sorted({*names, *known})}
 
     def unread(self, position: Position) -> Collection[str]:
         """None: partitions are few, and none of them is ever moved."""
@@ -351,7 +352,7 @@ class KafkaReader:
         if gone or (topic_id and (now := self.topic_id()) and now != topic_id):
             what = "; ".join(gone) or f"its id is {now}, it was {topic_id}"
             raise SourceChangedError(_not_the_one(self._topic, what))
-        lost = [f"partition {p}: {o} to {begins[p] - 1}" for p, o in sorted(known.items()) if begins.get(p, 0) > o]
+        lost = gone_offsets(known, begins)
         if lost and not self._accept_lost:
             raise SourceChangedError(
                 f"Kafka topic {self._topic}: offsets are gone, by retention or deletion, and nothing says that they were read "
@@ -362,6 +363,14 @@ class KafkaReader:
         if lost:
             log.warning("Kafka topic %s: offsets are gone and were accepted as lost: %s", self._topic, "; ".join(lost))
         return topic_id
+
+
+def gone_offsets(known: Mapping[int, int], begins: Mapping[int, int]) -> list[str]:
+    """What of a topic's partitions is gone before it was read, for people. `known`: the next offset of each; one of which nothing is known came
+    later, and is to be read from its first record on. `begins`: the first offset that is there. At a first start nothing is known, and
+    what is there is all."""
+    due = {partition: known.get(partition, 0) for partition in sorted({*known, *begins})} if known else {}
+    return [f"partition {p}: {offset} to {begins[p] - 1}" for p, offset in due.items() if begins.get(p, 0) > offset]
 
 
 def _shares(left: Mapping[int, int], total: int) -> dict[int, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from geo.log.sources.kafka import _block
+from geo.log.sources.kafka import _block, gone_offsets
 from geo.times import FIRST_US, LAST_US, in_us
 
 
@@ -37,3 +37,17 @@ def test_the_time_of_a_record_is_its_event_time_or_else_a_property(time_ms: int,
     (row,) = _block([_Record(time_ms)]).to_pylist()
     assert in_us(row["event_time"]) == event_us
     assert dict(row["properties"]).get("kafka.timestamp") == kept
+
+
+@pytest.mark.parametrize(
+    ("known", "begins", "gone"),
+    [
+        ({}, {0: 7}, []),  # a first start: what is there is all
+        ({0: 7}, {0: 7, 1: 0}, []),
+        ({0: 5}, {0: 7}, ["partition 0: 5 to 6"]),
+        ({0: 7}, {0: 7, 1: 3}, ["partition 1: 0 to 2"]),  # it came later, and some of it went before it was read
+        ({0: 7, 1: 3}, {0: 7}, []),  # that a partition is gone is said otherwise
+    ],
+)
+def test_what_of_partitions_is_gone_before_it_was_read(known: dict[int, int], begins: dict[int, int], gone: list[str]) -> None:
+    assert gone_offsets(known, begins) == gone
