@@ -67,20 +67,37 @@ def lost_entries(
     promises: Iterable[Promise], held: Mapping[LedgerId, int], floors: Mapping[str, int] | None = None
 ) -> dict[LedgerId, tuple[int, int]]:
     """By ledger the first and last entry that was promised and that nobody holds. `held`: ledger → last entry in any of the logs.
-    `floors`: `origin:ledger` → the first entry wanted."""
+    `floors`: of a link's row, `origin:ledger` → the first entry wanted, and what a person accepted as lost."""
     found: dict[LedgerId, tuple[int, int]] = {}
     for promise in promises:
-        first = max(held.get(promise.ledger, -1) + 1, (floors or {}).get(str(promise.ledger), 0))
+        wanted = max((floors or {}).get(str(promise.ledger), 0), accepted_end(promise, floors) + 1)
+        first = max(held.get(promise.ledger, -1) + 1, wanted)
         if first <= promise.end:
             found[promise.ledger] = first, max(promise.end, found.get(promise.ledger, (0, -1))[1])
     return dict(sorted(found.items()))
 
 
-def accepted(promise: Promise, cursors: Iterable[CommitName | None]) -> bool:
-    """Whether every link out of the cluster has passed the promised commit, one at least: it brought the entries, or a person said that
-    the log is right as it is (`geo reconcile`)."""
-    listed = list(cursors)
+def told_range(ledger: LedgerId, entries: tuple[int, int]) -> str:
+    """As people and errors say it."""
+    return f"{ledger}:{entries[0]}-{entries[1]}"
+
+
+def as_accepted(lost: Mapping[LedgerId, tuple[int, int]]) -> dict[str, int]:
+    """What a person accepted as lost, as a link's row keeps it among its floors."""
+    return {f"{LOST}{ledger}": last for ledger, (_, last) in lost.items()}
+
+
+def accepted_end(promise: Promise, floors: Mapping[str, int] | None) -> int:
+    """Up to which entry of the promised ledger a person accepted it as lost; -1: of none."""
+    return (floors or {}).get(f"{LOST}{promise.ledger}", -1)
+
+
+def passed(promise: Promise, links: Iterable[tuple[CommitName | None, Mapping[str, int] | None]]) -> bool:
+    """Whether every link out of the cluster, one at least, has passed the promised commit, so that it brought the entries, or has it from a
+    person that they are lost (`geo reconcile`). `links`: cursors and floors of their rows."""
+    listed = list(links)
     return bool(listed) and all(
-        cursor is not None and cursor.table_id == promise.at.table_id and cursor.version >= promise.at.version
-        for cursor in listed
+        (cursor is not None and cursor.table_id == promise.at.table_id and cursor.version >= promise.at.version)
+        or accepted_end(promise, floors) >= promise.end
+        for cursor, floors in listed
     )

@@ -120,9 +120,11 @@ class BothLogs:
             lost = {ledger: first for ledger, first in lost.items() if ledger in ends and living.get(ledger) == ends[ledger]}
         return [f"{ledger}:{due[ledger]}-{first - 1}" for ledger, first in lost.items()]
 
-    def unkept(self, version: int, floors: Floors | None, promises: Sequence[Promise], after: int | None) -> list[str]:
+    def unkept(
+        self, version: int, floors: Floors | None, promises: Sequence[Promise], after: int | None
+    ) -> dict[LedgerId, tuple[int, int]]:
         """Messages that the source's producers recorded as published, in commits above version `after` (None: in any), and that neither the
-        source at `version` nor the target holds, as `origin:ledger:first-last`. `promises`: read before `version` was.
+        source at `version` nor the target holds: by ledger the first and the last. `promises`: read before `version` was.
 
         What may have expired is not among them. Where nothing expires now it may have done so before: of a link that never read the
         log (`after` None) what is older than the log's oldest date does not count.
@@ -130,14 +132,14 @@ class BothLogs:
         horizon_us = self.rule.expired_before_us(self.clock())
         wanted = due(promises, self.source.table_id(), after, self.rule.target, horizon_us)
         held = self._ends(self.target, self.target.latest_version()) if wanted and self.target.exists() else {}
-        if not (found := lost_entries(wanted, held, floors)):
-            return []
+        if not lost_entries(wanted, held, floors):
+            return {}
         for ledger, last in self._ends(self.source, version).items():
             held[ledger] = max(last, held.get(ledger, -1))
         found = lost_entries(wanted, held, floors)
         if found and after is None and horizon_us is None:
             found = lost_entries(due(wanted, self.source.table_id(), None, None, self._oldest_us(version)), held, floors)
-        return [f"{ledger}:{first}-{last}" for ledger, (first, last) in found.items()]
+        return found
 
     def differing(self, version: int, target_version: int, touched: Collection[Partition] | None) -> tuple[list[str], list[str]]:
         """As `foreign_rows.differing`, of the link's origins."""

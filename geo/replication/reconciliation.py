@@ -6,7 +6,7 @@ What may be missing is found in both_logs and gaps; whether to compare at all is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,8 +14,9 @@ from geo.config.model import Start
 from geo.crash import CrashPoint, reach
 from geo.errors import SourceChangedError, UnsafeError
 from geo.faults import FAULTS
-from geo.log.promises import Promise
-from geo.replication.both_logs import BothLogs
+from geo.ids import LedgerId
+from geo.log.promises import Promise, as_accepted, told_range
+from geo.replication.both_logs import BothLogs, Floors
 from geo.replication.link_row import LinkRow
 from geo.replication.link_start import Reconcile, Standing
 from geo.replication.link_state import LinkState
@@ -102,8 +103,7 @@ class Reconciliation:
         touched: Collection[Partition] | None,
     ) -> None:
         """Each step's record says `reconciling`; the cursor is recorded after the last one."""
-        # Before the log, so that a producer at work is no loss. A person who asked takes the source as it is.
-        promises = () if decision.why is None else self._promises()
+        promises = self._promises()  # before the log, so that a producer at work is no loss
         source, logs, row = newest_commit(self._logs.source, str(self._into)), self._logs, self._row
         if start_at is not None:
             # Fixed before the first row comes; not NULL, which would say that nothing was fixed yet.
@@ -114,7 +114,10 @@ class Reconciliation:
             # Fixed before the first row of these origins comes. Of what came by another link already nothing is left out.
             row.floors = {**(row.floors or {}), **logs.new_floors(stands.new, source.version)}
             row.append(row.following(State.RUNNING, None, None, None))
-        if decision.why is not None and (decision.check_lost or stands.cursor is None):
+        after = None if stands.cursor is None else stands.cursor.version
+        if decision.why is None:  # a person takes the source as it is
+            row.floors = _with_accepted(row.floors, logs.unkept(source.version, row.floors, promises, after))
+        elif decision.check_lost or after is None:
             self._refuse_loss(source.version, stands.cursor, promises, gaps=decision.check_lost)
         target = newest_commit(self._into.log, str(self._into))
         self._into.watch_from(target)
@@ -153,7 +156,8 @@ class Reconciliation:
         """Raises SourceChangedError if something that the link has still to read is not in the source any more: an end that a producer
         recorded, and with `gaps` what lies before a later entry."""
         lost = self._logs.lost(version, self._row.floors) if gaps else []
-        lost += self._logs.unkept(version, self._row.floors, promises, None if cursor is None else cursor.version)
+        unkept = self._logs.unkept(version, self._row.floors, promises, None if cursor is None else cursor.version)
+        lost += [told_range(*one) for one in unkept.items()]
         if lost:
             what = "messages that were not read yet are gone: removed, and their files or commits cleaned up"
             begin = cursor.version + 1 if cursor is not None else 0
@@ -170,6 +174,10 @@ class Reconciliation:
         row_bytes = self._logs.row_bytes()
         of_size = max(1, int(most.size / row_bytes))
         return of_size if most.messages is None else min(most.messages, of_size), row_bytes
+
+
+def _with_accepted(floors: Floors | None, lost: Mapping[LedgerId, tuple[int, int]]) -> Floors | None:
+    return {**(floors or {}), **as_accepted(lost)} if lost else floors
 
 
 @dataclass(frozen=True, slots=True)

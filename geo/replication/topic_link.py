@@ -26,7 +26,7 @@ from geo.errors import RetryableError, SourceChangedError
 from geo.faults import FAULTS
 from geo.log.ledgers import Batch
 from geo.log.promised_ends import read_promises
-from geo.log.promises import Promise
+from geo.log.promises import Promise, accepted_end, told_range
 from geo.log.topic_log import open_log, user_columns
 from geo.log.topics import create_topic, deleted_topics, grow
 from geo.names import Topic
@@ -217,7 +217,8 @@ class TopicLink:
             # What it held and has no more, and what it would never get to hold.
             promises, version = self._promises(), self._source_log.latest_version()
             lost = [*self._logs.gone_from_source(), *self._logs.lost(version, self.row.floors)]
-            lost += self._logs.unkept(version, self.row.floors, promises, None if cursor is None else cursor.version)
+            unkept = self._logs.unkept(version, self.row.floors, promises, None if cursor is None else cursor.version)
+            lost += [told_range(*one) for one in unkept.items()]
             is_new = cursor is not None and cursor.table_id != self._source_log.table_id()
             fault = replace(fault, lost=lost[:10], beside=self._logs.beside(version) if is_new else 0)
         return SourceChangedError(fault.message(self.link.source, self.link.target, str(self.topic), cursor))
@@ -252,8 +253,9 @@ class TopicLink:
         return self._source_look.judged(cursor) or self._source_look.undone(cursor, promises)
 
     def _promises(self) -> Sequence[Promise]:
-        """The ends that the source's own producers recorded. To be read before its log."""
-        return read_promises(self.source, [self.topic])[self.topic] if self.link.source in self.rule.origins else ()
+        """The ends that the source's own producers recorded, but for what a person accepted as lost. To be read before its log."""
+        found = read_promises(self.source, [self.topic])[self.topic] if self.link.source in self.rule.origins else ()
+        return [promise for promise in found if accepted_end(promise, self.row.floors) < promise.end]
 
     def _refuse(self, judged: Fault | Compare | None) -> None:
         """Raises SourceChangedError for what must not be passed over, RetryableError if both logs are to be compared."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from geo.ids import LedgerId
-from geo.log.promises import LOST, Promise, accepted, due, lost_entries, promise_of
+from geo.log.promises import LOST, Promise, as_accepted, due, lost_entries, passed, promise_of
 from geo.names import MARKERS_PRODUCER
 from geo.tables.history import CommitName
 
@@ -85,15 +85,26 @@ def test_what_is_lost(
 
 
 @pytest.mark.parametrize(
-    ("cursors", "is_accepted"),
+    ("links", "has_passed"),
     [
         ([], False),
-        ([None], False),
-        ([CommitName("t", 6, None)], False),
-        ([CommitName("t", 7, None)], True),
-        ([CommitName("other", 9, None)], False),
-        ([CommitName("t", 7, None), CommitName("t", 6, None)], False),
+        ([(None, None)], False),
+        ([(CommitName("t", 6, None), None)], False),
+        ([(CommitName("t", 7, None), None)], True),
+        ([(CommitName("other", 9, None), None)], False),
+        ([(CommitName("t", 7, None), None), (CommitName("t", 6, None), None)], False),
+        ([(CommitName("t", 2, None), as_accepted({LEDGER: (8, 9)}))], True),  # the log ends below the commit now
+        ([(CommitName("t", 2, None), as_accepted({LEDGER: (8, 8)}))], False),
+        ([(CommitName("t", 2, None), as_accepted({OTHER: (8, 9)}))], False),
     ],
 )
-def test_a_lost_end_is_accepted_once_all_links_have_passed_it(cursors: list[CommitName | None], *, is_accepted: bool) -> None:
-    assert accepted(promise(), cursors) is is_accepted
+def test_a_lost_end_is_no_finding_once_all_links_have_passed_it(
+    links: list[tuple[CommitName | None, dict[str, int] | None]], *, has_passed: bool
+) -> None:
+    assert passed(promise(), links) is has_passed
+
+
+def test_what_was_accepted_as_lost_is_not_lost_again_and_what_comes_after_it_is() -> None:
+    floors = as_accepted({LEDGER: (8, 9)})
+    assert lost_entries([promise(9)], {LEDGER: 7}, floors) == {}
+    assert lost_entries([promise(11)], {LEDGER: 7}, floors) == {LEDGER: (10, 11)}

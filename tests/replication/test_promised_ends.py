@@ -93,6 +93,14 @@ def test_a_source_whose_newest_commits_are_gone_has_lost_them(world: World, tmp_
     state, reason = _state(world)
     assert state is State.FAILED
     assert ":5-9" in reason
+    assert len(*_holes(_quick(world)).values()) == 1
+
+    reconcile_links(world.spark, world.config, "us", "eu")
+    assert _state(world)[0] is State.STOPPED
+    assert _holes(_quick(world)) == {}
+    world.publish("us", 12, producer="another")
+    assert _state(world)[0] is State.STOPPED
+    assert len(world.arrived("eu")) == 5 + 12
 
 
 def test_a_first_comparison_names_a_lost_end(world: World) -> None:

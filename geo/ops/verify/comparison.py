@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Link
 from geo.ids import LedgerId
-from geo.log.promises import Promise, accepted, due, lost_entries
+from geo.log.promises import Promise, due, lost_entries, passed, told_range
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
 from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Finding, LinkResult
@@ -51,6 +51,8 @@ Ends = dict[tuple[str, str, str], End]
 
 Promises = Mapping[str, Sequence[Promise]]
 """Of one topic, by cluster."""
+
+_Stands = tuple[CommitName | None, Mapping[str, int] | None]
 
 Way = tuple[str, str, str]
 """Target, origin and topic."""
@@ -105,7 +107,7 @@ class Comparison:
         self._ends = {link.name: end for link in links if (end := ends.get(key(link, topic)))}
         self._expires = expired_before_us is not None
         self._promises = {
-            name: unaccepted(of, logs[name].table.table_id(), expired_before_us, _cursors(name, links, self._ends))
+            name: unaccepted(of, logs[name].table.table_id(), expired_before_us, standings(name, topic, links, ends))
             for name, of in promises.items()
             if name in logs
         }
@@ -195,7 +197,7 @@ class Comparison:
         for name, promises in self._promises.items():
             if lost := lost_entries(promises, held):
                 count, examples = self._found.get((name, Category.HOLES), (0, ()))
-                ranges = tuple(f"{ledger}:{first}-{last}" for ledger, (first, last) in lost.items())
+                ranges = tuple(told_range(*one) for one in lost.items())
                 count += sum(last - first + 1 for first, last in lost.values())
                 self._found[name, Category.HOLES] = count, (ranges + examples)[:EXAMPLES]
         for name in self._logs:
@@ -370,23 +372,22 @@ class Comparison:
         }
 
 
-def unaccepted(
-    promises: Iterable[Promise], table_id: str, horizon_us: int | None, cursors: Collection[CommitName | None]
-) -> list[Promise]:
-    """The promises that a log with this id has to keep, but for those that every link out of its cluster has passed. `cursors`: where
-    these links stand."""
-    return [promise for promise in due(promises, table_id, None, None, horizon_us) if not accepted(promise, cursors)]
+def unaccepted(promises: Iterable[Promise], table_id: str, horizon_us: int | None, links: Collection[_Stands]) -> list[Promise]:
+    """The promises that a log with this id has to keep, but for those that every link out of its cluster has passed. `links`: how these
+    stand."""
+    return [promise for promise in due(promises, table_id, None, None, horizon_us) if not passed(promise, links)]
 
 
-def cursor_of(end: End | None) -> CommitName | None:
-    """The cursor of a link's row."""
-    if end is None or end.table_id is None or end.version is None:
-        return None
-    return CommitName(end.table_id, end.version, None)
-
-
-def _cursors(source: str, links: Iterable[Link], ends: Mapping[str, End]) -> list[CommitName | None]:
-    return [cursor_of(ends.get(link.name)) for link in links if link.source == source]
+def standings(source: str, topic: Topic, links: Iterable[Link], ends: Ends) -> list[_Stands]:
+    """Cursors and floors of the links out of a cluster, by their rows."""
+    found: list[_Stands] = []
+    for link in links:
+        if link.source == source:
+            end, cursor = ends.get(key(link, topic)), None
+            if end is not None and end.table_id is not None and end.version is not None:
+                cursor = CommitName(end.table_id, end.version, None)
+            found.append((cursor, None if end is None else end.floors))
+    return found
 
 
 def _texts(ids: Iterable[Row]) -> tuple[str, ...]:

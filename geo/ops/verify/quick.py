@@ -11,7 +11,7 @@ from geo.ids import LedgerId
 from geo.log.ledger_parts import ledger_parts
 from geo.log.promises import lost_entries
 from geo.names import ALL_TOPICS, Topic
-from geo.ops.verify.comparison import End, Ends, Promises, cursor_of, key, unaccepted
+from geo.ops.verify.comparison import End, Ends, Promises, key, standings, unaccepted
 from geo.ops.verify.ends import Parts, check_link, check_log
 from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
 from geo.ops.verify.verify import (
@@ -104,8 +104,7 @@ def _check(
     horizon_us = None if since is None else in_us(since)
     for name, parts in late.items():
         carried = {origin for link in links if link.target == name for origin in link.origins}
-        cursors = [cursor_of(ends.get(key(link, topic))) for link in links if link.source == name]
-        recorded = unaccepted(promises[name], logs[name].table_id(), horizon_us, cursors)
+        recorded = unaccepted(promises[name], logs[name].table_id(), horizon_us, standings(name, topic, links, ends))
         findings = check_log(name, parts, carried, floors[name], lost_entries(recorded, held), expires=since is not None)
         messages = sum(part.count for part in parts.values())
         found.append(ClusterResult(str(topic), name, pins[-1][name], messages, findings))
