@@ -63,7 +63,11 @@ BATCH_ROWS = 1_000
 def add_consume(verbs: Verbs, does: str) -> None:
     p = verbs.add("consume", does, consume)
     p.add_argument("--cluster", required=True, help="the cluster whose log is read")
-    p.add_argument("--topic", required=True, help=f"{TOPIC_FORM}, a partitioned one too; with * or ? all topics that match")
+    p.add_argument(
+        "--topic",
+        required=True,
+        help=f"{TOPIC_FORM}, a partitioned one too; with * or ? all topics that match, dead letter topics only by a name with -DLQ",
+    )
     p.add_argument("--subscription", required=True, metavar="S", help="the named consumer group")
     p.add_argument("--limit", type=from_1_to(10**12, "a number of messages"), metavar="N", help="stop after so many messages")
     p.add_argument("--for", type=seconds, dest="for_s", metavar="SECONDS", help="stop after so long")

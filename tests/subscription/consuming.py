@@ -23,8 +23,8 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import key_of
 from geo.subscription.consumer import Subscription
+from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
-from geo.subscription.consumer.dispatcher import Consumed
 from geo.subscription.consumer.user_function import Listener
 from tests.processes import JAVA
 from tests.running import TRIGGER

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from itertools import islice
 
 import pyarrow as pa
@@ -43,6 +43,7 @@ from geo.subscription.acks.record import Refusal, key_of, told_refusals
 from geo.subscription.acks.start_position import split_at
 from geo.subscription.consumer.answer import answer_of
 from geo.subscription.consumer.attempt import Attempt
+from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.dead_letters import DeadLetters
 from geo.subscription.consumer.delivery import Answer, Delivery
 from geo.subscription.consumer.settings import Settings
@@ -60,27 +61,6 @@ SCATTERED = 8
 
 ONE_PARTITION = 10_000
 """So many messages come in one partition: sorting them needs no shuffle, and one that writes them writes one file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Consumed:
-    """What a run did. `redelivered`: how many of those delivered had been delivered before, in vain. `refused`: acknowledgements
-    of messages that do not exist or were delivered before a reset, records that changed nothing for another reason than being
-    known, and rows with ids or times that no message has, at each look at them."""
-
-    delivered: int = 0
-    redelivered: int = 0
-    acknowledged: int = 0
-    dead_lettered: int = 0
-    refused: int = 0
-
-    @property
-    def progress(self) -> int:
-        """Grows with each message that was delivered for the first time or acknowledged."""
-        return self.delivered - self.redelivered + self.acknowledged
-
-    def __add__(self, other: Consumed) -> Consumed:
-        return Consumed(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 _IN_SHARE = "pmod(xxhash64(coalesce(key, concat_ws(':', origin, ledger_id, entry_id))), {1}) = {0}"

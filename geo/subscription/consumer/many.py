@@ -28,7 +28,7 @@ from geo.streams.query_work import QueryWork, leave
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
-from geo.subscription.consumer.dispatcher import Consumed
+from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.in_hand import handing_out, in_hand
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.subscription import Subscription

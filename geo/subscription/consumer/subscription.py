@@ -18,7 +18,7 @@ from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_subscription
 from geo.session import require_delta
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.consumer.dispatcher import Consumed
+from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.run import TRIGGER, Run
 from geo.subscription.consumer.settings import Settings
 from geo.subscription.consumer.user_function import Listener

@@ -28,8 +28,8 @@ from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, con
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.changes import reset
+from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.dead_letters import dead_letter_topic
-from geo.subscription.consumer.dispatcher import Consumed
 from geo.tables import tail
 from geo.tables.ownership import producer_runner
 from tests.running import running
