@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from geo.crash import CrashPoint, reach
 from geo.disk import local_path, sync
 from geo.tables.driver import Driver
+from geo.times import in_us, utc
 
 
 def check_folder(location: str) -> None:
@@ -87,6 +88,19 @@ class SmallFiles:
             return [row[0] for row in self._driver.spark.read.text(path).collect()]
         except AnalysisException:
             return []
+
+    def written_us(self, path: str) -> int | None:
+        """When the storage says that the file was written, in microseconds since 1970; None if there is no such file."""
+        if (local := local_path(path)) is not None:
+            try:
+                return local.stat().st_mtime_ns // 1000
+            except FileNotFoundError:
+                return None
+        try:
+            row = self._driver.spark.read.text(path).select("_metadata.file_modification_time").first()
+        except AnalysisException:
+            return None
+        return None if row is None else in_us(utc(row[0]))
 
     def exists(self, path: str) -> bool:
         if (local := local_path(path)) is not None:

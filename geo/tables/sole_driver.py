@@ -25,11 +25,12 @@ from dataclasses import dataclass
 from geo.asking import ask_all
 from geo.errors import AlreadyOwnedError
 from geo.now import now_us
-from geo.tables.clock import CLOCK_TOLERANCE_US
+from geo.tables.clock import CLOCK_TOLERANCE_US, SIGN_APART_US
 from geo.tables.cluster import ClusterTables
 from geo.tables.heartbeat import BEATS
 from geo.tables.locks import JVM_END_S
 from geo.tables.process import Process
+from geo.tables.storage_clock import note, storage_now_us
 from geo.text import first_line
 from geo.times import from_us
 
@@ -66,7 +67,7 @@ class Seen:
 
     def lives(self, at_us: int) -> bool:
         """Whether it may still write. One of this host is asked for; another one is believed for its own timeout, and five minutes
-        for its clock or ours; by a clock that is further ahead anything may be said."""
+        for a first sign, or a program, that had its host's time; of a sign that is further ahead nothing can be said."""
         if self.process.is_here:
             return self.process.lives
         return -CLOCK_TOLERANCE_US <= at_us - self.renewed_us <= self.timeout_s * 1_000_000 + CLOCK_TOLERANCE_US
@@ -83,7 +84,7 @@ def others(files: Mapping[str, str], me: Process, at_us: int) -> tuple[list[Seen
 def be_sole_driver(tables: ClusterTables) -> None:
     """Be the driver that writes this cluster, until this process ends. Does nothing where two may write.
 
-    Raises AlreadyOwnedError naming the other one, if one lives; then no sign of this process is left.
+    Raises WrongClockError on a host whose clock is not the storage's, AlreadyOwnedError naming the other one, if one lives; then no sign of this process is left.
     """
     if not tables.is_for_one_driver:
         return
@@ -113,8 +114,13 @@ class _Sign:
 
     def put_up(self) -> None:
         self._refuse_another()
+        before_us = now_us()
         self.renew()
         try:
+            # Before anything else is written, and before anybody is taken for gone.
+            came_us = self._tables.files.written_us(f"{self._folder}/{self._name}-0")
+            if note(self._tables, before_us, came_us, f"{self._tables.cluster.name}: is not written").apart_us > SIGN_APART_US:
+                self.renew()
             gone = self._refuse_another()
         except BaseException:
             self.take_down()
@@ -132,7 +138,7 @@ class _Sign:
             self._refuse_another()
 
     def renew(self) -> None:
-        line = Seen(self._me, now_us(), self._tables.cluster.owner_timeout_s).encode()
+        line = Seen(self._me, storage_now_us(self._tables, writes=False), self._tables.cluster.owner_timeout_s).encode()
         self._tables.files.replace(f"{self._folder}/{self._name}-{self._beats % 2}", [line])
         self._beats += 1
         self._renewed_at = time.monotonic()
@@ -156,7 +162,7 @@ class _Sign:
         """The files of drivers that are gone. Raises AlreadyOwnedError where one lives, or its JVM does."""
         cluster, files = self._tables.cluster.name, self._tables.files
         there = {name: "\n".join(files.lines(f"{self._folder}/{name}")) for name in files.names(self._folder)}
-        living, gone = others(there, self._me, now_us())
+        living, gone = others(there, self._me, storage_now_us(self._tables, writes=False))
         for seen in living:
             self._renewed_at = -math.inf  # what claims next looks again
             raise AlreadyOwnedError(

@@ -4,6 +4,7 @@ back writes nothing more."""
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,6 +26,7 @@ from geo.tables.ownership import claim, owned_now, owners_of
 from geo.tables.process import Process
 from geo.version import program_version
 from schemas import LOAD_REPORTS, OWNERS
+from tests.clock_off import clock_off
 from tests.members import Alone, bundle_owners, leader
 from tests.processes import GeoProcess, geo
 from tests.world import World
@@ -158,6 +160,20 @@ def one_world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     world.path.write_text(world.path.read_text() + CONF)
     world.reload()
     return world
+
+
+@pytest.mark.parametrize("off_s", [-299, 299])
+def test_what_a_leader_and_a_broker_say_has_the_storages_time(one_world: World, off_s: int) -> None:
+    """So that the next leader, on a host with another clock, knows for how long a bundle has not been released."""
+    us, topics = one_world.tables("us"), [Topic.parse(f"persistent://shop/clock{off_s}/t{number}") for number in range(3)]
+    with clock_off(off_s):
+        alone = Alone(one_world, topics)
+        alone.until(lambda: True)
+        said = [one.since for bundle, one in read_assignments(us).items() if bundle.startswith(f"shop/clock{off_s}/")]
+        alone.member.close()
+    assert said
+    assert all(abs(time.time() - since) < 120 for since in said)
+    assert abs(time.time() - read_reports(us)["a"].sequence / 1e6) < 120
 
 
 def _life(world: World, alone: Alone) -> None:

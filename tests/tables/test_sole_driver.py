@@ -10,14 +10,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
-from geo.errors import AlreadyOwnedError
+from geo.errors import AlreadyOwnedError, WrongClockError
 from geo.log.housekeeping import open_for_writing
 from geo.now import now_us
-from geo.tables import sole_driver
+from geo.tables import sole_driver, storage_clock
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import broker_runner, claim
 from geo.tables.process import Process, this_process
 from geo.tables.sole_driver import Seen, be_sole_driver, others, take_all_down
+from tests.clock_off import clock_off
 
 MINUTE_US = 60_000_000
 ME = this_process(0)
@@ -51,6 +52,31 @@ def test_one_of_this_host_is_asked_for_another_is_believed_for_its_timeout(proce
     living, gone = others(files, ME, at_us)
     assert [seen.process for seen in living] == ([process] if lives else [])
     assert list(gone) == ([] if lives else ["other-0"])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("off_s", [-2 * 86_400, 600])
+def test_a_host_whose_clock_is_off_takes_nobody_for_gone_and_leaves_no_sign(
+    tables: ClusterTables, monkeypatch: pytest.MonkeyPatch, off_s: int
+) -> None:
+    monkeypatch.setattr(storage_clock, "_held", {})
+    monkeypatch.setattr(ClusterTables, "lock_folder", None)  # as on a store
+    put_up(tables, ELSEWHERE)
+    with clock_off(off_s), pytest.raises(WrongClockError, match="is not written with a clock"):
+        be_sole_driver(tables)
+    assert tables.files.names(folder(tables)) == ["other-0"]
+
+
+@pytest.mark.spark
+def test_signs_of_a_driver_have_the_storages_time(tables: ClusterTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_clock, "_held", {})
+    monkeypatch.setattr(ClusterTables, "lock_folder", None)
+    with clock_off(-299):
+        be_sole_driver(tables)
+    lines = [line for name in tables.files.names(folder(tables)) for line in tables.files.lines(f"{folder(tables)}/{name}")]
+    newest = max(seen.renewed_us for line in lines if (seen := Seen.decode(line)) is not None)
+    assert abs(now_us() - newest) < 60_000_000
+    take_all_down()
 
 
 def test_a_driver_lives_by_its_newest_sign() -> None:
