@@ -31,6 +31,8 @@ class CrashPoint(str, Enum):
     APPEND_CHECKED = "append-checked"
     COMMIT_WRITTEN = "commit-written"
     APPEND_COMMITTED = "append-committed"
+    # a change of files without Spark: files found and written -> its check, and so on as above
+    CHANGE_MADE = "change-made"
     # a table that this process makes as Spark made one before: file of its first commit, as above -> commit -> its checksum
     TABLE_COMMITTED = "table-committed"
     # publish: owners row -> ledgers row -> log commit -> recorded end -> a stream's checkpoint, or the note of a source of ours

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from geo.config.model import Config, TopicPolicy
 from geo.errors import UnsafeError, UsageError
@@ -25,6 +22,7 @@ from geo.log.topic_log import open_log
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.now import now_us, utc_now
+from geo.ops.date_files import DateFiles, compact_date, counted_by_spark, date_files, footers, remove_dates
 from geo.ops.held_dates import Held, held_dates
 from geo.progress import Progress
 from geo.tables.clock import Stamp, refuse_wrong
@@ -42,20 +40,8 @@ MARGIN = timedelta(hours=1)
 """By how much the removal of a date trails the expiry of its last message: two clusters' clocks may differ, and what one has
 removed the other must not send again."""
 
-_OF_A_DATE = re.compile(r"/publish_date=(\d{4}-\d{2}-\d{2})/[^/]+$")
-
 SMALL_FILES = 16
 """A date with more files than this, of less than 128 MB on average, is compacted."""
-
-
-@dataclass(frozen=True, slots=True)
-class DateFiles:
-    """What a topic log has of one publish_date."""
-
-    day: date
-    rows: int
-    files: int
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,51 +120,23 @@ def _check_retention(table: Table, topic: Topic, policy: TopicPolicy) -> None:
 def _maintain_log(
     config: Config, tables: ClusterTables, topic: Topic, table: Table, now: datetime, *, dry_run: bool, yes: bool
 ) -> Maintained:
-    files = _files_by_day(table)
+    listed = date_files(table)
+    files = counted_by_spark(table) if listed is None else {day: one.files for day, one in listed.items()}
     due = expired_days(files, config.policy(topic).message_ttl_s, now)
-    by_day = _footers(table, [day for day, count in files.items() if count > SMALL_FILES or day in due])
+    looked_at = [day for day, count in files.items() if count > SMALL_FILES or day in due]
+    by_day = footers(table, looked_at) if listed is None else {day: listed[day] for day in looked_at}
     held = held_dates(config, tables, topic, table, due, now) if due else []
     kept = {day for one in held if not (one.silent and yes) for day in one.days}
     expired = [by_day[day] for day in due if day not in kept]
     gone = {one.day for one in expired}
     small = [one for day, one in by_day.items() if day not in gone and one.files > SMALL_FILES and one.bytes < one.files * 2**27]
     if not dry_run:
-        _expire(table, expired)
-        _compact(table, small)
-        table.commit(lambda: table.delta().vacuum())
+        if expired:
+            # By its record whoever reads on tells it from anybody's DELETE.
+            record = json.dumps({EXPIRED: 1, "dates": [str(one.day) for one in expired]})
+            remove_dates(table, [one.day for one in expired], record)
+        for one in small:
+            log.info("%s: %d files of %s, %d bytes, are compacted", topic, one.files, one.day, one.bytes)
+            compact_date(table, one.day)
+        table.vacuum()
     return Maintained(str(topic), tuple(expired), tuple(held), tuple(small))
-
-
-def _expire(table: Table, dates: Sequence[DateFiles]) -> None:
-    """Remove whole partitions: files are dropped, none is rewritten."""
-    if dates:
-        # By its record whoever reads on tells it from anybody's DELETE.
-        expiring = table.saying(json.dumps({EXPIRED: 1, "dates": [str(one.day) for one in dates]}))
-        expiring.commit(lambda: expiring.delta().delete(_among(dates)))
-
-
-def _compact(table: Table, dates: Sequence[DateFiles]) -> None:
-    if dates:
-        table.commit(lambda: table.delta().optimize().where(_among(dates)).executeCompaction())
-
-
-def _among(dates: Sequence[DateFiles]) -> str:
-    listed = ", ".join(f"DATE'{one.day}'" for one in dates)
-    return f"publish_date IN ({listed})"
-
-
-def _files_by_day(table: Table) -> dict[date, int]:
-    """How many files each date has, derived from their names alone."""
-    found = (_OF_A_DATE.search(name) for name in table.read().inputFiles())
-    return Counter(date.fromisoformat(of[1]) for of in found if of)
-
-
-def _footers(table: Table, days: Collection[date]) -> dict[date, DateFiles]:
-    """Rows, files and bytes of these dates, derived from the files' footers, each of which is opened."""
-    if not days:
-        return {}
-    rows = table.read().where(F.col("publish_date").isin(list(days)))
-    by_file = rows.groupBy("publish_date", F.col("_metadata.file_path"), F.col("_metadata.file_size").alias("size"))
-    counted = by_file.agg(F.count("*").alias("rows")).groupBy("publish_date")
-    totals = counted.agg(F.sum("rows").alias("rows"), F.count("*").alias("files"), F.sum("size").alias("bytes"))
-    return {r["publish_date"]: DateFiles(r["publish_date"], r["rows"], r["files"], r["bytes"]) for r in totals.collect()}

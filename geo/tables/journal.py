@@ -327,7 +327,7 @@ class Journal:
             return
         folder = self._table.log_folder
         if folder is None or sum(1 for _ in folder.parent.glob("*.parquet")) > VACUUM_FILES:
-            self._table.commit(lambda: self._table.delta().vacuum())
+            self._table.vacuum()
 
 
 class Watched(Generic[_R]):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,6 +78,15 @@ class Added:
         }
 
 
+class Sized(Protocol):
+    """A file of a table."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """Files of a table that had these columns and partitions when they were written. Their content is on the disk."""
@@ -137,25 +146,41 @@ def may_add(state: DeltaState, written: Written) -> bool:
 
 def commit_files(folder: Path, state: DeltaState, added: Sequence[Added], user_metadata: str | None) -> bool:
     """Commit the files as the version after `state`: False and errors as `put_commit`."""
-    version, transaction = state.version + 1, str(uuid.uuid4())
     rows, size = sum(file.rows for file in added), sum(file.size for file in added)
-    info: dict[str, Any] = {
-        "timestamp": now_us() // 1000,
+    told: dict[str, Any] = {
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(state.partition_by))},
-        "readVersion": state.version,
-        "isolationLevel": "Serializable",
         "isBlindAppend": True,
         "operationMetrics": {"numFiles": str(len(added)), "numOutputRows": str(rows), "numOutputBytes": str(size)},
+    }
+    return commit_actions(folder, state, told, [{"add": file.action} for file in added], user_metadata, added)
+
+
+def commit_actions(
+    folder: Path,
+    state: DeltaState,
+    told: Mapping[str, Any],
+    actions: Sequence[Mapping[str, Any]],
+    user_metadata: str | None,
+    added: Sequence[Added],
+    taken: Sequence[Sized] = (),
+) -> bool:
+    """Commit actions, by which files are added and `taken`, as the version after `state`; `told` is what its `commitInfo` says of them.
+    False and errors as `put_commit`."""
+    version, transaction = state.version + 1, str(uuid.uuid4())
+    info: dict[str, Any] = {
+        "timestamp": now_us() // 1000,
+        **told,
+        "readVersion": state.version,
+        "isolationLevel": "Serializable",
         **({"userMetadata": user_metadata} if user_metadata is not None else {}),
         "engineInfo": "delta-geo",
         "txnId": transaction,
     }
-    lines = [{"commitInfo": info}, *({"add": file.action} for file in added)]
-    if not put_commit(folder, version, transaction, lines):
+    if not put_commit(folder, version, transaction, [{"commitInfo": info}, *actions]):
         return False
     reach(CrashPoint.APPEND_COMMITTED)
-    put_checksum(folder, version, {**_checksum_after(state.checksum, added), "txnId": transaction})
+    put_checksum(folder, version, {**_checksum_after(state.checksum, added, taken), "txnId": transaction})
     if is_due(state):
         _write_checkpoint(folder, version, state.table_id)
     return True
@@ -251,27 +276,29 @@ def _statistic(scalar: pa.Scalar) -> Any:
 # -- its checksum ------------------------------------------------------------------------------------------------------
 
 
-def _checksum_after(before: Mapping[str, Any], added: Sequence[Added]) -> dict[str, Any]:
-    """The checksum of the version that adds these files to the one whose checksum is `before`."""
+def _checksum_after(before: Mapping[str, Any], added: Sequence[Added], taken: Sequence[Sized]) -> dict[str, Any]:
+    """The checksum of the version that adds and takes these files, from that of the one before."""
     after = {
         **before,
-        "tableSizeBytes": before["tableSizeBytes"] + sum(file.size for file in added),
-        "numFiles": before["numFiles"] + len(added),
+        "tableSizeBytes": before["tableSizeBytes"] + sum(file.size for file in added) - sum(file.size for file in taken),
+        "numFiles": before["numFiles"] + len(added) - len(taken),
     }
     if (listed := after.pop("allFiles", None)) is not None and after["numFiles"] <= _LISTED_FILES:
-        after["allFiles"] = [*listed, *({**file.action, "dataChange": False} for file in added)]
+        gone = {file.path for file in taken}
+        stay = (file for file in listed if file["path"] not in gone)
+        after["allFiles"] = [*stay, *({**file.action, "dataChange": False} for file in added)]
     for name in ("fileSizeHistogram", "histogramOpt"):
         if (histogram := before.get(name)) is not None:
-            after[name] = _histogram_after(histogram, added)
+            after[name] = _histogram_after(histogram, added, taken)
     return after
 
 
-def _histogram_after(before: Mapping[str, Any], added: Sequence[Added]) -> dict[str, Any]:
+def _histogram_after(before: Mapping[str, Any], added: Sequence[Added], taken: Sequence[Sized]) -> dict[str, Any]:
     counts, sizes = list(before["fileCounts"]), list(before["totalBytes"])
-    for file in added:
-        place = bisect_right(before["sortedBinBoundaries"], file.size) - 1
-        counts[place] += 1
-        sizes[place] += file.size
+    for size, count in (*((file.size, 1) for file in added), *((file.size, -1) for file in taken)):
+        place = bisect_right(before["sortedBinBoundaries"], size) - 1
+        counts[place] += count
+        sizes[place] += count * size
     return {**before, "fileCounts": counts, "totalBytes": sizes}
 
 

@@ -43,14 +43,18 @@ def staged(location: str) -> Iterator[str]:
 
 
 def sweep(table: Path, older_than_s: float = STAGED_S) -> int:
-    """Remove the folders of `staged` that processes left which died. Returns how many."""
-    gone = 0
+    """Remove the folders of `staged` that processes left which died, and sums of files that are gone. Returns how many folders."""
+    gone, old = 0, now_s() - older_than_s
+    for sums in (*table.glob(".*.parquet.crc"), *table.glob("*/.*.parquet.crc")):
+        with suppress(FileNotFoundError):
+            if sums.stat().st_mtime < old and not (sums.parent / sums.name[1 : -len(".crc")]).exists():
+                sums.unlink()
     for folder in table.glob(f"{_PREFIX}*"):
         newest = 0.0
         for path in (folder, *folder.rglob("*")):
             with suppress(FileNotFoundError):
                 newest = max(newest, path.stat().st_mtime)
-        if now_s() - newest > older_than_s:
+        if newest < old:
             shutil.rmtree(folder, ignore_errors=True)
             gone += 1
     return gone

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +40,7 @@ from geo.tables.durable import sync_commits, sync_left
 from geo.tables.files import remove_folder
 from geo.tables.locks import table_lock
 from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
+from geo.tables.native_change import Change, commit_change, conflict_since, may_change
 from geo.tables.native_create import clear, learn, make
 from geo.tables.native_rows import added_rows, added_where
 from geo.tables.places import Place, is_there
@@ -441,7 +442,7 @@ class Table:
         refuse()
         if self._lock is None or transaction is not None or not self.exists():
             self._save(fenced(rows), user_metadata, transaction, refuse)
-        elif (written := self._write_files(rows)) is not None:
+        elif (written := self.write_files(rows)) is not None:
             reach(CrashPoint.APPEND_WRITTEN)
             self.append_written(written, user_metadata, refuse, fenced)
         else:
@@ -450,7 +451,7 @@ class Table:
                 rows.write.parquet(place)
                 self._save(fenced(self.spark.read.schema(rows.schema).parquet(place)), user_metadata, None, refuse)
 
-    def _write_files(self, rows: DataFrame) -> Written | None:
+    def write_files(self, rows: DataFrame) -> Written | None:
         """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
         folder, state = self.log_folder, self.own_state()
         if folder is None or state is None or not have_types(rows.schema, self._looked().columns):
@@ -557,13 +558,54 @@ class Table:
 
     def read_written(self, written: Written) -> DataFrame:
         """The rows of files that were written and not committed, with all columns of the table: a file need not have each."""
-        assert self.log_folder is not None, "they were written beside it"
-        place = str(self.log_folder.parent)
-        return (
-            self.spark.read.schema(self._looked().columns)
-            .option("basePath", place)
-            .parquet(*(f"{place}/{file.path}" for file in written.files))
-        )
+        return self.read_files((file.path, file.partition) for file in written.files)
+
+    def read_files(self, files: Iterable[tuple[str, Mapping[str, str]]]) -> DataFrame:
+        """The rows of plain files in the folder of a table on a local disk, given with their values of the partition columns, by Spark,
+        with all columns of the table."""
+        columns, by_partition = self._looked().columns, dict[tuple[tuple[str, str], ...], list[str]]()
+        for path, partition in files:
+            by_partition.setdefault(tuple(partition.items()), []).append(f"{self.location}/{path}")
+        parts = []
+        for values, paths in by_partition.items():
+            inside = StructType([field for field in columns if field.name not in dict(values)])
+            rows = self.spark.read.schema(inside).parquet(*paths)
+            told = {name: F.lit(value).cast(columns[name].dataType) for name, value in values}
+            parts.append(rows.withColumns(told).select(*columns.names))
+        return reduce(DataFrame.unionByName, parts) if parts else self.spark.createDataFrame([], columns)
+
+    def change_here(self, make: Callable[[Path, DeltaState], Change | None], user_metadata: str | None = None) -> Change | None:
+        """Take files out and put others in, in one commit without Spark. None, and nothing was done, where Spark is to do it.
+
+        A change that takes none makes no commit.
+
+        `make` finds and writes the files, given the `_delta_log` and the newest version, before the lock is taken. It is asked again
+        if another commit took one of them, or added to what is to go. None of it: Spark is to do it. Raises RetryableError after
+        COMMIT_ATTEMPTS of that.
+        """
+        for _ in range(COMMIT_ATTEMPTS):
+            folder, state = self.log_folder, self.own_state()
+            if folder is None or state is None or (change := make(folder, state)) is None:
+                return None
+            if not change.taken:
+                return change
+            reach(CrashPoint.CHANGE_MADE)
+            why: str | None = None
+            try:
+                with self._committing():
+                    while (now := self.own_state()) is not None and may_change(now, state, change):
+                        if (why := conflict_since(folder, change, now.version)) is not None:
+                            break
+                        if commit_change(folder, now, change, user_metadata):
+                            return change
+                        log.info("%s: another commit came between, trying again", self)
+            except OSError as error:
+                log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
+            remove_files(folder.parent, (*change.added, *change.feed))
+            if why is None:
+                return None
+            log.info("%s: another commit came between, trying again: %s", self, why)
+        raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} changes in a row met another writer's; nothing was written. Try again.")
 
     def remove_written(self, written: Written) -> None:
         """Remove files that no commit will add."""
@@ -604,6 +646,12 @@ class Table:
                     conflict = error
             log.info("%s: another commit came between, trying again: %s", self, first_line(conflict))
         raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} commits in a row met another writer's; nothing was written. Try again.")
+
+    def vacuum(self) -> None:
+        """Remove the files that no version within the table's retention needs. It makes no commit, so no lock is held for it."""
+        unlogged = own_session(self.spark, {"spark.databricks.delta.vacuum.logging.enabled": "false"})
+        Table(Driver(lambda: unlogged, lambda: self._driver.me), self.name, by_path=self.by_path, lock=None).delta().vacuum()
+        self.sweep()
 
     def remove(self) -> bool:
         """Remove the table, at once for whoever looks, while nobody of ours commits to it. False, and nothing was done, where its
