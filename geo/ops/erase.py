@@ -7,10 +7,12 @@ which everywhere else means a loss, and the next reconcile would fetch it again.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -18,11 +20,13 @@ from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
-from geo.log.topic_log import ERASED_PROPERTY, open_log, user_columns
+from geo.log.topic_log import ERASED_PROPERTY, ID, open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
 from geo.tables.cluster import connect
 from geo.tables.commits import ERASED, Kind
+from geo.tables.delta_state import DeltaState
+from geo.tables.native_change import Change, files_at
 from geo.tables.table import Table
 from geo.text import first_line
 
@@ -73,5 +77,36 @@ def _empty(log: Table, columns: StructType, chosen: Column, messages: int) -> No
     # The same in every cluster, so that erased copies are equal.
     emptied["properties"] = F.create_map(F.lit(ERASED_PROPERTY), F.lit("true"))
     # Links tell this commit from anybody's UPDATE by its record.
-    erasing = log.saying(json.dumps({ERASED: 1, "messages": messages}))
-    erasing.commit(lambda: erasing.delta().update(chosen, emptied))
+    record = json.dumps({ERASED: 1, "messages": messages})
+    if log.change_here(lambda folder, state: _emptied(log, folder, state, chosen, emptied), record) is None:
+        erasing = log.saying(record)
+        erasing.commit(lambda: erasing.delta().update(chosen, emptied))
+
+
+def _emptied(log: Table, folder: Path, state: DeltaState, chosen: Column, emptied: Mapping[str, str | Column]) -> Change | None:
+    """The files with chosen rows, and others in which these are empty. None where Spark is to do it."""
+    by_file = log.read(state.version).where(chosen).groupBy(F.col("_metadata.file_name").alias("name")).count()
+    counts = {row["name"]: int(row["count"]) for row in by_file.collect()}
+    taken = tuple(file for file in files_at(folder, state) or () if file.path.rpartition("/")[2] in counts)
+    if len(taken) != len(counts):
+        return None
+    rows = log.read_files((file.path, file.partition) for file in taken)
+    is_chosen = F.coalesce(chosen, F.lit(False))
+
+    def made(rows: DataFrame, where: Column) -> DataFrame:
+        return rows.select(*(F.when(where, emptied[n]).otherwise(F.col(n)).alias(n) if n in emptied else n for n in rows.columns))
+
+    written = log.write_files(made(rows, is_chosen).sortWithinPartitions("publish_date", *ID))
+    if written is None:
+        return None
+    before, after = rows.where(is_chosen), made(rows.where(is_chosen), F.lit(True))
+    told = [
+        frame.withColumn("_change_type", F.lit(f"update_{what}")) for frame, what in ((before, "preimage"), (after, "postimage"))
+    ]
+    there, found = sum(file.rows for file in taken), sum(file.rows for file in written.files)
+    feed = log.write_feed(told[0].unionByName(told[1])) if there == found else None
+    if feed is None:
+        log.remove_written(written)
+        return None
+    counted = {"numUpdatedRows": sum(counts.values()), "numCopiedRows": there - sum(counts.values())}
+    return Change(state.version, "UPDATE", {"predicate": "[]"}, counted, taken, written, feed)

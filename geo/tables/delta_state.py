@@ -100,6 +100,7 @@ def _state(version: int, checksum: Mapping[str, Any]) -> DeltaState:
     if strange := [name for name in partition_by if schema.field(name).type != pa.date32()]:
         raise UnsupportedError(f"it is partitioned by {', '.join(strange)}, which is no date")
     interval = int(configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
+    interval = interval if interval > 0 else _CHECKPOINT_INTERVAL  # Delta refuses to set it so, other writers do not
     named = configuration.get("delta.dataSkippingStatsColumns", "")
     statistics_of = frozenset(name.strip() for name in named.split(",")).intersection(schema.names)
     return DeltaState(version, metadata["id"], schema, partition_by, statistics_of, interval, checksum)

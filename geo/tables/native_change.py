@@ -117,6 +117,7 @@ def commit_change(folder: Path, state: DeltaState, change: Change, user_metadata
             "extendedFileMetadata": True,
             "partitionValues": dict(file.partition),
             "size": file.size,
+            "stats": json.dumps({"numRecords": file.rows}),
         }
         for file in change.taken
     ]

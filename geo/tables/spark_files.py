@@ -9,6 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from urllib.parse import unquote
@@ -71,9 +72,9 @@ def _plain(kind: DataType) -> str:
     return kind.simpleString()
 
 
-def write(rows: DataFrame, location: str, table: Path, state: DeltaState) -> Written | None:
-    """Write rows of the table's types with Spark, sorted as they are, and out to the disk. None, and nothing is left, where Delta is
-    to say what is wrong with them: a value is missing that is required."""
+def write(rows: DataFrame, location: str, table: Path, state: DeltaState, *, into: str = "") -> Written | None:
+    """Write rows of the table's types with Spark, sorted as they are, and out to the disk; `into` a folder of the table that ends with a
+    slash. None, and nothing is left, where Delta is to say what is wrong with them: a value is missing that is required."""
     with staged(location) as place:
         writer = rows.write.partitionBy(*state.partition_by) if state.partition_by else rows.write
         writer.parquet(place)
@@ -82,10 +83,10 @@ def write(rows: DataFrame, location: str, table: Path, state: DeltaState) -> Wri
         found = [_described(path, folder, state) for path in sorted(folder.rglob("part-*.parquet"))]
         if None in found:
             return None
-        files = tuple(file for file in found if file is not None and file.rows)
+        files = tuple(replace(file, path=f"{into}{file.path}") for file in found if file is not None and file.rows)
         try:
             for file in files:
-                _move(folder / file.path, table / file.path)
+                _move(folder / file.path.removeprefix(into), table / file.path)
             write_out(table, files)
         except BaseException:
             remove_files(table, files)

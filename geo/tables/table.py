@@ -39,7 +39,7 @@ from geo.tables.driver import Driver, Reads
 from geo.tables.durable import sync_commits, sync_left
 from geo.tables.files import remove_folder
 from geo.tables.locks import table_lock
-from geo.tables.native_append import Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
+from geo.tables.native_append import Added, Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.tables.native_change import Change, commit_change, conflict_since, may_change
 from geo.tables.native_create import clear, learn, make
 from geo.tables.native_rows import added_rows, added_where
@@ -457,6 +457,17 @@ class Table:
         if folder is None or state is None or not have_types(rows.schema, self._looked().columns):
             return None
         return write(rows, str(self.location), folder.parent, state)
+
+    def write_feed(self, rows: DataFrame) -> tuple[Added, ...] | None:
+        """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name; none where the table
+        has no such feed. None where Spark is to do it."""
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None:
+            return None
+        if str(self.properties().get("delta.enableChangeDataFeed")).lower() != "true":
+            return ()
+        written = write(rows, str(self.location), folder.parent, state, into="_change_data/")
+        return None if written is None else written.files
 
     def append_written(
         self,
