@@ -121,7 +121,9 @@ def _storage(tables: ClusterTables) -> Iterator[Symptom]:
         what = "one driver at a time writes it (single_driver); another one is refused, unless its storage takes several"
         yield Symptom("ok", where, f"{place}: {what}")
     elif folder is not None:
-        yield Symptom("ok", where, f"{place} is a local disk: commits of all processes of this host are serialised by file locks")
+        what = "commits of all processes of this host are serialised by file locks"
+        others = "a user's own OPTIMIZE, UPDATE, DELETE or VACUUM takes none and may lose commits: use geo maintain and geo erase"
+        yield Symptom("ok", where, f"{place} is a local disk: {what}; {others}")
     elif tables.location is None:
         yield Symptom("ok", where, f"{place}: the catalog keeps the tables' places, and with them their commits, to itself")
     else:
