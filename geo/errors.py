@@ -74,6 +74,10 @@ class FencedError(UnsafeError):
     """This runner was replaced: another one took its link or producer over. It must stop and not come back."""
 
 
+class OtherClusterError(UnsafeError):
+    """The configuration calls a cluster by another one's name."""
+
+
 class WrongClockError(UnsafeError):
     """This host's clock is not the storage's. It passes once the clock is set."""
 

@@ -9,6 +9,9 @@ from typing import Any
 VERSION_PROPERTY = "geo.schema.version"
 KIND_PROPERTY = "geo.table"
 
+CLUSTER_PROPERTY = "geo.cluster"
+"""Of a cluster's registry: the cluster's name and a UUID, which stand there once and for all."""
+
 BEFORE_RELEASE = {
     1: "Links kept their place in Spark's checkpoints then, which no start goes on from any more.",
     2: "A claim did not say then what may still be in flight.",

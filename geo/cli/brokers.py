@@ -21,6 +21,7 @@ from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, encode, names_
 from geo.fleet.placement.views import SILENT, once_each, owner_of, told_state
 from geo.tables.cluster import ClusterTables
 from geo.tables.liveness import silent_s
+from geo.tables.ownership import broker_runner, why_not_run
 from geo.tables.process import Process
 from geo.tables.storage_clock import storage_now_us
 from geo.text import counted, show
@@ -104,14 +105,23 @@ def list_brokers(args: argparse.Namespace, output: Output) -> int:
         output.text(f"their versions differ: {', '.join(f'{name} {version}' for name, version in versions.items())}")
     if not rows:
         output.text(f"no broker has shared {args.cluster} yet: geo broker --config {args.config} --cluster {args.cluster}")
+    dead = [r["broker"] for r in rows if r["state"] in (SILENT, LEFT) and (r["bundles"] or r["leads"])]
+    output.text(*(f"{name} is not up and has what others wait for; another one takes it over, if one is up" for name in dead))
     lead = owners.lead
     if lead is not None and not lead.released and not owners.shares:
-        output.text(f"{lead.process} runs {args.cluster} alone, or did last; no broker takes part while it lives")
-    elif rows and leader is None:
+        why = why_not_run(tables, broker_runner(tables))
+        alone = (
+            f"{lead.process} runs {args.cluster} alone; no broker takes part while it lives"
+            if why is None
+            else f"no broker runs: {why}"
+        )
+        output.text(alone)
+        return int(why is not None)
+    if rows and leader is None:
         output.text(f"no broker leads now, so nothing is placed anew: geo broker --config {args.config} --cluster {args.cluster}")
     elif leader is not None and state_of(tables, reports[leader], placement.broker_timeout_s) == SILENT:
         output.text(f"{leader}, which leads, is silent; another broker leads soon, if one is up")
-    return 0
+    return int(bool(dead) or (bool(rows) and leader is None))
 
 
 def _row(r: Mapping[str, Any]) -> tuple[object, ...]:

@@ -22,10 +22,11 @@ from geo.config.placement import Placement
 from geo.errors import UsageError
 from geo.faults import FAULTS
 from geo.fleet.assignments import read_assignments, read_bundles, read_owners
-from geo.fleet.load_reports import UP, names_of, read_reports
+from geo.fleet.load_reports import LEAVING, UP, names_of, read_reports
 from geo.fleet.placement.bundles import Bundles, bundle_of, namespace_of, namespace_of_topic, parse_bundle
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
+from geo.fleet.placement.policies import Policies
 from geo.fleet.placement.views import (
     FLOW,
     POSITIONS,
@@ -116,6 +117,8 @@ class _Seen:
     since: Mapping[str, datetime]
     brokers: Collection[str]
     usages: Mapping[str, float]
+    policies: Policies
+    leaving: Collection[str]
 
     @classmethod
     def of(cls, tables: ClusterTables, placement: Placement) -> _Seen:
@@ -125,11 +128,13 @@ class _Seen:
             for name, one in reports.items()
             if state_of(tables, one, placement.broker_timeout_s) == UP
         }
+        leaving = [name for name, one in reports.items() if state_of(tables, one, placement.broker_timeout_s) == LEAVING]
         since = {bundle: one.since for bundle, one in owners.bundles.items()}
-        return cls(read_bundles(tables), read_assignments(tables), owners.claims(names_of(reports)), since, reports, usages)
+        claims, policies = owners.claims(names_of(reports)), policies_of(read_policies(tables))
+        return cls(read_bundles(tables), read_assignments(tables), claims, since, reports, usages, policies, leaving)
 
     def views(self, topics: Iterable[str]) -> list[BundleView]:
-        return bundle_views(self.bundles, self.assigned, self.claims, topics)
+        return bundle_views(self.bundles, self.assigned, self.claims, topics, self.usages, self.policies, self.leaving)
 
 
 def _topics(config: Config, target: str, tables_of: Callable[[str], ClusterTables]) -> set[str]:
@@ -178,7 +183,8 @@ def list_bundles(args: argparse.Namespace, output: Output) -> int:
     )
     if not views:
         output.text(f"no bundle of {args.cluster} matches; the first are made when a broker that leads finds topics")
-    return 0
+    output.text(*(f"{view.bundle}: {view.lacks}" for view in views if view.lacks is not None))
+    return int(any(view.lacks is not None for view in views))
 
 
 def _moves_to(one: BundleView) -> str:
@@ -190,7 +196,7 @@ def _fields(one: BundleView, seen: _Seen) -> dict[str, Any]:
     assigned_since = None if said is None else datetime.fromtimestamp(said.since, timezone.utc)
     return {"bundle": one.bundle, "owner": one.owner, "since": seen.since.get(one.bundle) if one.owner else None,
             "assigned": one.assigned, "assigned_since": assigned_since, "moves": one.moves, "splits": one.splits, "why": one.why,
-            "topics": one.topics}  # fmt: skip
+            "topics": one.topics, "lacks": one.lacks}  # fmt: skip
 
 
 def _since(one: BundleView, seen: _Seen) -> str:
@@ -211,9 +217,10 @@ def lookup(args: argparse.Namespace, output: Output) -> int:
     output.data({"topic": str(topic), "known": is_known, **_fields(one, seen)})
     owner = f"owned by {one.owner} since {_since(one, seen)} UTC" if one.owner else "owned by nobody now"
     moves = f"; it moves to {_moves_to(one)}" if one.moves else ""
+    moves += "" if one.lacks is None else f"; {one.lacks}"
     unknown = "" if is_known else f" ({args.cluster} has no such topic yet, and no link brings one)"
     output.text(f"{topic}: bundle {name}, {owner}{moves}: {one.why}{unknown}")
-    return 0
+    return int(one.lacks is not None)
 
 
 def ask_for(args: argparse.Namespace, output: Output) -> int:

@@ -190,7 +190,7 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
             for one in found
         ],
     )
-    return say_unreadable(output, unreadable) or int(any(one.lag is None for one in found))
+    return say_unreadable(output, unreadable) or int(any(one.is_finding for one in found))
 
 
 def _reason(one: LinkStatus) -> str | None:
@@ -204,11 +204,12 @@ def _reason(one: LinkStatus) -> str | None:
 
 
 def _lag(lag: Lag | None) -> tuple[str | None, ...]:
-    """Messages, bytes and seconds as people read them."""
+    """Messages, bytes and seconds as people read them; `?` where nobody knows."""
     if lag is None:
         return None, None, None
     more = "" if lag.complete else ">"
-    return f"{more}{lag.messages:,}", f"{more}{lag.bytes:,}", f"{more}{lag.seconds:,.1f}"
+    counts = ("?" if count is None else f"{more}{count:,}" for count in (lag.messages, lag.bytes))
+    return *counts, "?" if lag.seconds is None else f"{more}{lag.seconds:,.1f}"
 
 
 def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) -> dict[str, Any]:
@@ -217,9 +218,9 @@ def _status(one: LinkStatus, every: HighWatermarks, of_in_sync: HighWatermarks) 
         "link": one.link.name, "topic": str(one.topic), "state": one.state.value, "reason": one.reason,
         "source_version": one.at, "source_newest": one.newest, "in_sync": one.in_sync,
         "lag_versions": lag and lag.versions, "lag_messages": lag and lag.messages, "lag_bytes": lag and lag.bytes,
-        "lag_seconds": lag and round(lag.seconds, 3), "lag_complete": lag and lag.complete,
+        "lag_seconds": None if lag is None or lag.seconds is None else round(lag.seconds, 3), "lag_complete": lag and lag.complete,
         "expired": one.expired, "impossible": one.impossible,
-        "high_watermark": every[key], "high_watermark_in_sync": of_in_sync[key],
+        "high_watermark": every[key], "high_watermark_in_sync": of_in_sync[key], "lacks": one.lacks,
     }  # fmt: skip
 
 
@@ -285,7 +286,7 @@ def list_links(args: argparse.Namespace, output: Output) -> int:
         ("TOPIC", "LINK", "STATE", "SOURCE VERSION", "REASON"),
         [(r["topic"], r["link"], r["state"], r["source_version"], r["reason"]) for r in found],
     )
-    return say_unreadable(output, unreadable)
+    return say_unreadable(output, unreadable) or int(any(r["state"] == State.FAILED.value for r in found))
 
 
 def _told(row: LinkState, requests: Requests) -> dict[str, str | None]:

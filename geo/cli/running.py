@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 from geo.cli.output import Output
 from geo.config import load
 from geo.config.model import Config
-from geo.errors import GeoError, NoSparkError
+from geo.errors import GeoError, NoSparkError, OtherClusterError
 from geo.faults import FAULTS, session_is_gone
 from geo.locations import scheme_of
+from geo.replication.absent_regions import refuse_gone
 from geo.session import session
 from geo.streams.trigger import parse_trigger
 from geo.tables.cluster import ClusterTables, connect_later
@@ -87,8 +88,10 @@ class LookedAt:
         unreadable: list[dict[str, Any]] = []
         for name, tables in self.clusters.items():
             try:
-                tables.refuse_no_folder()
+                refuse_gone(tables, self.clusters.values())
                 found += read(tables)
+            except OtherClusterError:
+                raise  # what the others say would be about other places too
             except FAULTS as error:
                 if session_is_gone(error):
                     raise

@@ -392,6 +392,13 @@ def _wanted(args: argparse.Namespace, *, of_versions: bool = False) -> tuple[Con
     return config, wanted
 
 
+_CONSUMER = {
+    "running": "a consumer runs",
+    "killed": "no consumer runs, the last one did not stop cleanly",
+    "stopped": "no consumer runs",
+}
+
+
 def status(args: argparse.Namespace, output: Output) -> int:
     config, topic = _named(args)
     clusters = LookedAt("geo subscriptions", config, args.engine).clusters
@@ -403,7 +410,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
         if one.unreadable is not None:
             output.text(f"{one.cluster}: cannot be read: {one.unreadable}")
             continue
-        runs = "deleted" if one.deleted else "a consumer runs" if one.runs else "no consumer runs"
+        runs = "deleted" if one.deleted else _CONSUMER[one.consumer]
         head = f"{one.cluster}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {counted(one.backlog, 'message')}"
         output.text(head + (f", moved {one.moved}" if one.moved else ""))
         for ledger, end in one.mark_delete.items():
@@ -414,7 +421,9 @@ def status(args: argparse.Namespace, output: Output) -> int:
             output.text(f"  from {peer.cluster}: {newest}" + (f"; behind: {peer.behind}" if peer.behind else ""))
         for reason, count in one.refused.items():
             output.text(f"  {counted(count, 'record')} refused: {reason}")
-    return 1 if any(one.unreadable is not None for one in found) else 0
+        if one.lacking_shares:
+            output.text(f"  nobody has {', '.join(one.lacking_shares)}: start a consumer of each (geo consume --key-range)")
+    return int(any(one.unreadable is not None or one.lacking_shares for one in found))
 
 
 def failover(args: argparse.Namespace, output: Output) -> int:

@@ -14,10 +14,20 @@ from geo.config import load
 from geo.log.admission import own_columns
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import count_messages, newest
-from geo.log.topics import Registered, create_partitions, create_single, registered_topics, set_replication_clusters
+from geo.log.topics import (
+    Registered,
+    absent,
+    create_partitions,
+    create_single,
+    registered_topics,
+    set_replication_clusters,
+    unregistered_topics,
+)
 from geo.names import Topic, topic_glob_matches
 from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.removal import LOSE
+from geo.replication.link_table import read_links
+from geo.streams.life import State
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, printable
 
@@ -66,30 +76,41 @@ def add_peek(verbs: Verbs, does: str) -> None:
 
 
 def list_topics(args: argparse.Namespace, output: Output) -> int:
+    failed: list[dict[str, Any]] = []
+
     def topics(tables: ClusterTables) -> list[dict[str, Any]]:
-        listed = [one for one in registered_topics(tables) if topic_glob_matches(args.topic, one.topic)]
+        links = read_links(tables)
+        missing = map(Registered.unknown, unregistered_topics(tables, (Topic.parse(topic) for _, topic in links)))
+        listed = [one for one in (*registered_topics(tables), *missing) if topic_glob_matches(args.topic, one.topic)]
+        failed.extend(
+            {"link": f"{source}->{tables.cluster.name}", "topic": topic, "state": state.state.value, "reason": state.reason}
+            for (source, topic), state in sorted(links.items())
+            if state.state is State.FAILED and topic_glob_matches(args.topic, Topic.parse(topic))
+        )
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(partial(_listed, tables), listed))
 
     found, unreadable = LookedAt("geo topics", load(args.config), args.engine).read_each(topics)
     found.sort(key=lambda row: (row["topic"], row["cluster"]))
-    output.data([*found, *unreadable])
+    output.data([*found, *failed, *unreadable])
     rows = [
-        (r["topic"], r["cluster"], "typed" if r["typed"] else "bytes", f"{r['messages']:,}", r["version"],
-         ",".join(r["replication_clusters"] or ["as configured"]))
+        (r["topic"], r["cluster"], "typed" if r["typed"] else "bytes", "?" if r["messages"] is None else f"{r['messages']:,}",
+         r["version"], ",".join(r["replication_clusters"] or ["as configured"]))
         for r in found
     ]  # fmt: skip
     output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION", "REPLICATION CLUSTERS"), rows)
-    return say_unreadable(output, unreadable)
+    output.text(*(f"{r['topic']} in {r['cluster']}: {r['lacks']}" for r in found if r["lacks"] is not None))
+    output.text(*(f"{r['link']} {r['topic']}: FAILED: {r['reason']}" for r in failed))
+    return say_unreadable(output, unreadable) or int(bool(failed) or any(r["lacks"] is not None for r in found))
 
 
-def _listed(tables: ClusterTables, registered: Registered) -> dict[str, Any]:
-    log = tables.log(registered.topic)
-    there = log.exists()
-    return {"topic": str(registered.topic), "cluster": tables.cluster.name, "typed": registered.typed,
-            "created_at": registered.created_at, "replication_clusters": registered.replication_clusters,
-            "version": log.latest_version() if there else None,
-            "messages": count_messages(log) if there else 0}  # fmt: skip
+def _listed(tables: ClusterTables, one: Registered) -> dict[str, Any]:
+    log, lacks = tables.log(one.topic), absent(tables, one)
+    seen = log.look()
+    return {"topic": str(one.topic), "cluster": tables.cluster.name, "typed": one.typed,
+            "created_at": None if one.is_unknown else one.created_at,
+            "replication_clusters": one.replication_clusters, "version": seen and seen.version,
+            "messages": count_messages(log) if seen else None, "lacks": lacks}  # fmt: skip
 
 
 def create(args: argparse.Namespace, output: Output) -> int:

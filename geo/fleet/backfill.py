@@ -27,7 +27,7 @@ from geo.fleet.rate import Allowance
 from geo.fleet.turns import wait_for_rate
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log, user_columns
-from geo.log.topics import create_topic, grow
+from geo.log.topics import ensure_topic, grow
 from geo.names import ALL_TOPICS, Topic
 from geo.progress import Progress
 from geo.replication.both_logs import BothLogs
@@ -227,7 +227,7 @@ class _Filling:
         owned = self._owned(filling_runners)
         try:
             (filling,) = owned
-            there = self._log.find(TOPIC_LOG) or create_topic(self._target, self._topic, user_columns(columns))
+            there = ensure_topic(self._target, self._topic, user_columns(columns))
             self._columns = grow(self._log, there, user_columns(columns), str(self))
             filling.fence(self._log, CrashPoint.BACKFILL_FENCED)
             target, at = self._pinned()

@@ -24,6 +24,7 @@ from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
 from geo.tables.cut import KEEP
+from geo.tables.identity import identify
 from geo.tables.liveness import silent_s
 from geo.tables.process import Process
 from geo.tables.sole_driver import be_sole_driver
@@ -90,15 +91,17 @@ def open_for_writing(tables: ClusterTables, config: Config, *, rehearsal: bool =
     """`tables`, once it is sure that this process may write them; kept small from its first claim on. `config` says who reads
     them.
 
-    To be called before anything of the cluster is read: nothing is touched. Raises UnsafeError if several writers could lose
-    commits there (geo.tables.storage), AlreadyOwnedError where one driver at a time may write and another one does
+    To be called before anything of the cluster is read. Raises UnsafeError if several writers could lose
+    commits there (geo.tables.storage), OtherClusterError if it is another cluster's place (geo.tables.identity), AlreadyOwnedError where one driver at a time may write and another one does
     (geo.tables.sole_driver). A rehearsal is refused where what it rehearses always would be, and goes on beside another driver: it
     writes nothing.
     """
     tables.refuse_unsafe_storage()
+    if not rehearsal:
+        be_sole_driver(tables)
+    identify(tables, rehearsal=rehearsal)
     if rehearsal:
         return tables
-    be_sole_driver(tables)
     tables.keep_house = partial(Housekeeper, config=config)
     return tables
 

@@ -58,7 +58,9 @@ def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date
 def ends_in(tables: ClusterTables, peer: Cluster, topic: Topic, ids: Collection[int], since: date | None) -> Mapping[int, int]:
     """`ledger_ends`, of ledgers of the cluster of `tables`, in another cluster: none where it has no such topic. Raises what is in
     the way of reading it."""
-    there = connect(tables.spark, peer).log(topic)
+    other = connect(tables.spark, peer)
+    other.refuse_other_cluster()
+    there = other.log(topic)
     if there.by_path:
         check_folder(there.name)
     return ledger_ends(there, tables.cluster.name, ids, since) if there.exists() else {}

@@ -39,7 +39,7 @@ from geo.log.numbering.ways import Numbered, is_other_rows, is_repeated, numberi
 from geo.log.source_identity import Identity
 from geo.log.sources.source import SourceBatch
 from geo.log.topic_log import user_columns
-from geo.log.topics import create_topic, partitions, refuse_deleted, replication_clusters
+from geo.log.topics import ensure_topic, partitions, refuse_deleted, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
 from geo.tables.arrow_rows import rows_table
@@ -117,7 +117,7 @@ class Publisher:
             raise UsageError(f"{self.topic} is partitioned: publish to one of {parts[0]} to {parts[-1].name}.")
         if not found and not self._again:
             refuse_deleted(self.tables, self.topic)
-        self.columns = found or create_topic(self.tables, self.topic, own, again=self._again)
+        self.columns = ensure_topic(self.tables, self.topic, own, again=self._again)
         if self.columns != planned:  # another process was quicker
             check_columns(given, self.columns, dropped, self.topic)
         self._given = given.names

@@ -6,7 +6,9 @@ a row that says so, until somebody makes it again: links neither carry it nor br
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -16,15 +18,18 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
-from geo.errors import RetryableError, SchemaError, UnsafeError, UsageError
+from geo.disk import local_path
+from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
 from geo.tables.table import Table
-from geo.times import utc
+from geo.times import EPOCH, utc
 from schemas import TOPIC_LOG, TOPICS
+
+log = logging.getLogger(__name__)
 
 REPLICATION_CLUSTERS = "replication_clusters"
 """The policy a topic may have in a registry: names of clusters, joined by commas."""
@@ -56,6 +61,12 @@ class Registered:
     replication_clusters: tuple[str, ...] | None
     is_deleted: bool = False
     unended: Unended | None = None
+    is_unknown: bool = False
+    """The registry lacks it, though its log is there or others have read it."""
+
+    @classmethod
+    def unknown(cls, topic: Topic) -> Registered:
+        return cls(topic, EPOCH, False, None, is_unknown=True)
 
     @classmethod
     def of(cls, row: Row) -> Registered:
@@ -82,6 +93,43 @@ def deleted_topics(tables: ClusterTables) -> set[Topic]:
     return {found.topic for found in known_topics(tables) if found.is_deleted}
 
 
+def unregistered_topics(tables: ClusterTables, mentioned: Iterable[Topic] = ()) -> list[Topic]:
+    """The topics whose logs are in a cluster and that its registry lacks: `system/topics` was put back from an older backup.
+
+    They are looked for among those that are `mentioned` in others' tables, and on a local disk by the folders of logs.
+    """
+    # Folders first: whoever creates a topic registers it before its log is there.
+    maybe = {*_topics_by_folder(tables), *mentioned}
+    lacking = maybe.difference(one.topic for one in known_topics(tables)) if maybe else ()
+    return sorted(topic for topic in lacking if tables.log(topic).exists())
+
+
+def absent(tables: ClusterTables, one: Registered) -> str | None:
+    """What of a topic that was not deleted is not in its cluster, with the remedy; None: its log and its row are there."""
+    name, table, registry = tables.cluster.name, tables.log(one.topic), tables.journal(TOPICS)
+    if not table.exists():
+        return (
+            f"its log {table} is not there. Put it back. If nobody is to have it: `geo topics create` and `geo topics delete` "
+            f"it in {name}"
+        )
+    if one.is_unknown:
+        return (
+            f"{registry} of {name} lacks it, though its log is there: an older copy was put back. Whoever publishes into it, or "
+            f"replicates into {name}, registers it again"
+        )
+    return None
+
+
+def _topics_by_folder(tables: ClusterTables) -> list[Topic]:
+    root = tables.cluster.root
+    local = None if root is None else local_path(root)
+    found = []
+    for folder in () if local is None else (local / "topics").glob("*/*/*"):
+        with suppress(InvalidNameError):
+            found.append(Topic.from_path("/".join(folder.parts[-3:])))
+    return found
+
+
 def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
     """What this cluster's registry says of the topic: `Registered.replication_clusters`; None also for an unknown topic.
 
@@ -92,6 +140,17 @@ def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...]
     if found is not None and found.is_deleted:
         raise _half_deleted(tables, topic)
     return None if found is None else found.replication_clusters
+
+
+def ensure_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False) -> StructType:
+    """The columns of the topic's log, which is created as by `create_topic` if it is missing. A log that is there and that the
+    registry lacks is registered, with the policies of the configuration: its own are not known any more."""
+    if (found := tables.log(topic).find(TOPIC_LOG)) is None:
+        return create_topic(tables, topic, columns, again=again)
+    if not tables.journal(TOPICS).newest(topic=str(topic)):
+        log.warning("%s: its log is in %s and %s lacked it: registered again", topic, tables.cluster.name, tables.journal(TOPICS))
+        _register(tables, topic, typed=bool(user_columns(found)))
+    return found
 
 
 def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False) -> StructType:
@@ -112,18 +171,21 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
         if there.unended is not None or tables.log(topic).exists():
             raise _half_deleted(tables, topic)
     if not rows or Registered.of(rows[0]).is_deleted:
-        now = utc_now()
-        row = {
-            "topic": str(topic),
-            "created_at": now,
-            "typed": bool(columns),
-            "policies": _inherited(tables, topic),
-            "sequence": rows[0]["sequence"] + 1 if rows else 1,
-        }
-        registry.append([row])
+        _register(tables, topic, typed=bool(columns), sequence=rows[0]["sequence"] + 1 if rows else 1)
     reach(CrashPoint.TOPIC_REGISTERED)
     tables.log(topic).create(TOPIC_LOG, columns)
     return open_log(tables, topic)[1]
+
+
+def _register(tables: ClusterTables, topic: Topic, *, typed: bool, sequence: int = 1) -> None:
+    row = {
+        "topic": str(topic),
+        "created_at": utc_now(),
+        "typed": typed,
+        "policies": _inherited(tables, topic),
+        "sequence": sequence,
+    }
+    tables.journal(TOPICS).append([row])
 
 
 def refuse_deleted(tables: ClusterTables, topic: Topic) -> None:

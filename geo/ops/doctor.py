@@ -18,7 +18,9 @@ from geo.config.model import Config
 from geo.errors import GeoError
 from geo.faults import FAULTS
 from geo.log.topic_log import open_log
-from geo.log.topics import known_topics, registered_topics
+from geo.log.topics import Registered, absent, known_topics, registered_topics, unregistered_topics
+from geo.names import Topic
+from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
@@ -58,7 +60,7 @@ def examine(spark: SparkSession | None, config: Config, clusters: Mapping[str, C
     findings = [*_packages(), *(_NO_SESSION if spark is None else [*_java(spark), *_session(spark)])]
     for name, tables in clusters.items():
         try:
-            for part in (_storage(tables), _tables(tables), _owners(tables), _links(tables, config)):
+            for part in (_storage(tables), _is_there(tables, clusters), _tables(tables), _owners(tables), _links(tables, config)):
                 findings.extend(part)  # also what it found before it failed
         except FAULTS as error:
             what = first_line(error)
@@ -145,6 +147,11 @@ def _locks(where: str, folder: Path) -> Iterator[Symptom]:
             yield Symptom("warn", where, f"{lock}: {what}", f"kill -CONT {stopped}, or kill -KILL {stopped}")
 
 
+def _is_there(tables: ClusterTables, clusters: Mapping[str, ClusterTables]) -> Iterator[Symptom]:
+    refuse_gone(tables, clusters.values())
+    yield from ()
+
+
 def _tables(tables: ClusterTables) -> Iterator[Symptom]:
     where = f"cluster {tables.cluster.name}"
     for schema in (TOPICS, LEDGERS, OWNERS, LINKS):
@@ -153,11 +160,17 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
         except GeoError as error:
             yield Symptom("error", where, str(error), "move that table away, or upgrade delta-geo")
     topics = registered_topics(tables)
-    for topic in (registered.topic for registered in topics):
+    by_link = (Topic.parse(topic) for _, topic in read_links(tables))
+    for one in (*topics, *map(Registered.unknown, unregistered_topics(tables, by_link))):
+        topic = one.topic
         try:
+            if (lacks := absent(tables, one)) is not None:
+                what, _, fix = lacks.partition(". ")
+                yield Symptom("error", f"{where}, {topic}", what, fix)
+                continue
             table, _ = open_log(tables, topic)
         except FAULTS as error:
-            yield Symptom("error", where, first_line(error), "restore the table, or remove its row from system/topics")
+            yield Symptom("error", where, first_line(error), "restore the table")
             continue
         if (why := table.why_left_to_spark()) is not None:
             what = f"Spark reads and writes this log, which takes it some tenths of a second for what takes this program milliseconds: {why}"

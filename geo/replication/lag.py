@@ -18,43 +18,62 @@ class Lag:
 
     `versions`: commits of the source above the cursor, those too that bring nothing. `messages` and `bytes` are of those that
     bring something, as their writers counted them: an upper bound, since some may have expired, or be routed elsewhere where
-    another link brought them. `seconds`: the age of the oldest of them. If it is not `complete`, commits above the cursor are
-    gone (log cleanup) or do not count their rows, and all three are of what is left: a lower bound.
+    another link brought them. `seconds`: the age of the oldest of them. None: a commit does not tell, so nobody knows.
+    If it is not `complete`, commits above the cursor are gone (log cleanup) or do not count their rows, and all three are of what
+    is known: a lower bound.
     """
 
     versions: int = 0
-    messages: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
+    messages: int | None = 0
+    bytes: int | None = 0
+    seconds: float | None = 0.0
     complete: bool = True
 
     @property
     def in_sync(self) -> bool:
-        return self.complete and self.seconds <= REPLICA_LAG_MAX_S
+        return self.complete and self.seconds is not None and self.seconds <= REPLICA_LAG_MAX_S
 
 
 def lag_of(cursor: int, newest: int, commits: Iterable[Commit], rule: Rule, now_us: int) -> Lag:
     """The lag of a link that stands at version `cursor` of a source whose newest is `newest` (-1: it has brought nothing yet).
     `commits` are those between, oldest first and as far as they are there; they are read once."""
-    messages = size = seen = 0
-    oldest_us: int | None = None
-    is_counted = True
+    messages: int | None = 0
+    size: int | None = 0
+    age_s: float | None = 0.0
+    seen = 0
     for commit in commits:
         seen += 1
-        is_counted &= commit.kind is not Kind.RELISTED
-        if not brings(commit, rule.origins, rule.source):
-            continue
-        batch = Batch.decode(commit.user_metadata)
-        rows = commit.rows if batch is None else sum(span.last - span.first + 1 for span in batch.spans if _is_for(span, rule))
+        rows = _rows_due(commit, rule)
         if rows == 0:
             continue
-        is_counted &= rows is not None
-        messages, size = messages + (rows or 0), size + commit.bytes
-        if oldest_us is None:
-            oldest_us = (commit.committed_us or None) if batch is None else batch.publish_time_us
-    age_us = 0 if oldest_us is None else max(0, now_us - oldest_us)
+        messages, size = _sum(messages, rows), _sum(size, _bytes_due(commit))
+        batch = Batch.decode(commit.user_metadata)
+        at_us = commit.committed_us if batch is None else batch.publish_time_us
+        if not at_us:  # its writer did not say
+            age_s = None
+        elif age_s is not None:
+            age_s = max(age_s, (now_us - at_us) / 1e6)
     versions = max(0, newest - cursor)
-    return Lag(versions, messages, size, age_us / 1e6, complete=is_counted and seen >= versions)
+    return Lag(versions, messages, size, age_s, complete=messages is not None and seen >= versions)
+
+
+def _rows_due(commit: Commit, rule: Rule) -> int | None:
+    """Rows of a commit that are due in the target; None: it does not say how many, or somebody changed rows or files by it."""
+    if commit.kind in (Kind.RESTORE, Kind.REWRITE, Kind.RELISTED):
+        return None
+    if not brings(commit, rule.origins, rule.source):
+        return 0
+    if (batch := Batch.decode(commit.user_metadata)) is not None:
+        return sum(span.last - span.first + 1 for span in batch.spans if _is_for(span, rule))
+    return commit.rows
+
+
+def _bytes_due(commit: Commit) -> int | None:
+    return commit.bytes or None
+
+
+def _sum(total: int | None, more: int | None) -> int | None:
+    return None if total is None or more is None else total + more
 
 
 def _is_for(span: Span, rule: Rule) -> bool:

@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from geo.config.model import Config, Link
-from geo.errors import RetryableError
+from geo.errors import OtherClusterError, RetryableError
 from geo.faults import FAULTS, session_is_gone
 from geo.log.ledgers import LINK_KEY
-from geo.log.topics import deleted_topics, known_topics
+from geo.log.topics import Registered, absent, deleted_topics
 from geo.names import Topic, topic_glob_matches
 from geo.replication.lag import Lag, lag_of
 from geo.replication.link_requests import Requests
 from geo.replication.link_start import Standing, begins_at, look_at_target, standing
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import has_log, replicates
+from geo.replication.link_topics import replicates, topics_of_source
 from geo.replication.request_table import read_requests
 from geo.replication.rule import Rule
 from geo.streams.life import State
@@ -24,6 +24,7 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.storage_clock import storage_now_us
 from geo.tables.table import Table
 from geo.text import first_line
+from schemas import TOPICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,19 @@ class LinkStatus:
     """Messages that the link left out since they had expired; None: it has never run."""
     impossible: int | None = None
     """Rows that it left out since no producer can have written them; None: it has not counted them."""
+    lacks: str | None = None
+    """Something that should be in the source and is not, with its remedy."""
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether a person has to do something."""
+        return self.state is State.FAILED or self.lag is None or self.lacks is not None
 
     @property
     def in_sync(self) -> bool:
-        """Whether the target lacks, for sure, nothing that is older than REPLICA_LAG_MAX_S."""
-        return self.at is not None and self.lag is not None and self.lag.in_sync and not self.impossible
+        """Whether the target lacks, for sure, nothing that is older than REPLICA_LAG_MAX_S. A FAILED link is not."""
+        is_up_to_date = self.at is not None and self.lag is not None and self.lag.in_sync
+        return is_up_to_date and self.state is not State.FAILED and not self.impossible
 
 
 def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str) -> Iterator[LinkStatus]:
@@ -58,37 +67,41 @@ def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], c
     recorded. Raises what is in the way of reading the target."""
     rows, requests, gone = read_links(target), read_requests(target), deleted_topics(target)
     for link in config.inbound(target.cluster.name):
-        source, known = sources[link.source], [Topic.parse(topic) for name, topic in rows if name == link.source]
+        source, replicated = sources[link.source], [Topic.parse(topic) for name, topic in rows if name == link.source]
         try:
             source.refuse_no_folder()
-            registered = known_topics(source)
-            if known and not registered:
-                raise RetryableError("its registry is not there now, or empty")
-            carried = [one.topic for one in registered if replicates(config, link, one) and one.topic not in gone]
-            topics = [topic for topic in carried if has_log(source, topic)]
+            registered = topics_of_source(source, replicated)
+            if replicated and not registered:
+                raise RetryableError(f"its registry {source.journal(TOPICS)} is not there now, or empty. Put it back.")
+            carried = [one for one in registered if replicates(config, link, one) and one.topic not in gone]
             away = None
+        except OtherClusterError:
+            raise
         except FAULTS as error:
             if session_is_gone(error):
                 raise
-            topics, away = known, first_line(error)
-        for topic in topics:
-            if topic_glob_matches(glob, topic):
-                yield _status(link, topic, rows.get((link.source, str(topic))), requests, target, source, away)
+            carried, away = list(map(Registered.unknown, replicated)), first_line(error)
+        for one in carried:
+            if topic_glob_matches(glob, one.topic):
+                yield _status(link, one, rows.get((link.source, str(one.topic))), requests, target, source, away)
 
 
 def _status(
     link: Link,
-    topic: Topic,
+    registered: Registered,
     row: LinkState | None,
     requests: Requests,
     target: ClusterTables,
     source: ClusterTables,
     away: str | None,
 ) -> LinkStatus:
+    topic = registered.topic
     state, reason = told_state(row, requests, link.source, topic)
-    left_out = (None, None) if row is None else (row.expired, row.impossible)
+    expired, impossible = (None, None) if row is None else (row.expired, row.impossible)
     if away is None:
+        lacks = None
         try:
+            lacks = absent(source, registered)
             stands = stands_at(row, link, target.log(topic))
             at, newest, lag, why = _behind(
                 source.log(topic),
@@ -97,13 +110,14 @@ def _status(
                 storage_now_us(target, writes=False),
                 begins_at_end=begins_at(row, link, topic) == "latest",
             )
-            return LinkStatus(link, topic, state, reason or why, at, newest, lag, *left_out)
+            told = "; ".join(filter(None, (reason or why, lacks))) or None
+            return LinkStatus(link, topic, state, told, at, newest, lag, expired, impossible, lacks)
         except FAULTS as error:
             if session_is_gone(error):
                 raise
-            away = first_line(error)
+            away = lacks or first_line(error)
     told = f"{link.source} cannot be read: {away}"
-    return LinkStatus(link, topic, state, told if reason is None else f"{reason}; {told}", None, None, None, *left_out)
+    return LinkStatus(link, topic, state, told if reason is None else f"{reason}; {told}", None, None, None, expired, impossible)
 
 
 def told_state(row: LinkState | None, requests: Requests, source: str, topic: Topic) -> tuple[State, str | None]:

@@ -6,7 +6,7 @@ Which topic is in which state is decided per topic; one bad topic never stops an
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -14,7 +14,7 @@ from geo.config.model import Config, Link
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, RetryableError
 from geo.faults import FAULTS, session_is_gone
-from geo.log.topics import Registered, deleted_topics, known_topics
+from geo.log.topics import Registered, deleted_topics, known_topics, unregistered_topics
 from geo.names import Topic, topic_glob_matches
 from geo.replication.link_requests import Next, Requests, what_next
 from geo.replication.link_state import LinkState
@@ -85,15 +85,19 @@ class LinkTopics:
         return f"link {self.link.name}"
 
     def discover(self, known: Mapping[Hashable, tuple[LinkWork, State]]) -> Found[LinkWork]:
-        """The topics of the source's registry that the link carries. It lets go of those that were deleted, there or here.
+        """The topics of the source that the link carries: those of its registry, and those whose logs are there though it lacks
+        them. It lets go of those that were deleted, there or here.
 
         Raises RetryableError if the registry, which this link has read, is not there, OSError if its place is no folder.
         """
         self._source.refuse_no_folder()
-        registered, gone = known_topics(self._source), deleted_topics(self._target)
+        gone = deleted_topics(self._target)
         rows = cache(
             lambda: {topic: row for (source, topic), row in read_links(self._target).items() if source == self.link.source}
         )
+        # Those that run are known; its rows tell of the others, once: a look at them is a request.
+        replicated = map(Topic.parse, (*map(str, known), *(() if self._has_asked else rows())))
+        registered = topics_of_source(self._source, replicated)
         if not registered and rows():
             raise RetryableError(f"{self}: the registry of {self.link.source} is not there now, or empty.")
         fresh: list[tuple[Hashable, LinkWork]] = []
@@ -184,6 +188,17 @@ class LinkTopics:
         for work in works:
             work.ownership = None
         return []
+
+
+def topics_of_source(source: ClusterTables, replicated: Iterable[Topic]) -> list[Registered]:
+    """The topics of a link's source: those of its registry, those whose logs are there though the registry lacks them, and those
+    that the target has `replicated` from it, by the target's own rows. None at all if some were and the registry has nothing:
+    it is not there now."""
+    registered, by_link = known_topics(source), set(replicated)
+    if by_link and not registered:
+        return []
+    lacking = {*unregistered_topics(source), *by_link}.difference(one.topic for one in registered)
+    return [*registered, *(Registered.unknown(topic) for topic in sorted(lacking))]
 
 
 def has_log(source: ClusterTables, topic: Topic) -> bool:

@@ -19,7 +19,7 @@ from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledgers import REBUILD_RECORD
 from geo.log.topic_log import is_message, open_log, user_columns
-from geo.log.topics import create_topic, deleted_topics, grow, registered_topics
+from geo.log.topics import deleted_topics, ensure_topic, grow, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import count_rows, in_target_shape
@@ -75,7 +75,7 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     ways = [*origin_runners({cluster}, topic, cluster), *filling_runners({cluster}, topic, cluster)]
     (ownership,) = claim(own, [ways])
     try:
-        there = target.find(TOPIC_LOG) or create_topic(own, topic, user_columns(columns))
+        there = ensure_topic(own, topic, user_columns(columns))
         kept = grow(target, there, user_columns(columns), what)
         ownership.fence(target)
         messages, pinned = 0, newest_commit(target, what)

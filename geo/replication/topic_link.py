@@ -28,7 +28,7 @@ from geo.log.ledgers import Batch
 from geo.log.promised_ends import read_promises
 from geo.log.promises import Promise, accepted_end, told_range
 from geo.log.topic_log import open_log, user_columns
-from geo.log.topics import create_topic, deleted_topics, grow
+from geo.log.topics import deleted_topics, ensure_topic, grow
 from geo.names import Topic
 from geo.replication import missing_rows
 from geo.replication.both_logs import BothLogs
@@ -54,7 +54,6 @@ from geo.tables.ownership import Ownership, Runner, origin_runners
 from geo.tables.spark_checkpoint import forget
 from geo.tables.storage_clock import checked_now_us
 from geo.text import counted
-from schemas import TOPIC_LOG
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +155,7 @@ class TopicLink:
         self.look_for_source(recorded)
         self._source_log, columns = open_log(self.source, self.topic)
         self._source_look = SourceLook(self._source_log, self.rule.origins, str(self))
-        target = self.into.log.find(TOPIC_LOG) or create_topic(self.target, self.topic, user_columns(columns))
+        target = ensure_topic(self.target, self.topic, user_columns(columns))
         ownership.fence(self.into.log, CrashPoint.LINK_FENCED)
         self.into.columns = grow(self.into.log, target, user_columns(columns), str(self))
 

@@ -23,7 +23,7 @@ from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.now import utc_now
 from geo.replication.link_table import read_links
 from geo.streams.life import State
-from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, consumer_in
+from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, lacking_shares, of_shares, shares_by_prefix
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import Known, ends_as_text, read_known
 from geo.subscription.acks.message_set import MessageSet
@@ -31,7 +31,7 @@ from geo.subscription.acks.record import key_of, parse_key
 from geo.subscription.acks.start_position import split_at
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.native import scan
-from geo.tables.ownership import owned_now, subscription_prefix
+from geo.tables.ownership import subscription_prefix
 from geo.text import first_line
 from geo.times import utc
 
@@ -50,7 +50,7 @@ class Listed:
     epoch: int
     acknowledged: int
     runs: bool
-    """Whether a consumer of it has this cluster's ownership."""
+    """Whether a consumer of it gives signs of life in this cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A subscription in one cluster. By ledger (`origin:ledger`): the entry up to which all is acknowledged, and how many ranges
+    """A subscription in one cluster. `runs`: a consumer of it, or of a share of the keys, gives signs of life. By ledger (`origin:ledger`): the entry up to which all is acknowledged, and how many ranges
     are beyond it. `backlog`: messages of the log that are not acknowledged."""
 
     cluster: str
@@ -82,6 +82,10 @@ class Standing:
     peers: tuple[Peer, ...] = ()
     refused: Mapping[str, int] = field(default_factory=dict)
     unreadable: str | None = None
+    consumer: str = ConsumerState.STOPPED.value
+    """As ConsumerState."""
+    lacking_shares: tuple[str, ...] = ()
+    """Shares of the keys that nobody has, while somebody has others: their messages wait."""
 
 
 def list_subscriptions(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> list[Listed]:
@@ -99,15 +103,15 @@ def matching(listed: Iterable[Listed], subscriptions: str) -> list[Subscribed]:
 def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[Listed]:
     """The subscriptions that this cluster knows of."""
     found = []
-    running = {row["runner"].partition(",")[0] for row in owned_now(tables)}
+    shares = shares_by_prefix(tables)
     for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
         known = read_known(tables, namespace)
         for key, state in sorted(known.states.items()):
             topic, subscription = parse_key(key)
             if topic_glob_matches(topics, topic):
-                runs = subscription_prefix(tables, topic, subscription) in running
+                consumer = of_shares(shares.get(subscription_prefix(tables, topic, subscription), {}))
                 numbers = (state.deleted, state.epoch.counter, state.acked.size)
-                found.append(Listed(str(topic), subscription, tables.cluster.name, *numbers, runs))
+                found.append(Listed(str(topic), subscription, tables.cluster.name, *numbers, consumer is ConsumerState.RUNNING))
     return found
 
 
@@ -129,8 +133,11 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
         log = tables.log(topic)
         present, left_out = split_at(state.base, log, log.latest_version()) if log.exists() else (MessageSet(), MessageSet())
         here, moved = _newest_records(tables, known, topic, subscription)
+        whole = subscription_prefix(tables, topic, subscription)
+        shares = shares_by_prefix(tables, whole).get(whole, {})
     except FAULTS as error:
         return Standing(cluster, 0, False, 0, 0, {}, {}, False, None, unreadable=first_line(error))
+    consumer = of_shares(shares)
     done = (state.acked | left_out) & present
     first = {ledger: found[0][0] for ledger, found in present.ledgers.items()}
     mark = {ledger: done.mark_delete(ledger, begin) for ledger, begin in first.items()}
@@ -145,10 +152,12 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
         state.acked.size,
         ends_as_text(mark),
         ends_as_text({ledger: count for ledger, count in ranges_beyond.items() if count}),
-        consumer_in(tables, topic, subscription) is not ConsumerState.STOPPED,
+        consumer is ConsumerState.RUNNING,
         moved,
         tuple(_peer(clusters, config, cluster, peer, topic, subscription, here) for peer in clusters if peer != cluster),
         {why.value: count for why, count in sorted(known.fold.refused.items())},
+        consumer=consumer.value,
+        lacking_shares=tuple(lacking_shares(shares)),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +16,7 @@ from pyspark.sql import SparkSession
 from geo.config.model import Cluster
 from geo.config.secret import Secret
 from geo.disk import local_path
-from geo.errors import UnsafeError
+from geo.errors import OtherClusterError, UnsafeError
 from geo.locations import scheme_of
 from geo.names import Topic
 from geo.session import set_what_is_needed
@@ -26,7 +28,8 @@ from geo.tables.process import Process
 from geo.tables.s3_store import store_of
 from geo.tables.storage import why_unsafe
 from geo.tables.table import Table
-from schemas import TableSchema
+from schemas import TOPICS, TableSchema
+from schemas.table import CLUSTER_PROPERTY
 
 
 def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
@@ -52,6 +55,26 @@ def _configured(spark: SparkSession, cluster: Cluster) -> SparkSession:
     return spark
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The name that a cluster has for ever, and an id of its own."""
+
+    cluster: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster} {self.id}"
+
+    @classmethod
+    def of_new(cls, cluster: str) -> Identity:
+        return cls(cluster, str(uuid.uuid4()))
+
+    @classmethod
+    def decode(cls, text: str | None) -> Identity | None:
+        """The inverse of `str`; None if there is no text."""
+        return None if text is None else cls(*text.split(" ", 1))
+
+
 class House(Protocol):
     """Keeps a cluster small in a thread of its own."""
 
@@ -75,6 +98,8 @@ class ClusterTables:
         self._journals: dict[str, Journal] = {}
         self.topics_used: set[Topic] = set()
         """Topics whose logs were asked for."""
+        self.identity: Identity | None = None
+        """What its registry says; None: nothing, or the registry was not looked at."""
         self._location: str | None = None
         self._located = False
 
@@ -93,8 +118,36 @@ class ClusterTables:
     def journal(self, schema: TableSchema) -> Journal:
         """A system table, the same object each time, so that it is checked once."""
         if schema.kind not in self._journals:
-            self._journals[schema.kind] = Journal(self._table(f"system/{schema.kind}", f"system_{schema.kind}"), schema)
+            table = self._table(f"system/{schema.kind}", f"system_{schema.kind}")
+            is_registry = schema is TOPICS
+            self._journals[schema.kind] = (
+                Journal(table, schema, own=self._identity_of_new, admit=self._admit) if is_registry else Journal(table, schema)
+            )
         return self._journals[schema.kind]
+
+    # -- its identity --------------------------------------------------------------------------------------------
+
+    def _identity_of_new(self) -> Mapping[str, str]:
+        return {CLUSTER_PROPERTY: str(Identity.of_new(self.cluster.name))}
+
+    def _admit(self, properties: Mapping[str, str]) -> None:
+        self.identity = Identity.decode(properties.get(CLUSTER_PROPERTY))
+        if self.identity is not None and self.identity.cluster != self.cluster.name:
+            raise self.belongs_to(self.identity.cluster)
+
+    def belongs_to(self, other: str) -> OtherClusterError:
+        """The error of a place that is another cluster's than the configuration says."""
+        name = self.cluster.name
+        return OtherClusterError(
+            f"cluster {name}: {self.place} is that of cluster {other}. Nothing was written. A cluster keeps its name, since messages "
+            f"and ledgers carry it: name it {other} in the configuration again, or correct the place of {name}; a new cluster begins "
+            "at an empty place."
+        )
+
+    def refuse_other_cluster(self) -> None:
+        """Raises OtherClusterError if the configuration calls another cluster's place by this name, as the registry there says. (Whoever
+        reads the registry is refused as well.)"""
+        self.journal(TOPICS).exists()
 
     def checkpoint(self, *parts: str) -> str:
         return "/".join((self.cluster.checkpoints, *parts))

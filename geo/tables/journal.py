@@ -58,8 +58,17 @@ class _Remembered:
 class Journal:
     """One system table of a cluster. It comes into being with the first row appended."""
 
-    def __init__(self, table: Table, schema: TableSchema) -> None:
-        self._table, self._schema = table, schema
+    def __init__(
+        self,
+        table: Table,
+        schema: TableSchema,
+        *,
+        own: Callable[[], Mapping[str, str]] = dict,
+        admit: Callable[[Mapping[str, str]], None] = lambda properties: None,
+    ) -> None:
+        """`own`: properties that it has beside those of its schema once it comes into being. `admit` raises if it is not to be
+        used, by its properties."""
+        self._table, self._schema, self._own, self._admit = table, schema, own, admit
         self._there = self._is_whole = False
         self._remembered: _Remembered | None = None
 
@@ -72,15 +81,16 @@ class Journal:
         return self._table.log_folder is not None
 
     def exists(self) -> bool:
-        """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program."""
+        """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program, and as `admit`."""
         if self._there:
             return True
         missing = self._remembered
         if missing is not None and missing.version < 0 and self._is_current(missing):
             return False
-        if (columns := self._table.find(self._schema)) is not None:
+        if (seen := self._table.find_checked(self._schema)) is not None:
+            self._admit(seen.properties)
             self._there, self._remembered = True, None
-            self._is_whole = set(self._schema.names) <= set(columns.names)
+            self._is_whole = set(self._schema.names) <= set(seen.columns.names)
         elif not self._there:  # another thread may have found it meanwhile
             self._remembered = _Remembered(-1)
         return self._there
@@ -97,7 +107,7 @@ class Journal:
     def _make(self) -> None:
         """Make the table if it is missing, and add the columns that it lacks."""
         if not self.exists():
-            self._table.create(self._schema)
+            self._create()
         elif not self._is_whole:
             self._table.add_columns(self._schema)
         self._is_whole = True
@@ -214,7 +224,7 @@ class Journal:
         """Nobody else appends meanwhile: the journal as it is to be used inside, for rows that follow from those that are there.
         None where there is no lock that could see to that; there `append_once` does it, for the price of a Spark job."""
         with self._table.alone() as table:
-            yield None if table is None else Journal(table, self._schema)
+            yield None if table is None else Journal(table, self._schema, own=self._own, admit=self._admit)
 
     def version(self) -> int:
         """The newest version, of a journal that exists."""
@@ -246,6 +256,13 @@ class Journal:
         else:
             frame = rows_frame(self._table.spark, self._schema.types, rows).coalesce(1)
             self._table.append(frame, user_metadata=token, transaction=transaction)
+
+    def _create(self) -> None:
+        self._table.create(self._schema, own=self._own())
+
+    def set_property_once(self, key: str, value: str) -> None:
+        """As `Table.set_property_once`, of a journal that exists."""
+        self._table.set_property_once(key, value)
 
     def files(self) -> int:
         """How many files its rows are in. Without a Spark job where this process reads its log."""
@@ -281,7 +298,7 @@ class Journal:
     def append_rows(self, rows: DataFrame) -> None:
         """As `append`, of rows that Spark has."""
         if not self.exists():
-            self._table.create(self._schema)
+            self._create()
         self._table.append(rows)
 
     def replace(self, rows: DataFrame) -> None:
@@ -296,7 +313,7 @@ class Journal:
     def stream(self, settings: Mapping[str, str]) -> DataFrame:
         """The rows as they are appended, in a session of its own with these settings; the table is made if it is missing."""
         if not self.exists():
-            self._table.create(self._schema)
+            self._create()
         return self._table.read_stream({}, settings=settings)
 
     def table_id(self) -> str:
@@ -306,7 +323,7 @@ class Journal:
     def fence(self, ownership: Ownership) -> None:
         """From here on nothing that an earlier owner has in flight comes into it. It is made if it is missing."""
         if not self.exists():
-            self._table.create(self._schema)
+            self._create()
         ownership.fence(self._table)
 
     def has_commit(self, version: int) -> bool:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from geo.crash import CrashPoint, reach
@@ -42,8 +44,9 @@ _MOST = 100
 """Definitions that are remembered, some kilobytes each: typed topics have columns of their own."""
 
 
-def learn(folder: Path, definition: str) -> None:
-    """Remember a table that Spark has just made, whose `_delta_log` is `folder`, if it is such as this process appends to by itself."""
+def learn(folder: Path, definition: str, own: Collection[str] = ()) -> None:
+    """Remember a table that Spark has just made, whose `_delta_log` is `folder`, if it is such as this process appends to by itself.
+    `own`: its properties that are not part of the definition."""
     state = newest_state(folder)
     if state is None or state.version != 0:
         return
@@ -53,12 +56,21 @@ def learn(folder: Path, definition: str) -> None:
         if sorted(kind for action in actions for kind in action) == ["commitInfo", "metaData", "protocol"]:
             if len(_first_versions) >= _MOST:
                 _first_versions.clear()
-            _first_versions[definition] = FirstVersion(actions, dict(state.checksum))
+            plain = tuple({kind: _without(fields, own) for kind, fields in action.items()} for action in actions)
+            checksum = dict(state.checksum)
+            _first_versions[definition] = FirstVersion(plain, checksum | {"metadata": _without(checksum["metadata"], own)})
 
 
-def make(folder: Path, definition: str) -> bool:
-    """Make a table whose `_delta_log` is `folder`, as Spark has made one of that definition. False, and no table was made, where it
-    has made none, anything is there, or it cannot be made here.
+def _without(fields: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
+    """An action without properties of its table."""
+    if "configuration" not in fields:
+        return fields
+    return fields | {"configuration": {key: value for key, value in fields["configuration"].items() if key not in own}}
+
+
+def make(folder: Path, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Make a table whose `_delta_log` is `folder`, as Spark has made one of that definition, with properties of its `own` beside.
+    False, and no table was made, where it has made none, anything is there, or it cannot be made here.
 
     Whoever calls holds the table's lock.
     """
@@ -66,8 +78,10 @@ def make(folder: Path, definition: str) -> bool:
     if first is None:
         return False
     table_id, transaction, now_ms = str(uuid.uuid4()), str(uuid.uuid4()), now_us() // 1000
-    of_info, of_table = {"txnId": transaction, "timestamp": now_ms}, {"id": table_id, "createdTime": now_ms}
-    changed = {"commitInfo": of_info, "metaData": of_table}
+    configuration = first.checksum["metadata"].get("configuration", {}) | own
+    of_info = {"txnId": transaction, "timestamp": now_ms}
+    of_table = {"id": table_id, "createdTime": now_ms, "configuration": configuration}
+    changed: dict[str, dict[str, Any]] = {"commitInfo": of_info, "metaData": of_table}
     actions = [{kind: fields | changed.get(kind, {}) for kind, fields in action.items()} for action in first.actions]
     checksum = first.checksum | {"txnId": transaction, "metadata": first.checksum["metadata"] | of_table}
     try:

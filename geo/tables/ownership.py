@@ -177,6 +177,11 @@ def subscription_prefix(tables: ClusterTables, topic: Topic, subscription: str) 
     return str(RunnerName(RunnerKind.CONSUMER, subscription, topic, tables.cluster.name))
 
 
+def name_of_share(number: int, count: int) -> str:
+    """The share of the keys of consumer `number` of `count`, counted from 0."""
+    return f"keys {number} of {count}"
+
+
 def broker_runner(tables: ClusterTables) -> Runner:
     """What the broker of a cluster owns: being the only one. What it runs is owned piece by piece."""
     return Runner(f"broker of {tables.cluster.name}", "broker", "broker")
@@ -441,13 +446,16 @@ def owned_now(tables: ClusterTables) -> list[Row]:
 def why_not_run(tables: ClusterTables, runner: Runner) -> str | None:
     """Why nobody runs this now, as far as the tables and this host say; None: its owner lives, or may. Looks only, and needs no Spark."""
     row = next(iter(tables.journal(OWNERS).newest(runner=runner.name)), None)
-    if row is None:
-        return "nobody ever has"
+    return "nobody ever has" if row is None else why_dead(tables, row)
+
+
+def why_dead(tables: ClusterTables, row: Row) -> str | None:
+    """Why the owner in a row of schemas.OWNERS runs nothing now; None: it lives, or may. As `why_not_run`."""
     holder, since = Process.decode(row["holder"]), utc(row["since"])
     if row["state"] == "released":
         return f"{holder} ended at {since:%Y-%m-%d %H:%M:%S} UTC"
     if holder is not None and holder.is_seen_here:
-        lives = (row["token"], runner.name) in _live if holder.is_mine else holder.lives
+        lives = (row["token"], row["runner"]) in _live if holder.is_mine else holder.lives
         return None if lives else f"{holder} runs it no longer"
     now_us = storage_now_us(tables, writes=False)
     silence_s = silent_s(now_us, [in_us(since)]) if holder is None else _silent_s(tables, holder, since, now_us)

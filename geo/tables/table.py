@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property, reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -346,9 +347,11 @@ class Table:
 
     # -- what is ours --------------------------------------------------------------------------------------------
 
-    def create(self, schema: TableSchema, extra: Iterable[StructField] = ()) -> None:
-        """Create the table if it is missing; `extra` are a typed topic's own columns. Idempotent, and any number of processes may do
-        so at once.
+    def create(
+        self, schema: TableSchema, extra: Iterable[StructField] = (), own: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Create the table if it is missing; `extra` are a typed topic's own columns, `own` properties of this table alone.
+        Idempotent, and any number of processes may do so at once.
 
         Raises RetryableError where something else than a Delta table is in the way.
         """
@@ -357,13 +360,17 @@ class Table:
             f"{identifier(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'} COMMENT {literal(c.comment)}"
             for c in schema.columns
         ] + [f"{identifier(field.name)} {field.dataType.simpleString()}" for field in extra]
-        properties = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in schema.all_properties.items())
         partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
-        definition = f"({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({properties})"
+
+        def definition(properties: Mapping[str, str]) -> str:
+            listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+            return f"({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({listed})"
+
+        common = schema.all_properties
         deadline, said = time.monotonic() + (_BEING_MADE_S if self._lock is None else 0.0), None
         while True:
             try:
-                self._create(definition)
+                self._create(definition(common), definition({**common, **own}), own)
             except PySparkException as error:
                 if not (is_conflict(error) or error.getCondition() in _MADE_BY_OTHERS):
                     raise
@@ -379,21 +386,28 @@ class Table:
             "still is in a minute, a process died that was making the table: remove it."
         ) from said
 
-    def _create(self, definition: str) -> None:
+    def _create(self, definition: str, whole: str, own: Mapping[str, str]) -> None:
+        """`whole`: the definition with the properties that are this table's own."""
         folder = self.log_folder if self.by_path and self._driver.commits_by_itself else None
         with self._committing():
-            if folder is not None and make(folder, definition):
+            if folder is not None and make(folder, definition, own):
                 return
             if self.by_path and self.log_folder is not None:
                 clear(self.log_folder)
             is_new = folder is not None and newest_version(folder) is None
-            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {definition}")
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {whole}")
             if folder is not None and is_new:  # another one may have other columns
-                learn(folder, definition)
+                learn(folder, definition, own)
 
     def find(self, schema: TableSchema) -> StructType | None:
-        """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table. Those that
-        were added to the schema since tables were made may be lacking (`add_columns`).
+        """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table.
+        Raises as `find_checked`."""
+        seen = self.find_checked(schema)
+        return None if seen is None else seen.columns
+
+    def find_checked(self, schema: TableSchema) -> Seen | None:
+        """The table as it is now, once it is sure that it is ours and not newer than this program; None if there is no table. Columns
+        that were added to the schema since tables were made may be lacking (`add_columns`).
 
         Raises SchemaError naming table, stored and known version, and the way out.
         """
@@ -419,7 +433,7 @@ class Table:
         missing = [column.name for column in schema.columns if not column.added and column.name not in seen.columns.names]
         if missing:
             raise SchemaError(f"{self}: lacks the columns {', '.join(missing)} of a {schema.kind}. Nothing was written.")
-        return seen.columns
+        return seen
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -687,6 +701,15 @@ class Table:
 
     def set_property(self, key: str, value: str) -> None:
         self.commit(lambda: self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})"))
+
+    def set_property_once(self, key: str, value: str) -> None:
+        """Set a property that the table does not have; another process may be quicker."""
+
+        def set_now() -> None:
+            if key not in self.properties():
+                self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})")
+
+        self.commit(set_now)
 
     def wait_for_commits(self) -> bool:
         """Wait until no process of ours is inside a commit to this table. False where there is no lock that could tell."""

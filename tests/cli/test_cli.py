@@ -145,7 +145,7 @@ def test_doctor_finds_nothing_wrong_and_then_what_is(linked: World, capsys: pyte
     code, findings = _said(capsys, "doctor", *config)
     assert code == 1
     told = {(finding["level"], finding["where"]): finding for finding in findings}
-    assert "has no log" in told["error", "cluster us"]["what"]
+    assert "is not there" in told["error", f"cluster us, {TOPIC}"]["what"]
     warned = told["warn", f"cluster eu, {TOPIC}"]
     assert "delta.enableChangeDataFeed is 'false'" in warned["what"]
     assert warned["fix"].startswith("ALTER TABLE")

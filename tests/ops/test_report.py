@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from geo.ops.verify.report import MEANING, Category, ClusterResult, Finding, LinkResult, VerifyReport
 
 TOPIC = "persistent://shop/web/clicks"
@@ -44,6 +46,15 @@ def test_each_fault_is_named_with_what_it_means_and_examples_and_a_name_cannot_f
     ]
 
 
+def test_a_fault_beside_messages_makes_a_report_not_clean() -> None:
+    report = replace(CLEAN, faults=("us->eu is FAILED: why",))
+    assert not report.clean
+    assert report.lines()[-2:] == [
+        "fault: us->eu is FAILED: why",
+        "NOT CLEAN: 1 fault; 1 topic, 2 links, 1,500 messages compared, 3 in flight",
+    ]
+
+
 def test_the_json_of_a_report() -> None:
     none = {"missing": 0, "unexpected": 0, "different": 0, "in_flight": 0, "expired": 0, "impossible": 0}
     clean = {"duplicates": 0, "holes": 0, "unexpected": 0}
@@ -65,4 +76,5 @@ def test_the_json_of_a_report() -> None:
             {"category": "in_flight", "topic": TOPIC, "where": "eu->us", "count": 3, "examples": ["eu:1:7"]},
         ],
         "notes": ["a note"],
+        "faults": [],
     }

@@ -609,6 +609,7 @@ def test_the_json_of_a_report_has_the_documented_keys_and_no_others() -> None:
             {"category": "holes", "topic": ORDERS, "where": "us", "count": 1, "examples": ["evil\n\x1b[2J:1:0"]},
         ],
         "notes": [],
+        "faults": [],
     }  # fmt: skip
 
 

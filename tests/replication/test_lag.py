@@ -56,7 +56,23 @@ def test_what_brings_nothing_is_behind_in_versions_alone() -> None:
 def test_of_rows_that_no_producer_of_ours_wrote_the_commit_tells_the_time() -> None:
     assert _lag(4, 5, _brought(5, 1, committed_us=NOW_US - 2_000_000)).seconds == 2.0
     assert _lag(4, 5, _brought(5, 1, committed_us=NOW_US + 2_000_000)).seconds == 0.0, "by a clock that is ahead"
-    assert _lag(4, 5, _brought(5, 1, committed_us=0)).seconds == 0.0, "its writer did not say"
+
+
+def test_what_a_commit_does_not_tell_is_unknown_and_never_in_sync() -> None:
+    silent = commit(5, metadata=None)
+    assert _lag(4, 5, replace(silent, committed_us=NOW_US - 31_000_000)) == Lag(1, None, None, 31.0, False), "no operationMetrics"
+    assert not _lag(4, 5, replace(silent, committed_us=NOW_US - 31_000_000)).in_sync
+    untimed = _lag(4, 6, _brought(5, 1, committed_us=0), _brought(6, 1))
+    assert (untimed.messages, untimed.seconds, untimed.in_sync) == (2, None, False)
+    assert _lag(4, 6, silent, _brought(6, 3)).messages is None, "a sum with an unknown part is unknown"
+    batch = Batch("p", NOW_US - 5_000_000, (Span(LedgerKey("", None), 1, 0, 6),), {}).encode()
+    assert _lag(4, 5, commit(5, metadata=batch)) == Lag(1, 7, None, 5.0), "the producer's own record counts its rows"
+
+
+def test_rows_that_somebody_changed_are_due_in_an_unknown_number() -> None:
+    for operation in ("RESTORE", "UPDATE", "MERGE"):
+        found = _lag(4, 5, replace(commit(5, operation), committed_us=NOW_US - 60_000_000))
+        assert (found.messages, found.seconds, found.in_sync) == (None, 60.0, False), operation
 
 
 def test_of_commits_that_are_gone_it_says_that_there_may_be_more() -> None:

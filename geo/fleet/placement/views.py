@@ -53,6 +53,8 @@ class BundleView:
     why: str
     topics: int
     splits: bool = False
+    lacks: str | None = None
+    """Why nobody that lives, or that may, runs what is in it."""
 
     @property
     def moves(self) -> bool:
@@ -60,24 +62,46 @@ class BundleView:
 
 
 def bundle_views(
-    bundles: Mapping[str, Bundles], assigned: Mapping[str, Assigned], claims: Mapping[str, Claim], topics: Iterable[str]
+    bundles: Mapping[str, Bundles],
+    assigned: Mapping[str, Assigned],
+    claims: Mapping[str, Claim],
+    topics: Iterable[str],
+    up: Collection[str],
+    policies: Policies,
+    leaving: Collection[str] = (),
 ) -> list[BundleView]:
-    """All bundles of all namespaces that have any, in order."""
+    """All bundles of all namespaces that have any, in order. `up` and `leaving`: the brokers that give signs of life."""
     counts = dict[str, int]()
     for topic in topics:
         if namespace_of_topic(topic) in bundles:
             name = bundle_of(topic, bundles)
             counts[name] = counts.get(name, 0) + 1
-    found = []
+    found, allowed = [], Allowed(policies, dict.fromkeys(up, 0.0))
     for namespace in sorted(bundles):
         for part in bundles[namespace].ranges:
             name = bundle_name(namespace, part)
-            said = assigned.get(name)
+            said, owner, count = assigned.get(name), owner_of(name, claims), counts.get(name, 0)
             splits = said is not None and said.broker == NOBODY
             to = None if said is None or splits else said.broker
-            why = said.reason if said is not None else "no topic of it was found yet"
-            found.append(BundleView(name, owner_of(name, claims), to, why, counts.get(name, 0), splits))
+            no_topic = "no leader has placed its topics yet" if count else "no topic of it was found yet"
+            lacks = _lacks(owner, to, {*up, *leaving}, allowed.always(namespace)) if count or said is not None else None
+            found.append(BundleView(name, owner, to, no_topic if said is None else said.reason, count, splits, lacks))
     return found
+
+
+def _lacks(owner: str | None, to: str | None, up: Collection[str], allowed: Collection[str]) -> str | None:
+    dead = next((broker for broker in (to, owner) if broker is not None and broker not in up), None)
+    gone = None if dead is None else f"broker {dead} is not up"
+    if not up:
+        return f"{gone or 'nobody owns it'}, and no broker is: start one (geo broker)"
+    if not allowed:
+        nobody = "isolation lets no broker that is up own it: start one that it names, or change it (geo isolation list)"
+        return nobody if gone is None else f"{gone}, and {nobody}"
+    return (
+        None
+        if gone is None
+        else f"{gone}: start it again; the leader gives the bundle to another one meanwhile (geo brokers list)"
+    )
 
 
 def refuse_unknown_bundle(name: str, bundles: Mapping[str, Bundles]) -> None:

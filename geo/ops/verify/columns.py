@@ -25,7 +25,8 @@ def facts(rows: DataFrame, expired_before_us: int | None, now_us: int) -> DataFr
     """A log's rows, with what has to be known of each, at `now_us`.
 
     Columns: the id, digest BINARY, and of the row alone: is_message, may_cross (marker rules), has_expired and is_impossible (no
-    producer can have written it, so no link brings it) BOOLEAN, replicate_to ARRAY<STRING>. No BOOLEAN is NULL.
+    producer can have written it, so no link brings it) BOOLEAN, replicate_to ARRAY<STRING>, publish_time TIMESTAMP. No BOOLEAN is
+    NULL.
     """
     has_expired = F.lit(False)
     if expired_before_us is not None:
@@ -42,6 +43,7 @@ def facts(rows: DataFrame, expired_before_us: int | None, now_us: int) -> DataFr
         has_expired.alias("has_expired"),
         (~has_id | ~in_time).alias("is_impossible"),
         "replicate_to",
+        "publish_time",
     )
 
 

@@ -35,6 +35,8 @@ class End:
     floors: Mapping[str, int]
     impossible: int | None
     """Rows of the source up to there that the link left out since no producer can have written them; None: it has not counted them."""
+    updated_us: int | None = None
+    """When it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,10 @@ class Comparison:
         now_us: int,
         ways: Collection[Way] = (),
         promises: Promises = MappingProxyType({}),
+        due_before: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`promises`: by cluster the ends that its own producers recorded, read before the early pins."""
+        """`promises`: by cluster the ends that its own producers recorded, read before the early pins. `due_before`: of links by name,
+        before which time a message was published that is no longer in flight."""
         self._topic, self._logs, self._links = topic, logs, links
         self._ends = {link.name: end for link in links if (end := ends.get(key(link, topic)))}
         self._expires = expired_before_us is not None
@@ -126,6 +130,7 @@ class Comparison:
             if end := floors.get(key(link, topic)):
                 # An origin reaches a cluster by one link, so the floors of two links never meet in a ledger.
                 self._floors[link.target].update(end.floors)
+        self._due_before = due_before
         self._found: _Counts = {}
         self.notes: list[str] = []
 
@@ -151,6 +156,10 @@ class Comparison:
             state, version = (end.state, end.version) if end else (None, None)
             compared, findings = self._results(link.name)
             yield LinkResult(str(self._topic), link.name, state, version, compared, findings)
+
+    def overdue(self) -> dict[str, int]:
+        """By link, how many messages are no longer in flight."""
+        return {link.name: found[0] for link in self._links if (found := self._found.get((_overdue(link.name), None)))}
 
     def clusters(self) -> Iterable[ClusterResult]:
         for name, log in self._logs.items():
@@ -245,7 +254,7 @@ class Comparison:
         Columns: the id; `row c` (as `facts`; NULL: not in c), `copies c`, `early c` (in c at its early pin), `base c`
         and `last c` (of its ledger) of each cluster c; `end l` (was in the source at the end of link l) of each link l.
         """
-        columns = ("digest", "is_message", "may_cross", "has_expired", "is_impossible", "replicate_to")
+        columns = ("digest", "is_message", "may_cross", "has_expired", "is_impossible", "replicate_to", "publish_time")
         late = [
             rows.select(*ID, F.lit(f"row {name}").alias("seen"), F.struct(*columns).alias("row"))
             for name, rows in self._rows.items()
@@ -342,6 +351,9 @@ class Comparison:
         yield _Check(name, Category.EXPIRED, absent & source["has_expired"] & ~source["is_impossible"])
         yield _Check(name, Category.MISSING, due & _at("end", name))
         yield _Check(name, Category.IN_FLIGHT, newer & ~passed)
+        if (before_us := self._due_before.get(name)) is not None:
+            is_old = true(source["publish_time"] < F.timestamp_micros(F.lit(before_us).cast("long")))
+            yield _Check(_overdue(name), None, newer & ~passed & is_old)
         # From its base on the ledger itself tells its holes.
         yield _Check(link.target, Category.HOLES, newer & passed & (F.col("entry_id") < _at("base", link.target)))
 
@@ -388,6 +400,10 @@ def standings(source: str, topic: Topic, links: Iterable[Link], ends: Ends) -> l
                 cursor = CommitName(end.table_id, end.version, None)
             found.append((cursor, None if end is None else end.floors))
     return found
+
+
+def _overdue(link: str) -> str:
+    return f"overdue {link}"
 
 
 def _texts(ids: Iterable[Row]) -> tuple[str, ...]:

@@ -74,6 +74,18 @@ def check_link(
     return both, _findings(counts)
 
 
+def overdue_in(link: Link, source: Parts, young: Parts, target: Parts, floors: Mapping[str, int]) -> int:
+    """How many messages that are in flight were published before a time: those that are not in `young`, which is what of `source`
+    was published since. In a ledger publish times never decrease."""
+    count = 0
+    for ledger, part in source.items():
+        if ledger.origin in link.origins and _is_for(link.target, part):
+            old = part.last if ledger not in young else young[ledger].first - 1
+            begin = max(part.first, floors.get(str(ledger), 0))
+            count += max(0, old - max(begin - 1, -1 if ledger not in target else target[ledger].last))
+    return count
+
+
 def _is_for(cluster: str, part: LedgerPart) -> bool:
     return part.replicate_to is None or cluster in part.replicate_to
 

@@ -12,7 +12,8 @@ from geo.log.ledger_parts import ledger_parts
 from geo.log.promises import lost_entries
 from geo.names import ALL_TOPICS, Topic
 from geo.ops.verify.comparison import End, Ends, Promises, key, standings, unaccepted
-from geo.ops.verify.ends import Parts, check_link, check_log
+from geo.ops.verify.ends import Parts, check_link, check_log, overdue_in
+from geo.ops.verify.faults import faults, gone, limits, overdue
 from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
 from geo.ops.verify.verify import (
     AT_ONCE,
@@ -32,7 +33,7 @@ from geo.times import from_us, in_us
 
 _NOTE = "only ends and counts of ledgers were looked at; `geo verify` without --quick compares content"
 
-_Checked = tuple[list[LinkResult], list[ClusterResult], list[str]]
+_Checked = tuple[list[LinkResult], list[ClusterResult], list[str], list[str]]
 
 
 def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics: str = ALL_TOPICS) -> VerifyReport:
@@ -45,7 +46,7 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
     """
     for tables in clusters.values():
         tables.refuse_no_folder()
-    registries = read_registries(clusters)
+    registries = read_registries(clusters, read_ends(clusters))
     matching = matching_topics(registries, topics)
     logs = {(topic, name): tables.log(topic) for topic in matching for name, tables in clusters.items()}
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -59,8 +60,11 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
             return _check(config, topic, registries, there, of_topic, ends, floors, now, promises[topic])
 
         checked = list(pool.map(check, matching))
-    links, found, noted = ([one for part in parts for one in part] for parts in zip(*checked, strict=True))
-    return VerifyReport(tuple(map(str, matching)), tuple(links), tuple(found), (*noted, _NOTE), by_content=False)
+    links = tuple(one for of_topic, _, _, _ in checked for one in of_topic)
+    found = tuple(one for _, of_topic, _, _ in checked for one in of_topic)
+    noted = tuple(one for _, _, of_topic, _ in checked for one in of_topic)
+    wrong = (*gone(registries, ends), *(one for _, _, _, of_topic in checked for one in of_topic))
+    return VerifyReport(tuple(map(str, matching)), links, found, (*noted, _NOTE), by_content=False, faults=wrong)
 
 
 def _check(
@@ -85,6 +89,8 @@ def _check(
             floors[link.target].update(row.floors)
     nothing: Parts = {}
     results = []
+    due_before = limits(topic, links, ends, now, config.policy(topic).longest_outage_s)
+    late_counts: dict[str, int] = {}
     for link in links:
         end = ends.get(key(link, topic))
         origins = [middle[origin] for origin in link.origins if origin in middle]
@@ -96,6 +102,9 @@ def _check(
         if end is not None and end.impossible:
             findings += (Finding(Category.IMPOSSIBLE, end.impossible, ()),)
         state, version = (end.state, end.version) if end is not None else (None, None)
+        if link.name in due_before and any(finding.category is Category.IN_FLIGHT for finding in findings):
+            young = ledger_parts(logs[link.source], pins[1][link.source], from_us(due_before[link.name]))
+            late_counts[link.name] = overdue_in(link, middle[link.source], young, targets[1], floors[link.target])
         results.append(LinkResult(str(topic), link.name, state, version, both, findings))
     found = []
     held: dict[LedgerId, int] = {}
@@ -108,7 +117,8 @@ def _check(
         findings = check_log(name, parts, carried, floors[name], lost_entries(recorded, held), expires=since is not None)
         messages = sum(part.count for part in parts.values())
         found.append(ClusterResult(str(topic), name, pins[-1][name], messages, findings))
-    return results, found, list(notes(topic, registries, logs, links, ends))
+    wrong = [*faults(topic, registries, logs, links, ends), *overdue(topic, links, ends, late_counts, due_before)]
+    return results, found, list(notes(topic, registries, logs, links, ends)), wrong
 
 
 def _is_up_to(end: End, source: Table | None, version: int | None) -> bool:

@@ -104,11 +104,13 @@ class VerifyReport:
     notes: tuple[str, ...]
     by_content: bool = True
     """Messages were compared, each by all its columns; if not, ledgers were, by their ends and counts."""
+    faults: tuple[str, ...] = ()
+    """What is wrong beside messages, each with what to do."""
 
     @property
     def clean(self) -> bool:
         """Whether no fault was found."""
-        return not any(self.total(category) for category in MEANING)
+        return not self.faults and not any(self.total(category) for category in MEANING)
 
     @property
     def compared(self) -> int:
@@ -127,7 +129,7 @@ class VerifyReport:
     def to_json(self) -> dict[str, object]:
         """The report with keys that stay; new ones may be added.
 
-        - `clean`, `by_content`: boolean. `compared`: number. `topics`: list of names. `notes`: list of texts.
+        - `clean`, `by_content`: boolean. `compared`: number. `topics`: list of names. `notes`, `faults`: lists of texts.
         - `totals`: number of each category: missing, unexpected, different, duplicates, holes, impossible, in_flight, expired.
         - `links`: list of {topic, link, state, end, compared, missing, unexpected, different, in_flight, expired, impossible};
           state and end (a version of the source) are null before the link has recorded any.
@@ -172,6 +174,7 @@ class VerifyReport:
                 for topic, where, found in self.findings()
             ],
             "notes": list(self.notes),
+            "faults": list(self.faults),
         }
 
     def lines(self) -> list[str]:
@@ -189,9 +192,11 @@ class VerifyReport:
         )
         if self.clean:
             return [printable(line) for line in [*lines, f"clean: {scope}"]]
-        faults = [category for category in MEANING if self.total(category)]
-        lines.append(f"NOT CLEAN: {', '.join(f'{self.total(c):,} {c.words}' for c in faults)}; {scope}")
-        for category in faults:
+        lines += [f"fault: {fault}" for fault in self.faults]
+        found = [category for category in MEANING if self.total(category)]
+        counts = [f"{self.total(c):,} {c.words}" for c in found] + ([counted(len(self.faults), "fault")] if self.faults else [])
+        lines.append(f"NOT CLEAN: {', '.join(counts)}; {scope}")
+        for category in found:
             lines.append(f"  {category.words}: {MEANING[category]}")
             lines += [
                 f"    {topic}  {where}: {found.count:,}{', such as ' if found.examples else ''}{', '.join(found.examples)}"

@@ -16,15 +16,17 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config, Link
 from geo.errors import UsageError
 from geo.log.promised_ends import read_promises
-from geo.log.topics import Registered, known_topics
+from geo.log.topics import Registered, known_topics, unregistered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.ops.verify.comparison import Comparison, End, Ends, Log, Promises, Way, key
+from geo.ops.verify.faults import faults, gone, limits, overdue
 from geo.ops.verify.report import VerifyReport
 from geo.progress import Progress
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import RunnerKind, named_owners
 from geo.tables.storage_clock import checked_now_us
 from geo.tables.table import Table
+from geo.times import in_us, utc
 from schemas import LINKS
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ def read_ends(clusters: Mapping[str, ClusterTables]) -> Ends:
             row["source_version"],
             row["floors"] or {},
             row["impossible"],
+            in_us(utc(row["updated_at"])),
         )
         for target, tables in clusters.items()
         for row in tables.journal(LINKS).newest()
@@ -99,7 +102,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
     moved. Rows are shuffled as digests; only counts, examples and the ends of ledgers are collected.
     """
     clusters = {name: connect(spark, cluster) for name, cluster in config.clusters.items()}
-    registries = read_registries(clusters)
+    registries = read_registries(clusters, read_ends(clusters))
     matching = matching_topics(registries, topics)
     # A log whose registry row is not written yet counts too.
     logs = {(topic, name): tables.log(topic) for topic in matching for name, tables in clusters.items()}
@@ -108,10 +111,10 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
         early = pin(pool, logs)  # step 2
         late = pin(pool, logs)  # step 3
         floors, now = read_ends(clusters), checked_now(clusters)  # step 4
-        later, ways = read_registries(clusters), read_ways(clusters)
+        later, ways = read_registries(clusters, floors), read_ways(clusters)
         progress = Progress(log, "verify", "topics", len(matching))
 
-        def compare(topic: Topic) -> Comparison:
+        def compare(topic: Topic) -> tuple[Comparison, tuple[str, ...]]:
             pinned = {
                 name: Log(logs[topic, name], early.get((topic, name)), late[topic, name])
                 for name in clusters
@@ -122,24 +125,37 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             # Those that replicated it before the pins or after: a policy may change meanwhile.
             carried = {*carrying(config, topic, registries), *carrying(config, topic, later)}
             links = tuple(link for link in config.links if link in carried)
-            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us, now, ways, promises[topic])
+            due_before = limits(topic, links, ends, now, config.policy(topic).longest_outage_s)
+            comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us, now, ways, promises[topic], due_before)
             comparison.notes += [*notes(topic, registries, pinned, links, floors), *_of_removed(topic, links, floors, ways)]
             comparison.run()
+            found = (
+                *faults(topic, registries, pinned, links, ends),
+                *overdue(topic, links, ends, comparison.overdue(), due_before),
+            )
             progress.add(1)
-            return comparison
+            return comparison, found
 
-        compared = list(pool.map(compare, matching))
+        done = list(pool.map(compare, matching))
+    compared = [comparison for comparison, _ in done]
     return VerifyReport(
         tuple(map(str, matching)),
         tuple(result for comparison in compared for result in comparison.links()),
         tuple(result for comparison in compared for result in comparison.clusters()),
         tuple(note for comparison in compared for note in comparison.notes),
+        faults=(*gone(registries, ends), *(fault for _, of_topic in done for fault in of_topic)),
     )
 
 
-def read_registries(clusters: Mapping[str, ClusterTables]) -> Registries:
-    """The topics that each cluster knows of, those too that were deleted there."""
-    return {name: {found.topic: found for found in known_topics(tables)} for name, tables in clusters.items()}
+def read_registries(clusters: Mapping[str, ClusterTables], ends: Ends) -> Registries:
+    """The topics that each cluster knows of, those too that were deleted there, and those that its registry lacks though its log
+    is there."""
+    found: dict[str, dict[Topic, Registered]] = {}
+    for name, tables in clusters.items():
+        mentioned = [Topic.parse(topic) for target, source, topic in ends if name in (target, source)]
+        lacking = map(Registered.unknown, unregistered_topics(tables, mentioned))
+        found[name] = {one.topic: one for one in (*known_topics(tables), *lacking)}
+    return found
 
 
 def matching_topics(registries: Registries, glob: str) -> list[Topic]:
@@ -188,7 +204,7 @@ def notes(topic: Topic, registered: Registries, logs: Container[str], links: Seq
     for name in registered:
         if topic not in registered[name] or name in gone:
             continue
-        if name not in logs:
+        if name not in logs and not registered[name][topic].is_unknown:
             yield f"{topic}: is registered in {name}, where it has no log"
         if len(registered) > 1 and all(link.source != name for link in links):
             yield f"{topic}: no link carries it out of {name}"
@@ -197,5 +213,5 @@ def notes(topic: Topic, registered: Registries, logs: Container[str], links: Seq
             yield f"{topic}: {source}->{target} replicated it once and no longer does: what it brought to {target} is not compared"
     for link in links:
         end = ends.get(key(link, topic))
-        if end is not None and end.state in ("FAILED", "DELAYED"):
+        if end is not None and end.state == "DELAYED":
             yield f"{topic}: {link.name} is {end.state}: {end.reason or 'no reason recorded'}"

@@ -18,8 +18,7 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import epoch_is_possible
 from geo.subscription.acks.record import encode, key_of, split
 from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import owners_of, subscription_prefix
-from geo.tables.process import Process
+from geo.tables.ownership import name_of_share, owners_of, subscription_prefix, why_dead
 
 MOVED = "geo.moved"
 """Property of the record of a failover: `from->to`."""
@@ -42,9 +41,9 @@ class ConsumerState(str, Enum):
     STOPPED = "stopped"
     """None runs, and what the last one acknowledged is published."""
     RUNNING = "running"
-    """One runs; or did on another host and did not shut down cleanly."""
+    """One gives signs of life."""
     KILLED = "killed"
-    """It ended, and may have acknowledged more than is published."""
+    """It ended, or is silent for longer than `owner_timeout`, and may have acknowledged more than is published."""
 
 
 class AckPublisher:
@@ -122,15 +121,32 @@ def consumer_in(tables: ClusterTables, topic: Topic, subscription: str) -> Consu
 def consumers_in(tables: ClusterTables, wanted: Sequence[tuple[Topic, str]]) -> dict[tuple[Topic, str], ConsumerState]:
     """As `consumer_in`, of several subscriptions: owners are read once."""
     only = subscription_prefix(tables, *wanted[0]) if len(wanted) == 1 else "subscription "
-    states: dict[str, set[ConsumerState]] = {}
-    for row in owners_of(tables, only):
-        states.setdefault(row["runner"].partition(",")[0], set()).add(_state(row))
+    states = shares_by_prefix(tables, only)
+    return {one: of_shares(states.get(subscription_prefix(tables, *one), {})) for one in wanted}
 
-    def of(one: tuple[Topic, str]) -> ConsumerState:
-        found = states.get(subscription_prefix(tables, *one), set())
-        return next((one for one in (ConsumerState.RUNNING, ConsumerState.KILLED) if one in found), ConsumerState.STOPPED)
 
-    return {one: of(one) for one in wanted}
+def shares_by_prefix(tables: ClusterTables, begins: str = "subscription ") -> dict[str, dict[str, ConsumerState]]:
+    """What is known of the consumers whose runners' names begin so: by `subscription_prefix`, and by share of the keys (empty: of
+    all keys)."""
+    states: dict[str, dict[str, ConsumerState]] = {}
+    for row in owners_of(tables, begins):
+        whole, _, share = row["runner"].partition(", ")
+        states.setdefault(whole, {})[share] = _state(tables, row)
+    return states
+
+
+def of_shares(shares: Mapping[str, ConsumerState]) -> ConsumerState:
+    """The state of all shares of a subscription: one that runs goes before one that was killed."""
+    found = set(shares.values())
+    return next((one for one in (ConsumerState.RUNNING, ConsumerState.KILLED) if one in found), ConsumerState.STOPPED)
+
+
+def lacking_shares(shares: Mapping[str, ConsumerState]) -> list[str]:
+    """The shares of the keys that nobody has, where somebody has another one of as many."""
+    running = {share for share, state in shares.items() if state is ConsumerState.RUNNING}
+    counts = {int(share.rpartition(" of ")[2]) for share in running if share}
+    of_all = [name_of_share(number, count) for count in sorted(counts) for number in range(count)]
+    return [] if "" in running else [share for share in of_all if share not in running]
 
 
 def consumers_of(tables: ClusterTables, topic: Topic, subscription: str) -> list[Row]:
@@ -139,8 +155,7 @@ def consumers_of(tables: ClusterTables, topic: Topic, subscription: str) -> list
     return [row for row in owners_of(tables, whole) if row["runner"].partition(",")[0] == whole]
 
 
-def _state(row: Row) -> ConsumerState:
+def _state(tables: ClusterTables, row: Row) -> ConsumerState:
     if row["state"] == "released":
         return ConsumerState.KILLED if row["in_flight"] else ConsumerState.STOPPED
-    holder = Process.decode(row["holder"])
-    return ConsumerState.KILLED if holder is not None and holder.is_here and not holder.lives else ConsumerState.RUNNING
+    return ConsumerState.RUNNING if why_dead(tables, row) is None else ConsumerState.KILLED

@@ -12,6 +12,7 @@ from geo.names import Topic, check_cluster
 from geo.subscription.acks.ack_state import MAX_REDELIVERIES
 from geo.subscription.consumer.dead_letters import dead_letter_topic
 from geo.tables.cluster import ClusterTables
+from geo.tables.ownership import name_of_share
 
 MOST_REDELIVERIES = MAX_REDELIVERIES - 1
 """Largest `max_redeliveries`; the count itself goes one higher."""
@@ -69,7 +70,7 @@ class Settings:
     @property
     def share(self) -> str:
         """Which of the keys are its own, in the names of what is only its own; "" for all of them."""
-        return "" if self.key_range is None else "keys {} of {}".format(*self.key_range)
+        return "" if self.key_range is None else name_of_share(*self.key_range)
 
     def __str__(self) -> str:
         return f"subscription {self.name} of {self.topic} in {self.tables.cluster.name}{self.share and f', {self.share}'}"

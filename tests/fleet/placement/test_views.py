@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from geo.errors import UsageError
-from geo.fleet.placement.bundles import bundle_hash, bundle_name, even
+from geo.fleet.placement.bundles import bundle_hash, bundle_name, bundle_of, even
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Request
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
@@ -44,7 +44,9 @@ def _assigned(broker: str) -> Assigned:
 def test_a_bundle_is_told_with_its_owner_and_where_it_moves() -> None:
     assigned = {NAMES[0]: _assigned("a"), NAMES[1]: _assigned("b"), NAMES[2]: _assigned(NOBODY)}
     claims = {NAMES[0]: Claim("a", 1), NAMES[1]: Claim("a", 1), NAMES[2]: Claim("c", 1, released=True)}
-    views = bundle_views(BUNDLES, assigned, claims, ["persistent://shop/web/t1", "persistent://other/web/t1"])
+    views = bundle_views(
+        BUNDLES, assigned, claims, ["persistent://shop/web/t1", "persistent://other/web/t1"], "ab", Policies(), "c"
+    )
     assert [(view.owner, view.assigned, view.moves, view.splits) for view in views] == [
         ("a", "a", False, False),
         ("a", "b", True, False),
@@ -54,6 +56,40 @@ def test_a_bundle_is_told_with_its_owner_and_where_it_moves() -> None:
     assert [view.bundle for view in views] == NAMES
     assert sum(view.topics for view in views) == 1
     assert views[3].why == "no topic of it was found yet"
+    assert [view.lacks for view in views] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("up", "isolation", "lacks"),
+    [
+        (("a", "b"), None, None),
+        (("b",), None, "broker a is not up: start it again"),
+        ((), None, "broker a is not up, and no broker is: start one"),
+        (("a", "b"), "gone", "isolation lets no broker that is up own it"),
+        (("b",), "a", "broker a is not up, and isolation lets no broker that is up own it"),
+        (("a", "b"), "a", None),
+    ],
+)
+def test_a_bundle_whose_broker_is_dead_or_that_nobody_may_own_is_told(
+    up: tuple[str, ...], isolation: str | None, lacks: str | None
+) -> None:
+    policies = Policies() if isolation is None else Policies([Isolation("shop/web", isolation, "none")])
+    topic = "persistent://shop/web/t1"
+    name = bundle_of(topic, BUNDLES)
+    views = bundle_views(BUNDLES, {name: _assigned("a")}, {name: Claim("a", 1)}, [topic], up, policies)
+    (found,) = [view for view in views if view.bundle == name]
+    assert (found.lacks or "").startswith(lacks or "")
+    assert (found.lacks is None) == (lacks is None)
+    others = [view for view in views if view.bundle != name]
+    assert {view.lacks for view in others} == {None}, "nothing is in them"
+
+
+def test_topics_that_nobody_may_own_are_not_said_to_be_missing() -> None:
+    policies = Policies([Isolation("shop/web", "gone", "none")])
+    topic = "persistent://shop/web/t1"
+    (found,) = [view for view in bundle_views(BUNDLES, {}, {}, [topic], ["a"], policies) if view.topics]
+    assert found.why == "no leader has placed its topics yet"
+    assert (found.lacks or "").startswith("isolation lets no broker that is up own it")
 
 
 def test_of_a_bundle_that_is_no_more_those_in_its_place_are_named() -> None:

@@ -1,0 +1,35 @@
+"""Regions that are gone: nothing is registered at their place, though others have replicated from them. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from geo.errors import RetryableError
+from geo.faults import FAULTS, session_is_gone
+from geo.log.topics import known_topics
+from geo.replication.link_table import read_links
+from geo.tables.cluster import ClusterTables
+
+
+def refuse_gone(tables: ClusterTables, others: Iterable[ClusterTables]) -> None:
+    """Raises RetryableError if a cluster has no topic registered and the links of another one have read it; OSError if its place is
+    no folder. A cluster that nobody mentions is taken for a new one."""
+    tables.refuse_no_folder()
+    if known_topics(tables):
+        return
+    name = tables.cluster.name
+    if mentioned := [other.cluster.name for other in others if other.cluster.name != name and _has_read(other, name)]:
+        raise RetryableError(
+            f"nothing is registered at {tables.place}, and {', '.join(mentioned)} replicated from it: it was moved away, or its place "
+            "in the configuration is wrong. Put its folder back (its system/topics too), or correct the configuration. "
+            f"If it is lost for good: geo rebuild, or geo clusters remove {name}"
+        )
+
+
+def _has_read(other: ClusterTables, name: str) -> bool:
+    try:
+        return any(source == name and state.cursor is not None for (source, _), state in read_links(other).items())
+    except FAULTS as error:  # whoever looks at that one says so
+        if session_is_gone(error):
+            raise
+        return False

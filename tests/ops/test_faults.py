@@ -1,0 +1,69 @@
+"""When messages are no longer in flight, decided purely; real tables: test_absence.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from geo.config.model import Link
+from geo.ids import LedgerId
+from geo.log.ledgers import LedgerPart
+from geo.ops.verify.comparison import End
+from geo.ops.verify.ends import overdue_in
+from geo.ops.verify.faults import due_before_us, faults, gone, overdue
+from tests.world import TOPIC
+
+MINUTE = 60 * 1_000_000
+DAY = 1440 * MINUTE
+NOW = 1_800_000_000_000_000
+LINK = Link("us", "eu")
+
+
+def _end(state: str, age_us: int, version: int | None = 7) -> End:
+    return End(state, None, "table", version, {}, None, NOW - age_us)
+
+
+@pytest.mark.parametrize(
+    ("end", "before"),
+    [
+        (None, NOW - 7 * DAY),
+        (_end("RUNNING", MINUTE), NOW - 7 * DAY),
+        (_end("RUNNING", 11 * MINUTE), NOW - 10 * MINUTE),
+        (_end("DELAYED", 3 * DAY), NOW - 10 * MINUTE),
+        (_end("RUNNING", 3 * DAY, version=None), NOW - 7 * DAY),
+        (_end("STOPPED", MINUTE), NOW - 11 * MINUTE),
+        (_end("STOPPED", 2 * DAY), NOW - 2 * DAY - 10 * MINUTE),
+        (_end("STOPPED", 9 * DAY), NOW - 7 * DAY),
+        (_end("PAUSED", 90 * DAY), None),
+        (_end("FAILED", 90 * DAY), None),
+        (End("RUNNING", None, "table", 7, {}, None), NOW - 7 * DAY),
+    ],
+)
+def test_in_flight_has_an_age_by_what_the_links_row_explains(end: End | None, before: int | None) -> None:
+    assert due_before_us(end, NOW, 7 * 86_400) == before
+
+
+def test_messages_of_a_ledger_that_are_due_since_before_a_time_are_counted() -> None:
+    one, two, other = LedgerId("us", 1), LedgerId("us", 2), LedgerId("eu", 3)
+    source = {one: LedgerPart(0, 9, 10, None), two: LedgerPart(0, 4, 5, None), other: LedgerPart(0, 4, 5, None)}
+    young = {one: LedgerPart(8, 9, 2, None)}
+    target = {one: LedgerPart(0, 5, 6, None)}
+    assert overdue_in(LINK, source, young, target, {}) == 2 + 5, "entries 6 and 7 of one, all of two"
+    assert overdue_in(LINK, source, source, target, {}) == 0, "all are young"
+    assert overdue_in(LINK, source, young, target, {"us:2": 4}) == 2 + 1, "what is below a floor is not wanted"
+
+
+def test_an_overdue_message_is_told_with_the_state_of_its_link_and_the_remedy() -> None:
+    key = ("eu", "us", str(TOPIC))
+    (said,) = overdue(TOPIC, [LINK], {key: _end("RUNNING", 11 * MINUTE)}, {"us->eu": 5}, {"us->eu": NOW - 10 * MINUTE})
+    assert said == (
+        f"{TOPIC}: us->eu: 5 messages in flight since before 2027-01-15 07:50:00 UTC; it is RUNNING, recorded last at 2027-01-15 "
+        "07:49:00 UTC. See that somebody runs it: geo broker or geo replicate --cluster eu; geo doctor"
+    )
+    assert list(overdue(TOPIC, [LINK], {}, {}, {})) == []
+
+
+def test_a_cluster_that_has_nothing_is_gone_if_others_have_read_it_and_new_otherwise() -> None:
+    ends = {("eu", "us", str(TOPIC)): _end("STOPPED", 0)}
+    assert [one.partition(":")[0] for one in gone({"us": {}, "eu": {}}, ends)] == ["us"]
+    assert list(gone({"us": {}, "eu": {}}, {("eu", "us", str(TOPIC)): _end("STOPPED", 0, version=None)})) == []
+    assert list(faults(TOPIC, {"us": {}, "eu": {}}, (), (LINK,), ends)) == []
