@@ -829,6 +829,44 @@ FAULTS = (
         ("tables/test_tail.py -k grown_again",),
         spark=True,
     ),
+    # what is gone or dead
+    Fault(
+        "rows that somebody changed are no lag",
+        "geo/replication/lag.py",
+        "if commit.kind in (Kind.RESTORE, Kind.REWRITE):\n        return None",
+        "if commit.kind in (Kind.RESTORE, Kind.REWRITE):\n        return 0",
+        ("replication/test_lag.py",),
+    ),
+    Fault(
+        "what a link that stopped did not bring is in flight for a week",
+        "geo/ops/verify/faults.py",
+        "return max(long_ago, end.updated_us - PATIENCE_US)",
+        "return long_ago",
+        ("ops/test_faults.py",),
+    ),
+    Fault(
+        "a bundle that nobody may own looks healthy",
+        "geo/fleet/placement/views.py",
+        "    if not allowed:\n        nobody =",
+        "    if allowed is None:\n        nobody =",
+        ("fleet/placement/test_views.py",),
+    ),
+    Fault(
+        "a place is read by another cluster's name",
+        "geo/tables/cluster.py",
+        "self.identity.cluster != self.cluster.name",
+        "not self.cluster.name",
+        ("tables/test_identity.py",),
+        spark=True,
+    ),
+    Fault(
+        "a topic that its registry lost is not registered again",
+        "geo/log/topics.py",
+        "        _register(tables, topic, typed=bool(user_columns(found)))\n",
+        "",
+        ("ops/test_absence.py",),
+        spark=True,
+    ),
     # verify
     Fault(
         "a quick verify passes over a lost beginning",

@@ -182,6 +182,10 @@ class Broker:
         return sorted(reports, key=lambda report: (kinds.index(report.kind), report.name))
 
     def _run_all(self) -> list[BrokerReport]:
+        if self._trigger != AVAILABLE_NOW:
+            groups = Counter(type(group) for _, group in self._parts)
+            has = f"{counted(groups[_Publisher], 'publisher')} and {counted(groups[LinkTopics], 'link')} by {self._file}"
+            self._say(f"{self._cluster}: {self._tables.me} runs {has}, and says each minute how all is")
         return [report_of(group, work, life) for group, work, life in self._supervisor.run()]
 
     # -- a cluster that is shared --------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from geo.replication.link_table import read_links
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
 from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import owned_now
+from geo.tables.ownership import RunnerKind, RunnerName, owned_now, why_dead
 from geo.tables.process import Process
 from geo.text import first_line
 from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
@@ -194,10 +194,12 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
 def _owners(tables: ClusterTables) -> Iterator[Symptom]:
     for row in owned_now(tables):
         holder = Process.decode(row["holder"])
-        if holder is not None and holder.is_here and not holder.lives:
-            yield Symptom(
-                "warn", row["runner"], f"{holder} did not stop cleanly", "start it again: the next start fences and heals"
-            )
+        if (why := why_dead(tables, row)) is not None:
+            name = RunnerName.parse(row["runner"])
+            # Users' own processes may have ended for good; what a cluster needs is to run.
+            level: Level = "warn" if name is not None and name.kind in (RunnerKind.PRODUCER, RunnerKind.CONSUMER) else "error"
+            fix = "start it again: the next start fences and heals"
+            yield Symptom(level, row["runner"], f"did not stop cleanly: {why}", fix)
         else:
             yield Symptom("ok", row["runner"], f"owned by {holder} since {row['since']:%Y-%m-%d %H:%M:%S} UTC")
 

@@ -150,6 +150,7 @@ def test_a_changed_configuration_counts_without_a_restart_and_disturbs_nothing_e
     running = Running(linked, "eu")
     try:
         running.until(lambda: running.state(clicks) is State.RUNNING and running.state(link) is State.RUNNING)
+        assert "runs 1 publisher and 1 link by" in running.said[0], "the log of a broker is never empty"
         owned = {row["runner"]: row["generation"] for row in linked.tables("eu").journal(OWNERS).newest()}
         generation = owned[f"origin us of {TOPIC} into eu"]
         _lines(linked, "orders", 0, 5)

@@ -7,15 +7,19 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
+from geo.names import Topic
 from geo.ops.doctor import Symptom, examine
 from geo.tables.cluster import connect, connect_later
+from geo.tables.ownership import broker_runner, claim, producer_runner, release
 from geo.tables.process import this_process
+from schemas import OWNERS
 
 
 def _examined(spark: SparkSession, config: Config) -> list[Symptom]:
@@ -100,3 +104,25 @@ def test_a_session_in_which_a_commit_can_land_twice_is_told(spark: SparkSession)
         assert told() == [], "what writes sets it, where the session takes it"
     finally:
         spark.conf.set(key, str(before))
+
+
+@pytest.mark.spark
+def test_who_owns_something_and_is_dead_is_told_and_what_a_cluster_needs_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    config = Config("geo.yaml", {"eu": Cluster("eu", root=str(tmp_path / "eu"))})
+    tables = connect(spark, config.cluster("eu"))
+    topic = Topic.parse("persistent://a/b/c")
+    silent = replace(tables.me, host="elsewhere")
+    producer, broker = producer_runner(tables, topic, "p"), broker_runner(tables)
+    (living,) = claim(tables, [[producer_runner(tables, topic, "lives")]])
+    rows = [
+        {"runner": runner.name, "generation": 9, "token": "t", "holder": silent.encode(), "state": "owned", "sequence": 0,
+         "in_flight": False, "since": datetime.now(timezone.utc) - timedelta(hours=1)}
+        for runner in (producer, broker)
+    ]  # fmt: skip
+    tables.journal(OWNERS).append(rows)
+    found = {finding.where: finding for finding in _examined(spark, config)}
+    release([living])
+    assert found["producer lives of persistent://a/b/c in eu"].level == "ok"
+    assert (found[producer.name].level, found[broker.name].level) == ("warn", "error")
+    assert "gave no sign of life for 3,6" in found[broker.name].what
+    assert found[broker.name].fix.startswith("start it again")

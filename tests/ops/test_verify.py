@@ -244,8 +244,10 @@ def test_the_row_of_a_link_with_the_highest_sequence_counts_whatever_its_time(re
     assert link(report, "behind", "eu->us").state == "FAILED"
 
 
-def test_a_link_that_failed_is_noted_with_its_reason(report: VerifyReport) -> None:
-    assert f"{topic('behind')}: eu->us is FAILED: the disk is full" in report.notes
+def test_a_link_that_failed_is_a_fault_with_its_reason_and_so_is_what_is_in_flight_for_years(report: VerifyReport) -> None:
+    others = [fault for fault in report.faults if "in flight since before" not in fault]
+    assert others == [f"{topic('behind')}: eu->us is FAILED: the disk is full"]
+    assert any(fault.startswith(f"{topic('not_started')}: eu->us: 2 messages in flight") for fault in report.faults)
 
 
 @scenario
@@ -516,9 +518,9 @@ def test_producers_and_links_that_go_on_at_every_pin_cause_no_alarm(mesh: Mesh, 
     def go_on() -> None:
         nonlocal published
         for cluster in ("eu", "us"):
-            mesh.write(cluster, "both_live", [row("eu", 1, published), row("us", 1, published)])
-        mesh.end("eu", "us", "both_live")
-        mesh.end("us", "eu", "both_live")
+            mesh.write(cluster, "both_live", [row(origin, 1, published, publish_time=NOW) for origin in ("eu", "us")])
+        mesh.end("eu", "us", "both_live", updated_at=datetime.now(timezone.utc))
+        mesh.end("us", "eu", "both_live", updated_at=datetime.now(timezone.utc))
         mesh.record()
         published += 1
 
