@@ -1434,6 +1434,13 @@ FAULTS = (
         'key.startswith(f"{_BUCKET}")',
         ("config/test_spark_conf.py",),
     ),
+    Fault(
+        "what was read behind the last record of a Kafka partition looks unread",
+        "geo/log/source_identity.py",
+        "parts = [str(self.through[source])] if source in self.through else offset",
+        "parts = offset",
+        ("log/sources/test_kafka_block.py",),
+    ),
     # bundles of several brokers
     Fault(
         "a warning is given each ten seconds",

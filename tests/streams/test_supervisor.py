@@ -16,7 +16,7 @@ from py4j.protocol import Py4JNetworkError
 
 from geo.errors import AlreadyOwnedError, FencedError, NoProgressError, RetryableError, SchemaError, SourceChangedError
 from geo.streams import crew, life, supervisor
-from geo.streams.crew import AT_ONCE
+from geo.streams.crew import AT_ONCE, SPARK_ENDED
 from geo.streams.life import TRIES, Life, State
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Found
@@ -509,6 +509,15 @@ def test_what_a_query_failed_of_while_it_was_stopped_is_told() -> None:
         "c": (State.STOPPED, None),
     }
     assert group.released == ["c"]
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("Answer from Java side is empty")]
+)
+def test_at_a_stop_the_end_of_spark_is_said_as_what_it_is(error: BaseException) -> None:
+    """As when a SIGTERM went to all processes of a job below spark-submit."""
+    lives = run_once(Jobs([Job("a", ends_well=error)]))
+    assert (lives["a"].state, lives["a"].reason) == (State.DELAYED, SPARK_ENDED)
 
 
 def test_what_turns_out_when_it_is_handed_over_is_told() -> None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from geo.log.sources.kafka import _block, gone_offsets
+from geo.log.ledgers import SourceEnd
+from geo.log.source_identity import by_columns
+from geo.log.sources.kafka import KafkaReader, _block, gone_offsets
 from geo.times import FIRST_US, LAST_US, in_us
 
 
@@ -51,3 +53,10 @@ def test_the_time_of_a_record_is_its_event_time_or_else_a_property(time_ms: int,
 )
 def test_what_of_partitions_is_gone_before_it_was_read(known: dict[int, int], begins: dict[int, int], gone: list[str]) -> None:
     assert gone_offsets(known, begins) == gone
+
+
+def test_the_end_of_a_partition_says_what_was_read_behind_its_last_record() -> None:
+    """Ends of transactions, aborted records: once they are gone they must not look unread."""
+    end = by_columns("p", "o", {"kafka:t:0": "id"}, {"kafka:t:0": 4}).encode("kafka:t:0", ["1"])
+    assert end == '["4","id"]'
+    assert KafkaReader({}, "t").place_of("kafka:t:0", SourceEnd(end, 2)) == [5, "id"]
