@@ -55,6 +55,22 @@ FAULTS = (
         ("replication/test_promised_ends.py -k newest_commits",),
         spark=True,
     ),
+    # what ended, and whether a file is what was read
+    Fault(
+        "the newest row of a producer is moved away, which says up to where all are exact",
+        "geo/log/finished.py",
+        'F.col("own") < F.col("last")',
+        'F.col("own") <= F.col("last")',
+        ("log/test_finished.py",),
+        spark=True,
+    ),
+    Fault(
+        "an edit above the last bytes that were read is not seen",
+        "geo/log/sources/jsonl.py",
+        "return self._contents.at(stream, file, position, anew=True).told == str(more[0])",
+        "return True",
+        ("log/sources/test_jsonl.py",),
+    ),
     # which rows cross
     Fault(
         "rows without an origin of the rule cross",

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,9 @@ ENDINGS = (".jsonl", ".json", ".ndjson")
 
 _TAIL_BYTES = 4096
 _CHUNK_BYTES = 1024 * 1024
+_LARGE_PART = 64 * 1024
+"""Smaller ones are hashed at once: handing one over takes as long."""
+
 _MOST_CONTENTS = 1_000
 """Of so many files the hash is kept with which it goes on; of others all that was read is hashed again."""
 
@@ -101,16 +105,47 @@ def tail_of(stream: pa.NativeFile, position: int) -> str:
     return hashlib.sha256(stream.read(position - begin)).hexdigest()[:16]
 
 
-def told_hash(content: Any) -> str:
-    """A hash as it is recorded."""
-    return str(content.hexdigest()[:32])
+_hashing = ThreadPoolExecutor(1, "geo-hash")
+
+
+class Content:
+    """The SHA-256 of what was read of a file. Large parts are hashed beside whatever reads on, so that it takes no time of its own."""
+
+    def __init__(self, begun: Any = None) -> None:
+        self._hash = hashlib.sha256() if begun is None else begun
+        self._last: Future[None] | None = None
+
+    def update(self, part: bytes) -> None:
+        self._wait()
+        if len(part) < _LARGE_PART:
+            self._hash.update(part)
+        else:
+            self._last = _hashing.submit(self._hash.update, part)
+
+    def copy(self) -> Content:
+        self._wait()
+        return Content(self._hash.copy())
+
+    @property
+    def told(self) -> str:
+        """As it is recorded."""
+        self._wait()
+        return str(self._hash.hexdigest()[:32])
+
+    def _wait(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+
+_NOTHING = (-1, Content(), 0)
 
 
 class Contents:
     """The hashes of what was read of files, with which they go on. Sent to another process it is empty."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[int, Any, int]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[int, Content, int]] = OrderedDict()
         """By file: up to where, the hash, and up to where all of it was last hashed at once."""
 
     def __reduce__(self) -> tuple[type[Contents], tuple[()]]:
@@ -118,14 +153,14 @@ class Contents:
 
     def may_go_on(self, file: str, position: int) -> bool:
         """Whether the hash up to there is known, and the file has not doubled since all of it was hashed."""
-        at, _, whole = self._known.get(file, (-1, None, 0))
+        at, _, whole = self._known.get(file, _NOTHING)
         return at == position and position < 2 * whole
 
-    def at(self, stream: pa.NativeFile, file: str, position: int, *, anew: bool = False) -> Any:
+    def at(self, stream: pa.NativeFile, file: str, position: int, *, anew: bool = False) -> Content:
         """The hash of all before a position, to go on with; `anew`: read again, whatever is known."""
-        at, content, _ = self._known.get(file, (-1, None, 0))
+        at, content, _ = self._known.get(file, _NOTHING)
         if anew or at != position:
-            content, left = hashlib.sha256(), position
+            content, left = Content(), position
             stream.seek(0)
             while left and (chunk := stream.read(min(_CHUNK_BYTES, left))):
                 content.update(chunk)
@@ -133,9 +168,9 @@ class Contents:
             self.keep(file, position, content, whole=position)
         return content.copy()
 
-    def keep(self, file: str, position: int, content: Any, *, whole: int | None = None) -> None:
+    def keep(self, file: str, position: int, content: Content, *, whole: int | None = None) -> None:
         """`content` is the hash up to there. `whole`: up to where it was read at once; None: as it was."""
-        before = self._known.pop(file, (-1, None, 0))[2]
+        before = self._known.pop(file, _NOTHING)[2]
         self._known[file] = position, content, whole if whole is not None else before or position
         if len(self._known) > _MOST_CONTENTS:
             self._known.popitem(last=False)

@@ -12,14 +12,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 
 from geo.errors import SourceChangedError
 from geo.log.admission import ERROR
 from geo.log.ledgers import SourceEnd
-from geo.log.sources.files import Contents, SeenFile, list_files, open_path, tail_of, told_hash
+from geo.log.sources.files import Content, Contents, SeenFile, list_files, open_path, tail_of
 from geo.log.sources.json_line import MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
 from geo.log.sources.source import Place, Position
 
@@ -163,7 +162,7 @@ class JsonLinesReader:
                     if file in renamed:
                         log.info("%s: was published under another name up to line %d, and goes on from there", file, lines)
                     self._contents.keep(file, stop, content)
-                    end[file] = [stop, lines + counted, tail_of(stream, stop), told_hash(content), seen.stamp]
+                    end[file] = [stop, lines + counted, tail_of(stream, stop), content.told, seen.stamp]
                     left -= stop - position
         return end
 
@@ -174,7 +173,7 @@ class JsonLinesReader:
             return False
         if not more or seen.stamp == more[1] or (seen.size > position and self._contents.may_go_on(file, position)):
             return True
-        return told_hash(self._contents.at(stream, file, position, anew=True)) == str(more[0])
+        return self._contents.at(stream, file, position, anew=True).told == str(more[0])
 
     def _renamed(self, start: Position, listed: Mapping[str, SeenFile]) -> Position:
         """By files that are not in `start` where they go on, since they are there under names that are gone. What has two names that are
@@ -282,7 +281,9 @@ def _refuse_longer_line(stream: pa.NativeFile, file: str, position: int, size: i
         )
 
 
-def _whole_lines(stream: pa.NativeFile, position: int, wanted: int, size: int, content: Any = None) -> tuple[int, int, bool]:
+def _whole_lines(
+    stream: pa.NativeFile, position: int, wanted: int, size: int, content: Content | None = None
+) -> tuple[int, int, bool]:
     """Where the last whole line at or after `wanted` ends, but one at least; how many lines that makes; and whether all that
     comes behind is a line without its newline. `content`: a hash, which gets these lines."""
     stream.seek(position)
@@ -305,9 +306,10 @@ def _whole_lines(stream: pa.NativeFile, position: int, wanted: int, size: int, c
     return end, count, at > end
 
 
-def _hash(content: Any, parts: Sequence[bytes]) -> None:
-    for part in parts if content is not None else ():
-        content.update(part)
+def _hash(content: Content | None, parts: Sequence[bytes]) -> None:
+    if content is not None:
+        for part in parts:
+            content.update(part)
 
 
 def _lines(stream: pa.NativeFile, start: int, end: int) -> Iterator[bytes]:
