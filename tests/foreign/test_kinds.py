@@ -18,7 +18,7 @@ RIGHT, LOUD = Verdict.RIGHT, Verdict.LOUD
 
 BELOW_LINKS: dict[str, tuple[Verdict, Verdict, Verdict]] = {
     # What the source's link, the target's link and a tail make of it.
-    "delta-rs append of messages that are there": (RIGHT, RIGHT, RIGHT),
+    "delta-rs append of messages that are there": (RIGHT, LOUD, RIGHT),
     "delta-rs append of messages that are coming": (RIGHT, RIGHT, RIGHT),
     "delta-rs delete of messages": (LOUD, RIGHT, LOUD),
     "delta-rs merge that inserts": (LOUD, RIGHT, LOUD),

@@ -70,7 +70,6 @@ def document(matrix: Matrix, columns: Sequence[str], versions: str) -> str:
         "*source* is the link us->eu, which reads that log, *target* the link eu->us, which appends to it; *at rest* they start after the",
         "commit, *running* they meet it at work. *tail* follows the log commit by commit. A *producer* that lives publishes into it before",
         "and after the commit, and is started again. A *consumer* with acknowledgements is given its messages.",
-        "What somebody's commit itself put into a log a second time stays there: `geo verify` names it as duplicates.",
         "",
         *rendered(matrix, columns),
     ]
