@@ -14,6 +14,7 @@ from deltalake import (
     CommitProperties,
     DeltaTable,
     Field,
+    Schema,
     TableFeatures,
     Transaction,
     convert_to_deltalake,
@@ -113,7 +114,9 @@ def _cleaned_up(place: Place) -> None:
 
 def _converted(place: Place) -> None:
     shutil.rmtree(place.log)
-    convert_to_deltalake(place.path, partition_by=pa.schema([pa.field("publish_date", pa.date32())]), partition_strategy="hive")
+    convert_to_deltalake(
+        place.path, partition_by=Schema([Field("publish_date", PrimitiveType("date"))]), partition_strategy="hive"
+    )
 
 
 def _kind(name: str, make: Callable[[Place], object], before: Callable[[Place], object] | None = None) -> Kind:

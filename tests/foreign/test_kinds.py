@@ -21,7 +21,7 @@ BELOW_LINKS: dict[str, tuple[Verdict, Verdict, Verdict]] = {
     "delta-rs append of messages that are there": (RIGHT, LOUD, RIGHT),
     "delta-rs append of messages that are coming": (RIGHT, RIGHT, RIGHT),
     "delta-rs delete of messages": (LOUD, RIGHT, LOUD),
-    "delta-rs merge that inserts": (LOUD, RIGHT, LOUD),
+    "delta-rs merge that inserts": (RIGHT, RIGHT, RIGHT),
     "delta-rs merge that deletes": (LOUD, RIGHT, LOUD),
     "delta-rs optimize (compact)": (RIGHT, RIGHT, RIGHT),
     "delta-rs restore that removes only": (LOUD, RIGHT, LOUD),

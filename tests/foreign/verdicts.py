@@ -65,7 +65,7 @@ def document(matrix: Matrix, columns: Sequence[str], versions: str) -> str:
         "",
         "- **right**: each message is where it belongs, once, as it was written, in the order of its ledger, and counted right.",
         "- **LOUD**: it stopped with a reason, wrote nothing wrong, and names the verb that goes on. A log that every engine refuses is LOUD, too.",
-        "- **WRONG**: neither. -: the engine does not make such a commit in a topic's log.",
+        "- **WRONG**: neither. -: the engine does not make such a commit in a topic's log. An empty cell was not looked at.",
         "",
         "*source* is the link us->eu, which reads that log, *target* the link eu->us, which appends to it; *at rest* they start after the",
         "commit, *running* they meet it at work. *tail* follows the log commit by commit. A *producer* that lives publishes into it before",
