@@ -589,12 +589,12 @@ def test_the_json_of_a_report_has_the_documented_keys_and_no_others() -> None:
         "topics": [ORDERS],
         "totals": {
             "missing": 1_200, "unexpected": 0, "different": 0, "duplicates": 0, "holes": 1,
-            "in_flight": 0, "expired": 0,
+            "in_flight": 0, "expired": 0, "impossible": 0,
         },
         "links": [
             {
                 "topic": ORDERS, "link": "eu->us", "state": "RUNNING", "end": 7, "compared": 1,
-                "missing": 1_200, "unexpected": 0, "different": 0, "in_flight": 0, "expired": 0,
+                "missing": 1_200, "unexpected": 0, "different": 0, "in_flight": 0, "expired": 0, "impossible": 0,
             }
         ],
         "clusters": [
