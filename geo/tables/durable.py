@@ -7,6 +7,7 @@ Neither Spark nor `deltalake` does that. Object stores do it by themselves, HDFS
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,9 @@ SETTLED_S = 600.0
 
 _FILES = ('{"add"', '{"cdc"')
 """How the lines of a commit begin that name a file of rows, or of changes."""
+
+_MARK_BYTES = 128
+"""Of the text in a mark, with spaces at its end: more than a version and four numbers take."""
 
 _synced: dict[Path, tuple[int, tuple[int, ...]]] = {}
 """By a log's folder, the newest version that this process wrote out, and its stamp."""
@@ -65,7 +69,16 @@ def _sync_up_to(newest: int, log_folder: Path, mark: Path | None) -> None:
         _synced[log_folder] = newest, stamp
         if mark is not None:
             with suppress(OSError):  # then the next process writes them out again
-                mark.write_text(json.dumps([newest, stamp]), encoding="ascii")
+                _note(mark, json.dumps([newest, stamp]))
+
+
+def _note(mark: Path, text: str) -> None:
+    """In its place: a file that is emptied and written anew is written to the disk at once by some file systems."""
+    handle = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.pwrite(handle, text.ljust(_MARK_BYTES).encode("ascii"), 0)
+    finally:
+        os.close(handle)
 
 
 def _marked(mark: Path | None) -> tuple[int, tuple[int, ...]] | None:

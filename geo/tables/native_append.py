@@ -89,7 +89,7 @@ class Sized(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files of a table that had these columns and partitions when they were written. Their content is on the disk."""
+    """Files of a table that had these columns and partitions when they were written."""
 
     files: tuple[Added, ...]
     schema: pa.Schema
@@ -118,13 +118,12 @@ def is_for_spark(state: DeltaState) -> bool:
 
 
 def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
-    """Write rows that fit, in their order, as one file for each partition of the table in the folder `table`, and out to the disk."""
+    """Write rows that fit, in their order, as one file for each partition of the table in the folder `table`."""
     files: list[Added] = []
     try:
         for partition, part in _parted(state, rows):
             if len(part):
                 files.append(_write(table, state, partition, part))
-        write_out(table, files)
     except BaseException:
         remove_files(table, files)
         raise
@@ -132,7 +131,7 @@ def write_files(table: Path, state: DeltaState, rows: pa.Table) -> Written:
 
 
 def write_out(table: Path, files: Iterable[Added]) -> None:
-    """Write the content of files out to the disk. It takes as long as they are large, so it comes before the table's lock."""
+    """Write the content of large files out to the disk. It takes as long as they are large, so it comes before the table's lock."""
     sync(one for file in files for one in (table / file.path, sum_of(table / file.path)))
 
 
@@ -177,7 +176,9 @@ def commit_actions(
         "engineInfo": "delta-geo",
         "txnId": transaction,
     }
-    if not put_commit(folder, version, transaction, [{"commitInfo": info}, *actions]):
+    # Large ones are on the disk already. Small ones are quicker written out with the commit, all at once.
+    files = [folder.parent / file.path for file in added]
+    if not put_commit(folder, version, transaction, [{"commitInfo": info}, *actions], files):
         return False
     reach(CrashPoint.APPEND_COMMITTED)
     put_checksum(folder, version, {**_checksum_after(state.checksum, added, taken), "txnId": transaction})

@@ -22,8 +22,10 @@ UNNAMED = re.compile(r"\.\d{20}\.(json\.)?[0-9a-f-]{36}\.tmp|\.\.\d{20}\.json\.[
 """What a process, or Spark in it, leaves that died before a commit had its name."""
 
 
-def put_commit(folder: Path, version: int, transaction: str, actions: Iterable[Mapping[str, Any]]) -> bool:
-    """Put the commit that the transaction made; the content of the files that it adds is on the disk. False if that version is there.
+def put_commit(
+    folder: Path, version: int, transaction: str, actions: Iterable[Mapping[str, Any]], files: Iterable[Path] = ()
+) -> bool:
+    """Put the commit that the transaction made, once `files`, which it names, are written out. False if that version is there.
 
     Raises OSError, with nothing done, if it cannot be written, also where the file system has no links.
     """
@@ -39,7 +41,7 @@ def put_commit(folder: Path, version: int, transaction: str, actions: Iterable[M
     try:
         new.write_text("".join(f"{_line(action)}\n" for action in actions), encoding="utf-8")
         # A power cut may spare a name and take the content.
-        sync([new])
+        sync([*(one for file in files for one in (file, sum_of(file))), new])
         for path in left:
             path.unlink(missing_ok=True)
         reach(CrashPoint.COMMIT_WRITTEN)

@@ -180,7 +180,10 @@ def test_what_a_process_left_that_died_while_it_wrote_is_swept_once_it_is_old(sp
     for folder in (old, young):
         folder.mkdir(parents=True)
         (folder / "part-0.parquet").write_text("half")
-    for path in (old, old.parent, old / "part-0.parquet"):
+    sums = Path(log.name) / "publish_date=2026-11-24" / ".gone.snappy.parquet.crc"  # its file went by a VACUUM
+    sums.parent.mkdir()
+    sums.write_text("of a file that is gone")
+    for path in (old, old.parent, old / "part-0.parquet", sums):
         os.utime(path, (time.time() - STAGED_S - 60,) * 2)
     assert sweep(Path(log.name)) == 1
-    assert (old.parent.exists(), young.parent.exists()) == (False, True)
+    assert (old.parent.exists(), young.parent.exists(), sums.exists()) == (False, True, False)
