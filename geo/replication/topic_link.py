@@ -38,7 +38,7 @@ from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_stream import LinkStream
 from geo.replication.link_target import LinkTarget
 from geo.replication.reconciliation import Preview, Reconciliation, preview
-from geo.replication.rule import LeftOut, Rule, Verdict
+from geo.replication.rule import AHEAD_US, LeftOut, Rule, Verdict
 from geo.replication.rule_columns import verdict_column
 from geo.replication.rule_rows import crossing
 from geo.replication.source_history import Compare, Fault, brings, published_after
@@ -410,7 +410,7 @@ class TopicLink:
         a link wrote it, which write nothing impossible."""
         horizon_us = self.rule.expired_before_us(now_us)
         may_be_old = horizon_us is not None and not published_after(commits, horizon_us)
-        if not may_be_old and all(map(_is_ours, commits)):
+        if not may_be_old and all(_is_possible(commit, now_us) for commit in commits):
             return LeftOut()
         verdicts = rows.groupBy(verdict_column(self.rule, now_us).alias("verdict")).count().collect()
         return LeftOut.of({Verdict(row["verdict"]): row["count"] for row in verdicts})
@@ -451,7 +451,11 @@ class TopicLink:
         self.row.append(self.row.failed(state, reason))
 
 
-def _is_ours(commit: Commit) -> bool:
-    """Whether it brought nothing, or says that a producer of ours or a link wrote it."""
+def _is_possible(commit: Commit, now_us: int) -> bool:
+    """Whether nothing impossible can be in it: it brought nothing, or says that a link wrote it, or a producer of ours, and at a time
+    that can be. (A producer's storage may have had a wrong clock.)"""
     told = commit.user_metadata
-    return commit.kind is not Kind.APPEND or Batch.decode(told) is not None or LinkRecord.decode(told) is not None
+    if commit.kind is not Kind.APPEND or LinkRecord.decode(told) is not None:
+        return True
+    batch = Batch.decode(told)
+    return batch is not None and 0 <= batch.publish_time_us <= now_us + AHEAD_US

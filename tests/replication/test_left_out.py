@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.ops.verify.quick import verify_by_ends
 from geo.ops.verify.report import Category
 from geo.replication.link_status import LinkStatus, link_statuses
 from geo.streams.life import State
+from geo.times import in_us
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -24,10 +27,14 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
     return World(spark, tmp_path, links=[("us", "eu")])
 
 
-def _forge(world: World, first: int, end: int) -> None:
-    """Somebody appends rows of the year 2200."""
-    late = world.entries("us", first, end).withColumn("publish_time", F.expr("TIMESTAMP'2200-01-01'"))
-    world.log("us").append(late)
+LATE = datetime(2200, 1, 1, tzinfo=timezone.utc)
+
+
+def _forge(world: World, first: int, end: int, *, by_producer: bool = False) -> None:
+    """Somebody appends rows of the year 2200, or a producer whose storage had a wrong clock."""
+    late = world.entries("us", first, end).withColumn("publish_time", F.lit(LATE))
+    batch = Batch("w", in_us(LATE), (Span(LedgerKey("", None), 1, first, end - 1),), {})
+    world.log("us").append(late, batch.encode() if by_producer else None)
 
 
 def _status(world: World) -> LinkStatus:
@@ -54,10 +61,13 @@ def test_rows_that_no_producer_can_have_written_are_in_the_links_row_out_of_sync
     assert any("5 impossible" in line for line in found.lines())
 
 
-def test_what_is_left_out_is_recorded_before_the_cursor_passes_it(world: World) -> None:
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_what_is_left_out_is_recorded_before_the_cursor_passes_it(world: World, *, by_spark: bool) -> None:
     world.write("us", 0, 5)
     world.replicate("eu")
-    _forge(world, 5, 7)
+    if by_spark:
+        world.leave_to_spark("us")
+    _forge(world, 5, 7, by_producer=True)
     world.write("us", 7, 8)
     crash.arm(f"{CrashPoint.LINK_AFTER_APPEND.value}:raise")
     with pytest.raises(InjectedCrash):
