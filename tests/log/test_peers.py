@@ -50,6 +50,7 @@ def test_the_ends_of_ledgers_are_the_same_with_and_without_spark(
 def test_a_time_in_the_statistics_that_python_has_none_for_is_left_to_spark(world: World) -> None:
     world.write("eu", 0, 5)
     log = world.log("eu")
-    log.append(world.entries("eu", 5, 6).withColumn("event_time", F.expr("TIMESTAMP'0000-06-01 00:00:00'")))
+    rows = world.entries("eu", 5, 6).withColumn("event_time", F.expr("TIMESTAMP'0000-06-01 00:00:00'"))
+    rows.write.format("delta").mode("append").save(log.name)  # as Delta describes its files; ours leave such a time out
     assert native.scan(log, log.latest_version(), ["entry_id"], lambda rows: rows) is None
     assert ledger_ends(log, "eu", [1], None) == {1: 5}
