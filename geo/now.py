@@ -1,4 +1,4 @@
-"""This host's clocks. The only file of this program that reads one."""
+"""This host's time of day. The only file of this program that reads it."""
 
 from __future__ import annotations
 

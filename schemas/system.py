@@ -147,7 +147,11 @@ LINKS = TableSchema(
         Column("target_table_id", "STRING", "Delta id of the target's topic log"),
         Column("target_version", "BIGINT", "a version of the target that holds all of it"),
         Column("target_commit", "STRING", "id of that commit"),
-        Column("floors", "MAP<STRING, BIGINT>", "start: latest — `origin:ledger` to the first entry wanted; NULL: all"),
+        Column(
+            "floors",
+            "MAP<STRING, BIGINT>",
+            "`origin:ledger` to the first entry wanted (start: latest), NULL: all; `geo:lost:origin:ledger` to the last entry accepted as lost",
+        ),
         Column("expired", "BIGINT", "messages left out because they had expired, since the link began", nullable=False),
         Column(
             "sequence", "BIGINT", "counts the owner's rows of this topic; of one claim the newest has the highest", nullable=False

@@ -60,7 +60,9 @@ def examine(spark: SparkSession | None, config: Config, clusters: Mapping[str, C
     findings = [*_packages(), *(_NO_SESSION if spark is None else [*_java(spark), *_session(spark)])]
     for name, tables in clusters.items():
         try:
-            for part in (_storage(tables), _is_there(tables, clusters), _tables(tables), _owners(tables), _links(tables, config)):
+            findings.extend(_storage(tables))
+            refuse_gone(tables, clusters.values())
+            for part in (_tables(tables), _owners(tables), _links(tables, config)):
                 findings.extend(part)  # also what it found before it failed
         except FAULTS as error:
             what = first_line(error)
@@ -145,11 +147,6 @@ def _locks(where: str, folder: Path) -> Iterator[Symptom]:
         elif stopped := " ".join(map(str, holder.stopped)):
             what = f"{holder} is stopped in the middle of a commit; every other commit to that table waits for it"
             yield Symptom("warn", where, f"{lock}: {what}", f"kill -CONT {stopped}, or kill -KILL {stopped}")
-
-
-def _is_there(tables: ClusterTables, clusters: Mapping[str, ClusterTables]) -> Iterator[Symptom]:
-    refuse_gone(tables, clusters.values())
-    yield from ()
 
 
 def _tables(tables: ClusterTables) -> Iterator[Symptom]:

@@ -21,17 +21,15 @@ from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topic_log import open_log
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.now import now_us, utc_now
 from geo.ops.date_files import DateFiles, compact_date, counted_by_spark, date_files, footers, remove_dates
 from geo.ops.held_dates import Held, held_dates
 from geo.progress import Progress
-from geo.tables.clock import Stamp, refuse_wrong
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.commits import EXPIRED
-from geo.tables.storage_clock import renew
+from geo.tables.storage_clock import checked_now_us
 from geo.tables.table import Table
-from geo.times import in_us
-from schemas import LEDGERS, PROCESSES
+from geo.times import from_us
+from schemas import LEDGERS
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days
 
 log = logging.getLogger(__name__)
@@ -81,12 +79,7 @@ def maintain(
     logs = [(topic, open_log(tables, topic)[0]) for topic in found if tables.log(topic).exists()]
     for topic, table in logs:
         _check_retention(table, topic, config.policy(topic))
-    now = utc_now()
-    if not dry_run and any(config.policy(topic).message_ttl_s for topic, _ in logs):
-        renew(tables)
-        signs = tables.journal(PROCESSES)
-        came_us = in_us(signs.committed_at(signs.version()))
-        refuse_wrong(f"{cluster}: nothing is expired", now_us(), came_us, Stamp.of(in_us(now), came_us))
+    now = from_us(checked_now_us(tables, f"{cluster}: nothing is expired", writes=not dry_run))
     progress, cutter = Progress(log, f"maintain {cluster}", "topics", len(logs)), LogCutter(tables, config)
     done = []
     for topic, table in logs:

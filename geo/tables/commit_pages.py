@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -12,8 +13,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
+from geo.faults import SPARK_ERRORS
 from geo.tables.actions import actions_of
 from geo.tables.commits import Commit, of_file, of_info
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
 
 PAGE = 500
 """Commits that one job reads."""
@@ -110,13 +115,15 @@ def _read_whole(spark: SparkSession, location: str, version: int) -> Commit:
 
 
 def _metadata_before(spark: SparkSession, location: str, version: int) -> Mapping[str, Any] | None:
-    """The table's metadata before a version, by the checksum of the one before; None where there is none."""
+    """The table's metadata before a version: by the checksum of the one before, or as Delta reads that; None where it is gone."""
     try:
         row = spark.read.text(f"{location}/_delta_log/{version - 1:020}.crc", wholetext=True).first()
-    except AnalysisException:
-        return None
-    try:
         found: Mapping[str, Any] = json.loads(row["value"] if row is not None else "")["metadata"]
-    except (ValueError, KeyError, TypeError):
+        return found
+    except (AnalysisException, ValueError, KeyError, TypeError):
+        pass  # another program wrote it
+    try:
+        return {"schemaString": spark.read.format("delta").option("versionAsOf", version - 1).load(location).schema.json()}
+    except SPARK_ERRORS as error:
+        log.info("%s: its columns before version %d cannot be read: %s", location, version, first_line(error))
         return None
-    return found

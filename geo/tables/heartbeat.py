@@ -1,6 +1,6 @@
 """Signs of life: while a process owns something in a cluster it renews one row of that cluster's `system/processes`.
 
-A claim is its process's first sign of life, so a process that ends sooner than the next one is due writes none.
+Signs have the storage's time (`storage_clock.renew`); a claim writes one before and after it.
 """
 
 from __future__ import annotations

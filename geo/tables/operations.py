@@ -62,7 +62,7 @@ def actions_by_operation(operation: str, parameters: Mapping[str, str], metrics:
         is_whole = operation == "DELETE" and not _some(metrics, _REWRITTEN)
         return Actions(Effect.REMOVED, why=operation) if is_whole else _changed(operation)
     if operation in _ALTERS:
-        return Actions(Effect.NONE, columns=frozenset())
+        return Actions(Effect.NONE, columns=frozenset())  # some may have come; which ones no name of an operation tells
     return Actions(Effect.NONE) if operation in _NEUTRAL else _changed(operation)
 
 

@@ -49,7 +49,6 @@ from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, Retryab
 from geo.faults import SPARK_ERRORS
 from geo.names import Topic
 from geo.now import now_us
-from geo.now import utc_now as _now
 from geo.sql_text import identifier
 from geo.tables.claims import Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
 from geo.tables.clock import SIGN_APART_US, refuse_wrong
@@ -516,9 +515,8 @@ def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]
     return found
 
 
-def _silent_s(tables: ClusterTables, holder: Process, since: datetime, now_us: int | None = None) -> float:
+def _silent_s(tables: ClusterTables, holder: Process, since: datetime, now_us: int) -> float:
     """For how long a process, whose claim is of `since`, gave no sign of life. `now_us`: by the storage's clock; None: this host's."""
-    now_us = in_us(_now()) if now_us is None else now_us
     return silent_s(now_us, [in_us(since), in_us(last_seen(tables, holder))])
 
 

@@ -43,9 +43,9 @@ def staged(location: str) -> Iterator[str]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep(table: Path, older_than_s: float = STAGED_S) -> int:
+def sweep(table: Path) -> int:
     """Remove the folders of `staged` that processes left which died, and sums of files that are gone. Returns how many folders."""
-    gone, old = 0, now_s() - older_than_s
+    gone, old = 0, now_s() - STAGED_S
     for sums in (*table.glob(".*.parquet.crc"), *table.glob("*/.*.parquet.crc")):
         with suppress(FileNotFoundError):
             if sums.stat().st_mtime < old and not (sums.parent / sums.name[1 : -len(".crc")]).exists():

@@ -1,6 +1,7 @@
 """Verify: every cluster's log of a topic against every other, by message id and content, under the routing rule.
 
-An auditor shares no code with what it audits: nothing that publishes, routes, replicates or reconciles is imported.
+An auditor shares no code with what it audits: nothing that publishes, routes, replicates or reconciles is imported. (One
+file is shared, `geo/log/promises.py`: which recorded ends a log has to keep.)
 The rule is stated once more, from design section 5, and everything is derived from the tables alone: topic logs,
 `system/topics`, `system/links`, `system/ledgers` and `system/owners`. Only reads.
 """
