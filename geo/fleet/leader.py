@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from geo.config.placement import Placement
 from geo.errors import AlreadyOwnedError, FencedError
+from geo.faults import FAULTS
 from geo.fleet.assignments import Owner, Owners, keep_averages, leader_runner, read_averages, write_orders
 from geo.fleet.placement.leading import Facts, Leading
 from geo.tables.cluster import ClusterTables
@@ -36,7 +37,7 @@ class Lead:
         if self.ownership is None:
             return False
         if leaving:
-            with suppress(FencedError):  # another one leads already
+            with suppress(*FAULTS):  # another one leads already, or its storage is away: the next one asks for reports anew
                 keep_averages(self._tables, self.ownership, self._leading.averages)
             release([self.ownership])
             self.ownership = None

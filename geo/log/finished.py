@@ -27,7 +27,8 @@ from schemas import FINISHED, LEDGERS
 log = logging.getLogger(__name__)
 
 IDLE_FOR = timedelta(seconds=LONGEST_OUTAGE_S)
-"""A source counts as ended once nothing was published of it for so long. Until then the ends of its ledgers are held against the log."""
+"""A source counts as ended once nothing was published or recorded of it for so long. Until then the ends of its ledgers are held against
+the log. A producer that goes on with an older one records its end first (`LedgerWriter`), so it is not moved while a commit is on its way."""
 
 LEAST = 1_000
 """So many sources are moved at least: a start reads a thousand rows in hundredths of a second, moving them is two Spark jobs."""
@@ -71,7 +72,7 @@ def move_ended(tables: ClusterTables, now: datetime) -> int:
     finished.append_rows(names.select(*FINISHED.names).coalesce(1))
     there = finished.rows()
     assert there is not None, "it has just been written"
-    ledgers.replace(_without(rows, there))
+    ledgers.replace(_without(rows, there, now - IDLE_FOR))
     log.info("%s: %d sources that ended were moved to %s", ledgers, count, finished)
     return count
 
@@ -81,7 +82,7 @@ def _ended(rows: DataFrame, before: datetime) -> DataFrame:
     name of the source."""
     found = rows.groupBy("topic", "producer", "source").agg(
         F.max_by(F.struct("source_end", "source_count"), _order()).alias("end"),
-        F.max("publish_time").alias("youngest"),
+        F.max(_used_at()).alias("youngest"),
         F.max(_order()).alias("own"),
         F.bool_and(F.col("source_hash") == 0).alias("is_never_compared"),
     )
@@ -92,14 +93,25 @@ def _ended(rows: DataFrame, before: datetime) -> DataFrame:
     return ended.where(F.col("source_end").isNotNull() & named)
 
 
-def _without(rows: DataFrame, finished: DataFrame) -> DataFrame:
-    """The rows but for those whose source is finished at the same end, as it was moved, and that are not the newest of their producer:
-    that one says up to where all are exact."""
+def _without(rows: DataFrame, finished: DataFrame, before: datetime) -> DataFrame:
+    """The rows but for all those of a source that is finished at the end that its newest row says, of which nothing was recorded since
+    `before`, and that has not the newest row of its producer: that one says up to where all are exact."""
     moved = finished.select("topic", "producer", F.col("source").alias("key"), "source_end")
-    told = rows.join(F.broadcast(_last_of_producers(rows)), ["topic", "producer"]).withColumn("key", _key())
-    newest = told.where(_order() >= F.col("last"))
-    older = told.where(_order() < F.col("last")).join(moved, moved.columns, "left_anti")
-    return newest.unionByName(older).select(*rows.columns)
+    ends = rows.groupBy("topic", "producer", "source").agg(
+        F.max_by("source_end", _order()).alias("source_end"), F.max(_used_at()).alias("youngest"), F.max(_order()).alias("own")
+    )
+    ends = ends.join(F.broadcast(_last_of_producers(rows)), ["topic", "producer"]).withColumn("key", _key())
+    gone = ends.where((F.col("own") < F.col("last")) & (F.col("youngest") < F.lit(before))).join(
+        moved, moved.columns, "left_semi"
+    )
+    return rows.join(gone.select("topic", "producer", "source"), ["topic", "producer", "source"], "left_anti").select(
+        *rows.columns
+    )
+
+
+def _used_at() -> Column:
+    """When something was published or recorded of a source last."""
+    return F.greatest("publish_time", "recorded_at")
 
 
 def _last_of_producers(rows: DataFrame) -> DataFrame:

@@ -34,6 +34,9 @@ a second that is ten."""
 LOOK_INTERVAL_S = 10.0
 """How often the log's commits are looked at, beside each record, and the clock is held against the storage's."""
 
+IDLE_US = 86_400 * 1_000_000
+"""A ledger that rested for so long is recorded before its next commit: sooner than its source counts as ended (geo.log.finished)."""
+
 IDLE_RECORD_S = 300.0
 """When ends are recorded though no further batch comes. Until then a start needs the commits since, which are kept for a day."""
 
@@ -173,6 +176,7 @@ class LedgerWriter:
             ids = self._new_ledger_ids(len(new_keys(self._progress, counted)))
             batch = plan(self._progress, self._producer, counted, ends, self._clock(), ids)
             self._open_ledgers(batch)
+            self._keep_idle(batch)
             reach(CrashPoint.PUBLISH_LEDGERS_OPENED)
             rows = entries(batch)
             reach(CrashPoint.PUBLISH_BEFORE_APPEND)
@@ -212,6 +216,14 @@ class LedgerWriter:
         came_us = self.ledgers.recorded_us()
         self._check_clock(came_us, Stamp.of(before[0], came_us))
         self._began = before
+
+    def _keep_idle(self, batch: Batch) -> None:
+        """Record the ends of ledgers that rested for long, before a commit goes on with them: whoever moves sources that ended away
+        (geo.log.finished) leaves what was recorded lately."""
+        idle_us = batch.publish_time_us - IDLE_US
+        keys = {span.key for span in batch.spans if span.first - 1 > -1 and self._progress.ledgers[span.key].time_us < idle_us}
+        if keys:
+            self.ledgers.record_ends(self._progress, keys)
 
     def _record_ends(self, *, complete: bool = False) -> None:
         # One row is enough to say how far all of them are exact.

@@ -26,7 +26,7 @@ from geo.now import utc_now
 from geo.tables.cluster import connect
 from geo.tables.commits import ERASED, Kind
 from geo.tables.delta_state import DeltaState
-from geo.tables.native_change import Change, files_at
+from geo.tables.native_change import Change, DataFileOf, files_at
 from geo.tables.table import Table
 from geo.text import first_line
 
@@ -83,11 +83,17 @@ def _empty(log: Table, columns: StructType, chosen: Column, messages: int) -> No
         erasing.commit(lambda: erasing.delta().update(chosen, emptied))
 
 
+def _key(file: DataFileOf, state: DeltaState) -> tuple[str | None, ...]:
+    return file.path.rpartition("/")[2], *(file.partition.get(name) for name in state.partition_by)
+
+
 def _emptied(log: Table, folder: Path, state: DeltaState, chosen: Column, emptied: Mapping[str, str | Column]) -> Change | None:
     """The files with chosen rows, and others in which these are empty. None where Spark is to do it."""
-    by_file = log.read(state.version).where(chosen).groupBy(F.col("_metadata.file_name").alias("name")).count()
-    counts = {row["name"]: int(row["count"]) for row in by_file.collect()}
-    taken = tuple(file for file in files_at(folder, state) or () if file.path.rpartition("/")[2] in counts)
+    # A name alone is not enough: a task of Spark's gives its files in several dates the same one.
+    parts = [F.col(name).cast("string").alias(name) for name in state.partition_by]
+    by_file = log.read(state.version).where(chosen).groupBy(*parts, F.col("_metadata.file_name").alias("name")).count()
+    counts = {(row["name"], *(row[name] for name in state.partition_by)): int(row["count"]) for row in by_file.collect()}
+    taken = tuple(file for file in files_at(folder, state) or () if _key(file, state) in counts)
     if len(taken) != len(counts):
         return None
     rows = log.read_files((file.path, file.partition) for file in taken)

@@ -126,7 +126,7 @@ class BothLogs:
         """Messages that the source's producers recorded as published, in commits above version `after` (None: in any), and that neither the
         source at `version` nor the target holds: by ledger the first and the last. `promises`: read before `version` was.
 
-        What may have expired is not among them. Where nothing expires now it may have done so before: of a link that never read the
+        What may have expired is not among them, nor what may have done so before, by a shorter TTL: of a link that never read the
         log (`after` None) what is older than the log's oldest date does not count.
         """
         horizon_us = self.rule.expired_before_us(self.clock())
@@ -137,7 +137,7 @@ class BothLogs:
         for ledger, last in self._ends(self.source, version).items():
             held[ledger] = max(last, held.get(ledger, -1))
         found = lost_entries(wanted, held, floors)
-        if found and after is None and horizon_us is None:
+        if found and after is None:
             found = lost_entries(due(wanted, self.source.table_id(), None, None, self._oldest_us(version)), held, floors)
         return found
 

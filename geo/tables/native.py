@@ -267,10 +267,15 @@ def _protocol(table: Any) -> Mapping[str, Any]:
 
 def _has_plain_types(table: pa.Table) -> bool:
     """Whether Spark gives these columns as this reader does."""
-    return all(
-        any(is_kind(field.type) for is_kind in _PLAIN) or field.type in (pa.map_(pa.string(), pa.string()), pa.list_(pa.string()))
-        for field in table.schema
-    )
+    return all(map(_is_plain, table.schema.types))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind):  # whether an element may be NULL is each writer's to say
+        return bool(pa.types.is_string(kind.value_type))
+    if pa.types.is_map(kind):
+        return bool(pa.types.is_string(kind.key_type) and pa.types.is_string(kind.item_type))
+    return any(is_kind(kind) for is_kind in _PLAIN)
 
 
 def _rows(table: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:

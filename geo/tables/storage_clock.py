@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 from geo.now import now_us, steady_us
-from geo.tables.clock import Held, wrong_clock
+from geo.tables.clock import SIGN_APART_US, Held, wrong_clock
 from geo.tables.cluster import ClusterTables
 from geo.times import from_us, in_us
 from schemas import PROCESSES
@@ -95,7 +95,9 @@ def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
     if folder is not None:
         came_us = _of_folder(folder, writes=writes)
     elif writes:
-        _sign(tables, before)
+        # A sign by the host's clock alone would make a process that lives look silent: the one held last goes on beside it.
+        known = _held.get(tables.place)
+        _sign(tables, before if known is None else known.now_us(steady_us()))
         signs = tables.journal(PROCESSES)
         came_us = in_us(signs.committed_at(signs.version()))
     else:
@@ -105,6 +107,8 @@ def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
     held = Held(before, now_us(), steady_us(), came_us)
     with _lock:
         _held[tables.place] = held
+    if folder is None and held.apart_us > SIGN_APART_US and held.wrong() is None:
+        _sign(tables, held.now_us(steady_us()))
     return held
 
 

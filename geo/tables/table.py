@@ -533,8 +533,8 @@ class Table:
         return newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
 
     def why_left_to_spark(self) -> str | None:
-        """Why this process, which appends by itself to tables on a local disk, leaves this one to Spark; None: it does not."""
-        if self.log_folder is None or not self._driver.commits_by_itself:
+        """Why a process that appends by itself to tables on a local disk leaves this one to Spark; None: it does not."""
+        if self.log_folder is None:
             return None
         try:
             require_state(self.log_folder)
@@ -616,16 +616,16 @@ class Table:
                 return change
             reach(CrashPoint.CHANGE_MADE)
             why: str | None = None
-            try:
-                with self._committing():
+            with self._committing():
+                try:
                     while (now := self.own_state()) is not None and may_change(now, state, change):
                         if (why := conflict_since(folder, change, now.version)) is not None:
                             break
                         if commit_change(folder, now, change, user_metadata):
-                            return change
+                            return change  # what fails from here on takes no file of it away
                         log.info("%s: another commit came between, trying again", self)
-            except OSError as error:
-                log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
+                except OSError as error:
+                    log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
             remove_files(folder.parent, (*change.added, *change.feed))
             if why is None:
                 return None

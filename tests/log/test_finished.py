@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from geo.log import finished
+from geo import crash
+from geo.crash import CrashPoint, InjectedCrash
+from geo.log import finished, ledger_writer
 from geo.log.finished import forget, key_of, move_ended, recall
 from geo.log.publish import publish, publish_json_lines
 from geo.log.publisher import Published
@@ -83,6 +85,47 @@ def test_a_publish_id_is_known_for_ever(world: World) -> None:
     assert (once("x").rows, once("x").already_published) == (0, 3)
     assert once("z").rows == 3
     assert len(_keys(world)) == 9
+
+
+def test_a_source_with_several_ledgers_ends_where_the_newest_of_them_does(world: World, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    _write(folder, "a.jsonl", "a1", "a2")
+    assert _published(world, folder) == 2
+    with (folder / "a.jsonl").open("a") as file:
+        file.write(json.dumps({"key": "a3", "replicate_to": ["us"]}) + "\n")
+    assert _published(world, folder) == 1
+    _write(folder, "d.jsonl", "d1")
+    assert _published(world, folder) == 1
+    assert move_ended(world.tables("us"), datetime.now(timezone.utc)) == 1
+    assert [Path(row["source"]).name for row in world.tables("us").journal(LEDGERS).newest()] == ["d.jsonl"]
+    assert _published(world, folder) == 0
+    assert _keys(world) == ["a1", "a2", "a3", "d1"]
+
+
+def test_a_source_that_a_producer_goes_on_with_is_not_moved_under_it(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, tables = tmp_path / "in", world.tables("us")
+    folder.mkdir()
+    for name in "ad":
+        _write(folder, f"{name}.jsonl", f"{name}1")
+        assert _published(world, folder) == 1
+    monkeypatch.setattr(finished, "IDLE_FOR", timedelta(0))
+    monkeypatch.setattr(ledger_writer, "IDLE_US", 0)
+    began = datetime.now(timezone.utc)
+    _write(folder, "a.jsonl", "a2")
+
+    def reach(point: CrashPoint) -> None:
+        if point is CrashPoint.PUBLISH_BEFORE_APPEND:
+            move_ended(tables, began)
+        if point is CrashPoint.PUBLISH_AFTER_APPEND:
+            raise InjectedCrash("it dies with its ends unrecorded")
+
+    with crash.watched(reach), pytest.raises(InjectedCrash):
+        _published(world, folder)
+    assert _published(world, folder) == 0
+    assert _keys(world) == ["a1", "a2", "d1"]
 
 
 def test_a_key_is_the_same_here_and_in_spark(world: World) -> None:

@@ -56,11 +56,17 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
-    """A file as it was listed: its size in bytes, when it changed last in ns since 1970, and its inode; 0 where there is none."""
+    """A file as it was listed: its size in bytes, when it changed last in ns since 1970, its inode, and the device that this is of; 0 where
+    there is none. A device has another number after a restart of the host, so `stamp`, which is kept, does not name it."""
 
     size: int
     changed_ns: int = 0
     inode: int = 0
+    device: int = 0
+
+    def is_same_file(self, other: SeenFile) -> bool:
+        """Whether both are names of one file, both listed now."""
+        return self.inode > 0 and (self.device, self.inode) == (other.device, other.inode)
 
     @property
     def stamp(self) -> str:
@@ -93,7 +99,7 @@ def _seen(file: fs.FileInfo, *, local: bool) -> SeenFile | None:
         there = os.stat(file.path)
     except FileNotFoundError:
         return None
-    return SeenFile(there.st_size, there.st_mtime_ns, there.st_ino)
+    return SeenFile(there.st_size, there.st_mtime_ns, there.st_ino, there.st_dev)
 
 
 def tail_of(stream: pa.NativeFile, position: int) -> str:

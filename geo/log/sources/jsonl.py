@@ -182,9 +182,9 @@ class JsonLinesReader:
         By its inode; whether it has the content, too, the caller looks. A file that did not grow must be as old as it was: the
         number of a file that was removed may be given to a new one.
         """
-        inodes: dict[int, str] = {}
+        inodes: dict[tuple[int, int], str] = {}
         for file, seen in sorted(listed.items(), key=lambda one: (one[0] not in start, one[0])):
-            if seen.inode and (other := inodes.setdefault(seen.inode, file)) != file and file not in start:
+            if seen.inode and (other := inodes.setdefault((seen.device, seen.inode), file)) != file and file not in start:
                 if file not in self._other_names:
                     self._other_names.add(file)
                     log.warning("%s: is another name of %s, and is not read again", file, other)
@@ -194,7 +194,7 @@ class JsonLinesReader:
         found: Position = {}
         for name, place in start.items() if new else ():
             file = new.get(int(place[4].rpartition("-")[2]), "") if len(place) > 4 else ""
-            if not file or (name in listed and listed[name].inode == listed[file].inode):
+            if not file or (name in listed and listed[name].is_same_file(listed[file])):
                 continue
             grew = listed[file].size > place[0]
             if (grew or listed[file].stamp == place[4]) and (file not in found or found[file][0] < place[0]):

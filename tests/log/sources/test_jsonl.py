@@ -233,6 +233,15 @@ def test_a_new_file_with_the_inode_of_one_that_is_gone_is_a_new_one(tmp_path: Pa
     assert _read(tmp_path, offset, 10_000)[0] == [(1, "nothing!")]
 
 
+def test_files_of_two_devices_with_one_inode_are_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first files of two new file systems have."""
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"key": "{name}"}}\n')
+    listed = {str(tmp_path / f"{name}.jsonl"): files.SeenFile(13, 7, 12, device) for device, name in enumerate("ab", 1)}
+    monkeypatch.setattr(jsonl, "list_files", lambda *_: listed)
+    assert [key for _, key in _read(tmp_path, {}, 10_000)[0]] == ["a", "b"]
+
+
 @pytest.mark.parametrize("link", [os.link, os.symlink])
 def test_two_names_of_one_file_are_one_file_and_a_copy_is_another(
     tmp_path: Path, link: Callable[[Path, Path], None], caplog: pytest.LogCaptureFixture
