@@ -38,6 +38,8 @@ PLACEMENT_POINTS = [point for point in CrashPoint if point.value.startswith("pla
 """Met in tests/fleet/test_member.py."""
 APPEND_POINTS = [point for point in CrashPoint if point.value.startswith(("append-", "commit-"))]
 """Met in tests/tables/test_native_append.py."""
+CHANGE_POINTS = [point for point in CrashPoint if point.value.startswith("change-")]
+"""Met in tests/ops/test_erase.py."""
 TABLE_POINTS = [point for point in CrashPoint if point.value.startswith("table-")]
 """Met in tests/tables/test_native_create.py."""
 
@@ -45,6 +47,7 @@ TABLE_POINTS = [point for point in CrashPoint if point.value.startswith("table-"
 def test_every_point_is_exercised() -> None:
     named = [
         *APPEND_POINTS,
+        *CHANGE_POINTS,
         *TABLE_POINTS,
         *PUBLISH_POINTS,
         *LINK_POINTS,

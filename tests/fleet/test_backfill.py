@@ -241,7 +241,7 @@ def test_what_expires_while_it_looks_is_not_brought_twice(world: World) -> None:
     world.replicate("eu")
     # From ten seconds before the first of them expires, in steps so small that a look at each log meets another part of them.
     clock = itertools.count(int((now.timestamp() + 50) * 1e6), 3_000_000)
-    with mock.patch.object(backfill_module, "now_us", side_effect=lambda: next(clock)):
+    with mock.patch.object(backfill_module, "checked_now_us", side_effect=lambda *_, **__: next(clock)):
         for _ in range(3):
             assert _filled(world).messages == 0
     assert world.arrived("eu") == list(range(10))

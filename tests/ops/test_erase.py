@@ -8,12 +8,28 @@ from pathlib import Path
 import pytest
 
 from geo import crash
-from geo.crash import CrashPoint
+from geo.crash import CrashPoint, InjectedCrash
 from geo.ops.erase import erase
 from geo.tables.commits import Kind
+from tests.test_crash_points import CHANGE_POINTS
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("point", CHANGE_POINTS, ids=lambda point: point.value)
+def test_an_erasure_that_stops_here_changed_nothing_and_is_done_when_it_is_asked_for_again(
+    linked: World, point: CrashPoint
+) -> None:
+    log = linked.log("us")
+    before = log.latest_version(), log.read().toArrow().sort_by("entry_id").to_pylist()
+    crash.arm(f"{point.value}:raise")
+    with pytest.raises(InjectedCrash):
+        erase(linked.spark, linked.config, "us", TOPIC, "key = 'k7'")
+    crash.arm(None)
+    assert (log.latest_version(), log.read().toArrow().sort_by("entry_id").to_pylist()) == before
+    assert erase(linked.spark, linked.config, "us", TOPIC, "key = 'k7'").messages == 2
+    assert {row["entry_id"] for row in log.read().where("payload IS NULL").collect()} == {7}
 
 
 def test_an_erasure_changes_the_chosen_rows_alone_beside_who_appends(linked: World) -> None:

@@ -13,6 +13,7 @@ from geo.crash import CrashPoint, InjectedCrash
 from geo.ids import MessageId
 from geo.log.publisher import Publisher
 from geo.ops.maintain import maintain
+from geo.replication.repair import reconcile_links
 from geo.subscription.acks import acks_topic, fold_query
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
@@ -65,6 +66,8 @@ def test_a_cluster_that_joins_late_lacks_nothing_once_only_compact_records_are_l
     fold(consumed)
     records = consumed.tables("eu").log(TOPIC.acks)
     records.delta().delete(F.col("producer") != "fold")
+    # Nobody's expiry took them, so a person says that they may be gone.
+    reconcile_links(consumed.spark, consumed.config, "eu", "us", topics=str(TOPIC.acks))
     consumed.replicate("us")
     assert consume(consumed, "us") == [("eu", 5)]
 
