@@ -27,7 +27,7 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
 from geo.tables.table import Table
 from geo.times import EPOCH, utc
-from schemas import TOPIC_LOG, TOPICS
+from schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
 
 log = logging.getLogger(__name__)
 
@@ -96,12 +96,18 @@ def deleted_topics(tables: ClusterTables) -> set[Topic]:
 def unregistered_topics(tables: ClusterTables, mentioned: Iterable[Topic] = ()) -> list[Topic]:
     """The topics whose logs are in a cluster and that its registry lacks: `system/topics` was put back from an older backup.
 
-    They are looked for among those that are `mentioned` in others' tables, and on a local disk by the folders of logs.
+    They are looked for among those that are `mentioned` in others' tables, and on a local disk by the folders of logs. A folder alone
+    is no topic, as a log that somebody moved aside: the cluster's own ledgers or links have to name it.
     """
     # Folders first: whoever creates a topic registers it before its log is there.
-    maybe = {*_topics_by_folder(tables), *mentioned}
+    by_folder, named = _topics_by_folder(tables), frozenset(mentioned)
+    maybe = {*by_folder, *named}
     lacking = maybe.difference(one.topic for one in known_topics(tables)) if maybe else ()
-    return sorted(topic for topic in lacking if tables.log(topic).exists())
+    return sorted(topic for topic in lacking if (topic in named or _is_used(tables, topic)) and tables.log(topic).exists())
+
+
+def _is_used(tables: ClusterTables, topic: Topic) -> bool:
+    return any(tables.journal(schema).newest(topic=str(topic)) for schema in (LEDGERS, LINKS))
 
 
 def absent(tables: ClusterTables, one: Registered) -> str | None:
