@@ -46,7 +46,7 @@ def read_page(spark: SparkSession, location: str, first: int, last: int, only: S
     for row in rows:
         lines.setdefault(int(row["file"][:20]), []).append(row)
     found = [_commit(spark, location, version, lines.get(version, [])) for version in range(first, last + 1)]
-    return [c if c.columns is None else c.since(_metadata_before(spark, location, c.version)) for c in found]
+    return [c.since(_metadata_before(spark, location, c.version)) if c.columns and c.version else c for c in found]
 
 
 def _trimmed(spark: SparkSession, paths: list[str], only: Sequence[str]) -> list[Row]:

@@ -158,4 +158,8 @@ def consumers_of(tables: ClusterTables, topic: Topic, subscription: str) -> list
 def _state(tables: ClusterTables, row: Row) -> ConsumerState:
     if row["state"] == "released":
         return ConsumerState.KILLED if row["in_flight"] else ConsumerState.STOPPED
-    return ConsumerState.RUNNING if why_dead(tables, row) is None else ConsumerState.KILLED
+    if why_dead(tables, row) is None:
+        return ConsumerState.RUNNING
+    # It may have ended cleanly since its row was read.
+    newest = next((one for one in owners_of(tables, row["runner"]) if one["runner"] == row["runner"]), row)
+    return ConsumerState.KILLED if newest["token"] == row["token"] and newest["state"] == row["state"] else _state(tables, newest)
