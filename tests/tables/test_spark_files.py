@@ -50,7 +50,7 @@ def _table(spark: SparkSession, folder: Path) -> Table:
 
 
 def _leave_to_spark(table: Table) -> None:
-    table.set_property("delta.feature.allowColumnDefaults", "supported")
+    table.set_property("delta.feature.rowTracking", "supported")
     assert table.own_state() is None
 
 
