@@ -59,8 +59,8 @@ FAULTS = (
     Fault(
         "the newest row of a producer is moved away, which says up to where all are exact",
         "geo/log/finished.py",
-        'F.col("own") < F.col("last")',
-        'F.col("own") <= F.col("last")',
+        'found.where((F.col("own") < F.col("last"))',
+        'found.where((F.col("own") <= F.col("last"))',
         ("log/test_finished.py",),
         spark=True,
     ),
