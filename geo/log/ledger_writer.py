@@ -18,6 +18,7 @@ from geo.errors import SourceChangedError, UnsafeError
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
 from geo.names import Topic
+from geo.now import steady_us
 from geo.tables.clock import Stamp, jumped, refuse_wrong
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import Ownership, Rows, claim, producer_runner, release
@@ -72,7 +73,7 @@ class LedgerWriter:
         self._unsure = False
         """An append was begun of which it is not known whether it landed."""
         self._began: tuple[int, int] | None = None
-        """The clock and a monotonic one when this run was recorded as begun and the clock was found right; None: not yet."""
+        """The clock and a steady one when this run was recorded as begun and the clock was found right; None: not yet."""
         self._recorded_at = self._looked_at = time.monotonic()
         self._mutex = threading.RLock()
         self._is_open = True
@@ -201,7 +202,7 @@ class LedgerWriter:
 
     def _open_ledgers(self, batch: Batch) -> None:
         """Step 1."""
-        before = self._clock(), _monotonic_us()
+        before = self._clock(), steady_us()
         opened = self._progress.opened(batch, self.ledgers.away)
         new = opened.ledgers.keys() - self._progress.ledgers.keys()
         self._progress = opened
@@ -268,7 +269,3 @@ class LedgerWriter:
         except UnsafeError:
             self._began = None  # the next batch holds it against the storage's before anything else
             raise
-
-
-def _monotonic_us() -> int:
-    return time.monotonic_ns() // 1000

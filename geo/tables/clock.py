@@ -109,8 +109,9 @@ def wrong_clock(who: str, wrong: Wrong, way_out: str = "") -> WrongClockError:
 
 
 def jumped(before: tuple[int, int], now: tuple[int, int]) -> bool:
-    """Whether a clock was set between two looks at (clock, a monotonic clock), both in microseconds.
+    """Whether a clock was set between two looks at (clock, a steady clock), both in microseconds.
 
-    A machine that slept does that too, rightly: so it is no fault, but a reason to look at the storage's clock again.
+    Where the steady clock stands still while a machine sleeps, sleep does that too, rightly: so it is no fault, but a reason to look
+    at the storage's clock again.
     """
     return abs((now[0] - before[0]) - (now[1] - before[1])) > CLOCK_TOLERANCE_US
