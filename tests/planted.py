@@ -71,6 +71,21 @@ FAULTS = (
         "return True",
         ("log/sources/test_jsonl.py",),
     ),
+    Fault(
+        "different messages under one id of a source cross as if they were one",
+        "geo/replication/reconciliation.py",
+        "        self._refuse_ambiguous(source.version, decision.source_touched)\n",
+        "",
+        ("replication/test_foreign_commits.py -k under_ids_that_are_used",),
+        spark=True,
+    ),
+    Fault(
+        "what others put into a source is compared by its ids alone",
+        "geo/replication/source_history.py",
+        "touched | commit.actions.partitions",
+        "touched",
+        ("replication/test_source_history.py",),
+    ),
     # which rows cross
     Fault(
         "rows without an origin of the rule cross",

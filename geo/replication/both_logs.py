@@ -21,7 +21,7 @@ from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, 
 from geo.log.promises import Promise, due, lost_entries
 from geo.log.topic_log import ID, after_ends, ids_of
 from geo.replication import missing_rows
-from geo.replication.foreign_rows import differing
+from geo.replication.foreign_rows import ambiguous, differing
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
@@ -140,6 +140,12 @@ class BothLogs:
         if found and after is None:
             found = lost_entries(due(wanted, self.source.table_id(), None, None, self._oldest_us(version)), held, floors)
         return found
+
+    def ambiguous(self, version: int, touched: Collection[Partition] | None) -> list[str]:
+        """As `foreign_rows.ambiguous`, of the link's origins."""
+        if touched is not None and not touched:
+            return []
+        return ambiguous(self.source.read(version), self.rule.origins, touched)
 
     def differing(self, version: int, target_version: int, touched: Collection[Partition] | None) -> tuple[list[str], list[str]]:
         """As `foreign_rows.differing`, of the link's origins."""

@@ -1,4 +1,5 @@
-"""Finds messages that a link's target holds otherwise than its source, or more than once, where somebody else put or changed rows."""
+"""Finds messages that a link's target holds otherwise than its source, or a log holds more than once, where somebody else put or changed
+rows."""
 
 from __future__ import annotations
 
@@ -22,18 +23,26 @@ def differing(
     source: DataFrame, target: DataFrame, origins: Collection[str], touched: Collection[Partition] | None
 ) -> tuple[list[str], list[str]]:
     """The messages of these origins that both hold with different content, and those that the target holds more than once, as
-    `origin:ledger:entry`, at most EXAMPLES each, in order. `touched`: the partitions of the target that are looked at; None: all.
+    `origin:ledger:entry`, at most EXAMPLES each, in order. `touched`: the partitions that are looked at; None: all.
 
     A message that was erased in one of them is left out: each cluster is erased on its own. Equal is what is equal as JSON.
     """
-    asked = is_message() & F.col("origin").isin(*origins)
-    if touched is not None:
-        asked &= reduce(or_, map(_is_in, touched), F.lit(False))
-    # A row's date is that of its publish time, alike everywhere.
-    here, there = (_content(rows.where(asked)) for rows in (target, source))
+    here, there = (_content(rows.where(_asked(origins, touched))) for rows in (target, source))
     twice = here.groupBy(*ID).count().where("count > 1")
     other = here.join(there.withColumnRenamed("content", "wanted"), list(ID)).where(F.col("content") != F.col("wanted"))
     return _named(other), _named(twice)
+
+
+def ambiguous(rows: DataFrame, origins: Collection[str], touched: Collection[Partition] | None) -> list[str]:
+    """The messages of these origins that one log holds more than once, with different content. As in `differing`."""
+    held = _content(rows.where(_asked(origins, touched))).groupBy(*ID)
+    return _named(held.agg(F.min("content").alias("one"), F.max("content").alias("other")).where("one <> other"))
+
+
+def _asked(origins: Collection[str], touched: Collection[Partition] | None) -> Column:
+    """Messages of these origins in these partitions. (A row's date is that of its publish time, alike everywhere.)"""
+    asked = is_message() & F.col("origin").isin(*origins)
+    return asked if touched is None else asked & reduce(or_, map(_is_in, touched), F.lit(False))
 
 
 def _is_in(partition: Partition) -> Column:

@@ -100,11 +100,12 @@ def lacks(seen: TargetSeen, link: str, origins: Iterable[str]) -> str | None:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where a link stands: the cursor up to which the target holds everything; None or `why` if that cannot be told. `new`: the origins that
-    the link did not bring so far."""
+    the link did not bring so far. `touched` as in `TargetSeen`."""
 
     cursor: CommitName | None
     why: str | None = None
     new: tuple[str, ...] = ()
+    touched: frozenset[Partition] | None = frozenset()
 
 
 def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, origins: Iterable[str]) -> Standing:
@@ -120,7 +121,7 @@ def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, o
     covered = target.own.origins if target.own is not None else recorded.origins
     new = tuple(sorted(set(origins).difference(covered)))
     if (why := lacks(target, link, origins)) is not None:
-        return Standing(cursor, why, new)
+        return Standing(cursor, why, new, target.touched)
     return Standing(cursor, f"messages of {', '.join(new)} are new to this link" if new else None, new)
 
 
@@ -160,10 +161,19 @@ class GoOn:
 @dataclass(frozen=True, slots=True)
 class Reconcile:
     """Compare both logs and append what is missing; `why` is None if a person asked for it. `check_lost`: first make sure that
-    nothing this link had still to read is gone."""
+    nothing this link had still to read is gone. `source_touched`, `target_touched`: the partitions in which somebody else put or
+    changed rows there, so that what they say is compared, too; None: it may be any."""
 
     why: str | None
     check_lost: bool = False
+    source_touched: frozenset[Partition] | None = frozenset()
+    target_touched: frozenset[Partition] | None = frozenset()
+
+    @property
+    def touched(self) -> frozenset[Partition] | None:
+        """In either."""
+        here, there = self.source_touched, self.target_touched
+        return None if here is None or there is None else here | there
 
 
 def start(
@@ -187,9 +197,12 @@ def start(
         cursor = stands.cursor.version if stands.cursor else 0
         return Fault(f"it failed before ({recorded.reason}), and {source.why}", cursor, cursor)
     if stands.why is not None or stands.cursor is None:
-        return Reconcile(stands.why or "it has no cursor", check_lost=isinstance(source, Compare) and source.unseen)
+        why = stands.why or "it has no cursor"
+        if source is None:
+            return Reconcile(why, target_touched=stands.touched)
+        return Reconcile(why, source.unseen, source.touched, stands.touched)
     if source is not None:
-        return Reconcile(source.why, check_lost=source.unseen)
+        return Reconcile(source.why, source.unseen, source.touched)
     if failed_before >= 2:
         return Reconcile("it failed twice at the same place", check_lost=True)
     return GoOn(stands.cursor)

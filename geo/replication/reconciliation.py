@@ -63,14 +63,12 @@ class Reconciliation:
         stands: Standing,
         start_at: Start | datetime | None,
         stopped: Callable[[], bool],
-        touched: Collection[Partition] | None,
         *,
         take_over: bool,
     ) -> None:
         """`start_at`: where the link begins anew; None: it begins where it began. If it is `stopped` between two steps the next
-        start compares again. `touched`: the partitions of the target in which somebody else put or changed rows; None: any.
-        `take_over` replaces a backfill that runs. Raises AlreadyOwnedError while one does, SourceChangedError for what is lost in the
-        source, UnsafeError for messages that the target holds otherwise or twice."""
+        start compares again. `take_over` replaces a backfill that runs. Raises AlreadyOwnedError while one does, SourceChangedError for what is lost in the
+        source, UnsafeError for messages that one of them holds twice otherwise, or the target otherwise or twice."""
         if self._row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self._into, decision.why)
         fillers = filling_runners(self._logs.rule.origins, self._into.topic, self._logs.rule.target)
@@ -79,7 +77,7 @@ class Reconciliation:
         try:
             filling.fence(self._into.log)
             with self._into.ownership.besides(filling):
-                self._compare(decision, stands, start_at, stopped, touched)
+                self._compare(decision, stands, start_at, stopped)
             release([filling])
         except FAULTS:
             if not self._into.in_doubt:  # so that whoever resolves it can have it
@@ -100,7 +98,6 @@ class Reconciliation:
         stands: Standing,
         start_at: Start | datetime | None,
         stopped: Callable[[], bool],
-        touched: Collection[Partition] | None,
     ) -> None:
         """Each step's record says `reconciling`; the cursor is recorded after the last one."""
         promises = self._promises()  # before the log, so that a producer at work is no loss
@@ -119,6 +116,7 @@ class Reconciliation:
             row.floors = _with_accepted(row.floors, logs.unkept(source.version, row.floors, promises, after))
         elif decision.check_lost or after is None:
             self._refuse_loss(source.version, stands.cursor, promises, gaps=decision.check_lost)
+        self._refuse_ambiguous(source.version, decision.source_touched)
         target = newest_commit(self._into.log, str(self._into))
         self._into.watch_from(target)
         most, row_bytes = self._step_size()
@@ -132,11 +130,23 @@ class Reconciliation:
                     count = self._into.append(rows, source, reconciling=True)
                 reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
             self._turns.took(count, round(count * row_bytes))
-        self._refuse_differing(source.version, touched)
+        self._refuse_differing(source.version, decision.touched)
         row.found(impossible=logs.count_impossible(source.version))
         looked = self._into.look_on(target)
         self.reached = source
         row.append(row.following(State.STOPPED, None, source, looked.newest))
+
+    def _refuse_ambiguous(self, version: int, touched: Collection[Partition] | None) -> None:
+        """Raises UnsafeError if the source at `version` holds different messages under one id in the partitions: nobody can tell which
+        is the producer's."""
+        if not (found := self._logs.ambiguous(version, touched)):
+            return
+        rule, topic = self._logs.rule, self._into.topic
+        raise UnsafeError(
+            f"somebody else appended messages in {rule.source} under ids that are used: it holds {', '.join(found)} more than once, with other "
+            f"content (these are the first). Nothing was brought of this and of what came later. Delete what is not the producer's from the "
+            f"log of {topic} in {rule.source}. Then run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}"
+        )
 
     def _refuse_differing(self, version: int, touched: Collection[Partition] | None) -> None:
         """Raises UnsafeError if the target holds messages otherwise than the source at `version`, or twice, in the partitions."""

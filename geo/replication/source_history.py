@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from geo.log.ledgers import REBUILD_KEY, Batch, is_foreign
 from geo.replication.link_state import LinkRecord, backfilled
+from geo.tables.actions import Partition
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import LOOK_BACK, CommitName, Gone, parted, with_gaps
 from geo.text import counted
@@ -53,10 +54,12 @@ def beside_words(messages: int, source: str, target: str, topic: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Compare:
     """Why reading on from the cursor would not do, though nothing is wrong: both logs are compared instead. `unseen`: some
-    commits could not be looked at, so what they removed can only be derived from the rows."""
+    commits could not be looked at, so what they removed can only be derived from the rows. `touched`: the partitions into which
+    somebody else put rows; None: it may be any."""
 
     why: str
     unseen: bool = False
+    touched: frozenset[Partition] | None = frozenset()
 
 
 def judge(
@@ -71,6 +74,7 @@ def judge(
     if (other := parted(cursor, table_id, newest, at_cursor)) is not None:
         return Fault(f"the source {other.how}", other.first, other.last)
     compare: Compare | None = None
+    touched: frozenset[Partition] | None = frozenset()
     recent, published = deque(before, LOOK_BACK + 1), _Published()
     for earlier in before:
         published.again(earlier)
@@ -83,10 +87,12 @@ def judge(
             return fault
         if (why := _doubt(commit, recent, published, origins)) is not None:
             compare = compare or Compare(why)
+            if is_foreign(commit):
+                touched = None if touched is None or commit.actions is None else touched | commit.actions.partitions
         recent.append(commit)
     if at_cursor is None:
         compare = Compare(f"the commit that the link stood at, version {cursor.version}, is gone (log cleanup)", unseen=True)
-    return compare
+    return None if compare is None else replace(compare, touched=touched)
 
 
 def _fault(commit: Commit) -> Fault | None:

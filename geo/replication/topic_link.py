@@ -9,7 +9,7 @@ the comparison of both logs (reconciliation), what is appended to the target and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -46,7 +46,6 @@ from geo.replication.source_look import SourceLook
 from geo.replication.topic_turns import TopicTurns
 from geo.replication.turns import TURN_BYTES, Turns, Unshared, within
 from geo.streams.life import State
-from geo.tables.actions import Partition
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, turn_of
@@ -167,9 +166,8 @@ class TopicLink:
             raise self._refusal(decision, stands)
         if isinstance(decision, Reconcile):
             begin = start_at or begins_at(recorded, self.link, self.topic)
-            touched = looked.touched if looked is not None and decision.why is not None else frozenset()
             stands = replace(stands, new=new_at_end(stands, self.link, self.topic))
-            self._compare(decision, stands, begin, stopped, touched, take_over=take_over)
+            self._compare(decision, stands, begin, stopped, take_over=take_over)
         else:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
             self.cursor, self.into.seen = decision.cursor, looked.newest
@@ -184,7 +182,6 @@ class TopicLink:
         stands: Standing,
         start_at: Start | datetime | None,
         stopped: Callable[[], bool],
-        touched: Collection[Partition] | None,
         *,
         take_over: bool,
     ) -> None:
@@ -193,7 +190,7 @@ class TopicLink:
             self.target, self._logs, self._promises, self.row, self.into, self.turns
         )
         try:
-            reconciliation.run(decision, stands, start_at, stopped, touched, take_over=take_over)
+            reconciliation.run(decision, stands, start_at, stopped, take_over=take_over)
         finally:
             self.cursor, self._reconciliation = reconciliation.reached, None
 

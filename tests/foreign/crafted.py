@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -103,11 +104,14 @@ def _again_beside_new(place: Place) -> None:
     place.put([_info(), {"add": {**_first_add(place)}}, _added(place, _new(place))])
 
 
-def _thinned(place: Place) -> None:
+def _thinned(place: Place, *, counted: bool) -> None:
     """A file replaced by one with fewer messages, as if nothing changed."""
-    relisted, lists = _removed(_first_add(place)), _added(place, messages(place.here, range(3)), dataChange=False)
-    relisted["remove"] = {**relisted["remove"], "dataChange": False}  # type: ignore[dict-item]
-    place.put([_info("OPTIMIZE"), relisted, lists])
+    removed, lists = _removed(_first_add(place)), _added(place, messages(place.here, range(3)), dataChange=False)
+    removed["remove"] = {**removed["remove"], "dataChange": False}  # type: ignore[dict-item]
+    for action, rows in (("remove", 5), ("add", 3)) if counted else ():
+        of = removed if action == "remove" else lists
+        of[action] = {**of[action], "stats": json.dumps({"numRecords": rows})}  # type: ignore[dict-item]
+    place.put([_info("OPTIMIZE"), removed, lists])
 
 
 def _domain(place: Place) -> None:
@@ -134,7 +138,8 @@ KINDS = [
     _kind("an old file added again, without commitInfo", lambda place: place.put([{"add": {**_first_add(place)}}])),
     _kind("an old file added again, beside a new one", _again_beside_new),
     _kind("append that says it changes no data", lambda place: place.put([_info(), _added(place, _new(place), dataChange=False)])),
-    _kind("compaction that loses messages", _thinned),
+    _kind("compaction that loses messages", lambda place: _thinned(place, counted=True)),
+    _kind("compaction that loses messages and counts none", lambda place: _thinned(place, counted=False)),
     _kind("append without commitInfo", lambda place: place.put([_added(place, _new(place))])),
     _kind("append of messages that are there, without commitInfo", lambda place: place.put([_added(place, messages(place.here, range(10, 15)))])),
     _kind("append without operationMetrics", lambda place: place.put([_info(), _added(place, _new(place))])),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -77,6 +78,24 @@ def test_rows_that_delta_rs_changed_in_a_source_fail_the_link_and_those_it_took_
     assert report.state is State.FAILED
     assert "messages were changed: UPDATE" in (report.reason or "")
     assert world.arrived("eu") == list(range(20)), "nothing was appended"
+
+
+def test_other_messages_under_ids_that_are_used_fail_the_link_until_they_are_taken_out(linked: World) -> None:
+    there, coming = (linked.entries("us", *span).toArrow() for span in ((3, 5), (21, 22)))
+    linked.write("us", 20, 25)
+    for rows in (there, coming):
+        other = rows.set_column(rows.column_names.index("key"), "key", pa.array(["other"] * len(rows)))
+        write_deltalake(linked.log("us").name, other, mode="append")
+    for _ in range(2):
+        (report,) = linked.replicate("eu")
+        assert report.state is State.FAILED
+        assert "us:1:3, us:1:4, us:1:21 more than once" in (report.reason or "")
+        assert f"geo reconcile --source us --target eu --topic {TOPIC}" in (report.reason or "")
+    assert linked.arrived("eu") == list(range(20)), "nobody can tell which is the producer's"
+    linked.log("us").delta().delete("key = 'other'")
+    reconcile_links(linked.spark, linked.config, "us", "eu")
+    assert linked.arrived("eu") == list(range(25))
+    assert {row["key"] for row in linked.messages("eu").values() if row["entry_id"] == 21} == {"k21"}
 
 
 def _update(world: World, log: Table) -> None:

@@ -27,6 +27,7 @@ from geo.replication.link_start import (
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
 from geo.streams.life import State
+from geo.tables.actions import Partition
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit
 from geo.tables.history import CommitName
@@ -165,9 +166,12 @@ def test_a_link_without_a_row_or_a_cursor_begins_with_a_comparison() -> None:
 # -- what a start does ---------------------------------------------------------------------------------------------------
 
 HERE = Standing(cursor(100, "source"))
-LACKS = Standing(cursor(100, "source"), "the target was changed")
+DAY: Partition = (("publish_date", "2026-01-01"),)
+OTHER: Partition = (("publish_date", "2026-01-02"),)
+LACKS = Standing(cursor(100, "source"), "the target was changed", touched=frozenset({DAY}))
 FAULT = Fault("a RESTORE", 9, 12)
 ERASED = Compare("messages were erased")
+APPENDED = Compare("somebody appended", touched=frozenset({OTHER}))
 GONE = Compare("commits are gone", unseen=True)
 
 
@@ -178,8 +182,10 @@ GONE = Compare("commits are gone", unseen=True)
         (HERE, FAULT, FAULT),
         (HERE, ERASED, Reconcile("messages were erased")),
         (HERE, GONE, Reconcile("commits are gone", check_lost=True)),
-        (LACKS, None, Reconcile("the target was changed")),
-        (LACKS, GONE, Reconcile("the target was changed", check_lost=True)),
+        (HERE, APPENDED, Reconcile("somebody appended", source_touched=frozenset({OTHER}))),
+        (LACKS, None, Reconcile("the target was changed", target_touched=frozenset({DAY}))),
+        (LACKS, GONE, Reconcile("the target was changed", check_lost=True, target_touched=frozenset({DAY}))),
+        (LACKS, APPENDED, Reconcile("the target was changed", False, frozenset({OTHER}), frozenset({DAY}))),
         (LACKS, FAULT, FAULT),
     ],
 )
@@ -187,8 +193,15 @@ def test_a_start(stands: Standing, source: Fault | Compare | None, decision: obj
     assert start(row(), stands, source) == decision
 
 
+def test_what_is_compared_beyond_ids_is_what_others_touched_in_either_log() -> None:
+    assert Reconcile("", False, frozenset({OTHER}), frozenset({DAY})).touched == frozenset({DAY, OTHER})
+    assert Reconcile("", False, None, frozenset({DAY})).touched is None
+    assert Reconcile("", False, frozenset({DAY}), None).touched is None
+
+
 def test_a_person_may_say_that_the_source_is_right() -> None:
     assert start(row(), HERE, FAULT, accept_source=True) == Reconcile(None)
+    assert start(row(), LACKS, APPENDED, accept_source=True) == Reconcile(None)
     assert start(None, Standing(None, "it has never run"), None) == Reconcile("it has never run")
 
 

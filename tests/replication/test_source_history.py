@@ -9,7 +9,7 @@ import pytest
 from geo.log.ledgers import REBUILD_RECORD, Batch, LedgerKey, Span
 from geo.replication.link_state import backfill_record
 from geo.replication.source_history import Compare, Fault, brings, judge, published_after
-from geo.tables.actions import Actions, Effect
+from geo.tables.actions import Actions, Effect, Partition
 from geo.tables.commits import Commit
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, foreign, record, restore
 
@@ -104,6 +104,26 @@ def test_rows_that_no_writer_of_ours_recorded_are_compared() -> None:
     for found in (_judge([foreign(11)]), _judge([commit(11, metadata='{"their":1}')]), _judge([more])):
         assert isinstance(found, Compare)
         assert found.why.startswith("version 11 of the source has rows that no writer of delta-geo recorded (WRITE by ann at ")
+
+
+def test_where_others_put_rows_what_they_say_is_compared_wherever_else_there_is_a_doubt() -> None:
+    days: list[Partition] = [(("publish_date", "2026-01-01"),), (("publish_date", "2026-01-02"),)]
+    into = [
+        replace(foreign(at), actions=Actions(Effect.ADDED, rows=1, partitions=frozenset({day})))
+        for at, day in zip((12, 13), days, strict=True)
+    ]
+    found = _judge([erasure(11), *into])
+    assert isinstance(found, Compare)
+    assert "erased" in found.why
+    assert found.touched == frozenset(days)
+    assert _touched([erasure(11)]) == frozenset()
+    assert _touched([into[0], replace(foreign(12), actions=None)]) is None, "it may be any"
+
+
+def _touched(since: list[Commit]) -> frozenset[Partition] | None:
+    found = _judge(since)
+    assert isinstance(found, Compare)
+    return found.touched
 
 
 def test_a_record_of_entries_that_were_published_before_is_a_copy_of_it() -> None:
