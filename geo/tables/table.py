@@ -432,7 +432,10 @@ class Table:
             )
         missing = [column.name for column in schema.columns if not column.added and column.name not in seen.columns.names]
         if missing:
-            raise SchemaError(f"{self}: lacks the columns {', '.join(missing)} of a {schema.kind}. Nothing was written.")
+            raise SchemaError(
+                f"{self}: lacks the columns {', '.join(missing)} of a {schema.kind}. Nothing was written. Who renamed or dropped them puts "
+                "them back: RENAME COLUMN, or RESTORE to the version before."
+            )
         return seen
 
     # -- writing -------------------------------------------------------------------------------------------------
