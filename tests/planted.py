@@ -80,6 +80,14 @@ FAULTS = (
         spark=True,
     ),
     Fault(
+        "messages that somebody put into a target before their source has them come a second time",
+        "geo/replication/foreign_rows.py",
+        "if first <= last][:EXAMPLES]",
+        "if first < 0][:EXAMPLES]",
+        ("replication/test_foreign_commits.py -k before_their_producer_published",),
+        spark=True,
+    ),
+    Fault(
         "what others put into a source is compared by its ids alone",
         "geo/replication/source_history.py",
         "touched | commit.actions.partitions",

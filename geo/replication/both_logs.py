@@ -21,7 +21,7 @@ from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, 
 from geo.log.promises import Promise, due, lost_entries
 from geo.log.topic_log import ID, after_ends, ids_of
 from geo.replication import missing_rows
-from geo.replication.foreign_rows import ambiguous, differing
+from geo.replication.foreign_rows import ahead, ambiguous, differing
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
@@ -152,6 +152,13 @@ class BothLogs:
         if touched is not None and not touched:
             return [], []
         return differing(self.source.read(version), self.target.read(target_version), self.rule.origins, touched)
+
+    def ahead(self, version: int, target_version: int, touched: Collection[Partition] | None) -> list[str]:
+        """As `foreign_rows.ahead`, of the link's origins: what the link would bring once more when the source has it."""
+        if touched is not None and not touched:
+            return []
+        rows, since_us = self.target.read(target_version), self.rule.expired_before_us(self.clock())
+        return ahead(rows, self._ends(self.source, version), self.rule.origins, touched, since_us)
 
     def _oldest_us(self, version: int) -> int | None:
         """Begin of the oldest date of which the source has messages; None if it has none."""

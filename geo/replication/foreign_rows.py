@@ -3,7 +3,7 @@ rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import and_, or_
 
@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.ids import LedgerId
-from geo.log.topic_log import ERASED_PROPERTY, ID, is_message
+from geo.log.topic_log import ERASED_PROPERTY, ID, is_message, ledger_ranges
 from geo.sql_text import identifier
 from geo.tables.actions import Partition
 
@@ -31,6 +31,23 @@ def differing(
     twice = here.groupBy(*ID).count().where("count > 1")
     other = here.join(there.withColumnRenamed("content", "wanted"), list(ID)).where(F.col("content") != F.col("wanted"))
     return _named(other), _named(twice)
+
+
+def ahead(
+    rows: DataFrame,
+    ends: Mapping[LedgerId, int],
+    origins: Collection[str],
+    touched: Collection[Partition] | None,
+    since_us: int | None,
+) -> list[str]:
+    """What a target holds of these origins beyond the ends of the source's ledgers, published at `since_us` or later (None: whenever), as
+    `origin:ledger:first-last`, at most EXAMPLES. As in `differing`."""
+    asked = _asked(origins, touched)
+    if since_us is not None:
+        asked &= F.col("publish_time") >= F.timestamp_micros(F.lit(since_us))
+    held = ledger_ranges(rows.where(asked))
+    beyond = {ledger: (max(first, ends.get(ledger, -1) + 1), last) for ledger, (first, last) in held.items()}
+    return [f"{ledger}:{first}-{last}" for ledger, (first, last) in sorted(beyond.items()) if first <= last][:EXAMPLES]
 
 
 def ambiguous(rows: DataFrame, origins: Collection[str], touched: Collection[Partition] | None) -> list[str]:

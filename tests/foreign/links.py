@@ -100,8 +100,10 @@ class LinkedTopic:
         appends = list(link_appends(self.place(target).path, self.versions[target]))
         faults = [f"in disorder: {what}" for what in disorder(appends)]
         brought = ids_brought(appends)
-        if twice := len(brought) - len(set(brought)):
-            faults.append(f"{twice} brought twice")
+        # What a running link had just brought and the foreign commit took away comes once more.
+        gone = set(brought) - self.after.ids if target == SOURCE and self.after is not None else set()
+        if twice := [one for one, count in Counter(brought).items() if count > 1 and one not in gone]:
+            faults.append(f"{len(twice)} brought twice (such as {min(twice)})")
         if state in (State.FAILED, State.DELAYED):
             kept = self.there_before if source == SOURCE else None
             return loud(f"{state.value}: {reason}", *faults, *(self._written_wrong(source, due, there, kept)))

@@ -126,6 +126,19 @@ def test_what_others_changed_or_doubled_in_a_target_fails_the_link_until_it_is_t
     assert {row["key"] for row in linked.messages("eu").values() if row["entry_id"] == 3} == {"k3"}
 
 
+def test_messages_that_somebody_appended_before_their_producer_published_them_fail_the_link(linked: World) -> None:
+    """The link would bring them a second time when they come."""
+    write_deltalake(linked.log("eu").name, linked.entries("us", 20, 22).toArrow(), mode="append")
+    (report,) = linked.replicate("eu")
+    assert report.state is State.FAILED
+    assert "us:1:20-21, which us has not yet" in (report.reason or "")
+    linked.write("us", 20, 25)
+    linked.log("eu").delta().delete("origin = 'us' AND entry_id >= 20")
+    (report,) = linked.replicate("eu")
+    assert (report.state, report.replicated) == (State.STOPPED, 5)
+    assert linked.arrived("eu") == list(range(25))
+
+
 def test_who_keeps_what_was_changed_in_a_target_says_so(linked: World) -> None:
     _update(linked, linked.log("eu"))
     assert linked.replicate("eu")[0].state is State.FAILED
