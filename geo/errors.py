@@ -94,6 +94,10 @@ class RetryableError(GeoError):
     """A fault that may pass by itself: the caller may try again, nothing was lost."""
 
 
+class LockedError(RetryableError):
+    """Somebody commits to a table, and that was not to be waited for. Nothing was written."""
+
+
 class DamagedError(RetryableError):
     """A file on a disk is not what was written into it. Whoever meets it tries again, so that all goes on by itself once somebody has
     brought it back."""

@@ -7,6 +7,7 @@ What a state and an event mean is in `life.py`; what a piece of work does is its
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -15,11 +16,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
 
-from geo.errors import AlreadyOwnedError
+from geo.errors import AlreadyOwnedError, LockedError
 from geo.faults import needs_person, session_is_gone
 from geo.streams.life import Event, Life, State
 from geo.streams.work import Failed, Group, W
 from geo.streams.workers import Workers
+from geo.tables.locks import without_waiting
 from geo.text import first_line
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,9 @@ DISCOVERY_INTERVAL_S = 10.0
 
 RECORD_INTERVAL_S = 60.0
 """How often works that moved are recorded."""
+
+LOCKED_S = 1.0
+"""After so long positions are recorded that could not be, since somebody else wrote there: that takes tenths of a second, or hangs."""
 
 TICK_S, LEAST_TICK_S, OF_A_WORK_S = 0.2, 0.05, 0.0005
 """Between two looks at all works of a group: half a millisecond for each, within these bounds. A look at one takes some
@@ -95,6 +100,8 @@ class Crew(Generic[W]):
         """Nobody waits for it any more."""
         self._asked_at: float | None = None
         self._recorded_at = time.monotonic()
+        self._record_again_at = -math.inf
+        """While somebody else writes where they are recorded, this is not tried before."""
         self._unrecorded: list[Slot[W]] = []
         self._left_out: dict[Hashable, str] = {}
         """Works to end as soon as no task of theirs is under way, and why."""
@@ -163,10 +170,19 @@ class Crew(Generic[W]):
         if time.monotonic() - self._recorded_at >= RECORD_INTERVAL_S:
             self._recorded_at = time.monotonic()
             self._unrecorded = list(self.slots.values())
+        if time.monotonic() < self._record_again_at:
+            return
         up = [slot for slot in self._unrecorded if slot.life.state is State.RUNNING]
         self._unrecorded = [slot for slot in up if slot.task is not None]
         if free := [slot for slot in up if slot.task is None]:
-            self._record(free, State.RUNNING)
+            try:
+                # What is recorded meanwhile only makes the next start shorter: no work is held up for it.
+                with without_waiting():
+                    self._record(free, State.RUNNING)
+            except LockedError as error:
+                self._unrecorded += free
+                self._record_again_at = time.monotonic() + LOCKED_S
+                log.info("%s: positions are not recorded now: %s", self.group, first_line(error))
 
     # -- which works -------------------------------------------------------------------------------------------------
 
@@ -311,9 +327,11 @@ class Crew(Generic[W]):
         self._happened(slot, event, reason=reason, error=error, moved=moved)  # reported when whoever resolves it can
 
     def _record(self, slots: Sequence[Slot[W]], state: State) -> list[Slot[W]]:
-        """Record works that moved. Returns those of which everything is recorded now."""
+        """Record works that moved. Returns those of which everything is recorded now. Raises LockedError if nobody is to be waited for."""
         try:
             failed = self.group.record_states([(slot.work, state) for slot in slots])
+        except LockedError:
+            raise
         except self._faults as error:
             log.warning("%s: positions could not be recorded, the next time says more: %s", self.group, first_line(error))
             return []

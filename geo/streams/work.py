@@ -78,7 +78,8 @@ class Group(Protocol[W]):
         """Own works that are taken up. One that is not owned after it owns itself when it is brought up."""
 
     def record_states(self, works: Sequence[tuple[W, State]]) -> Failed[W]:
-        """Record the states of works that moved. Returns those that cannot go on."""
+        """Record the states of works that moved. Returns those that cannot go on. Raises LockedError, with nothing recorded, where
+        nobody is to be waited for (`without_waiting`)."""
 
     def release(self, works: Sequence[W]) -> Failed[W]:
         """Own works no longer that ended well and are recorded. Returns those that turned out not to have."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from geo.errors import RetryableError
+from geo.errors import LockedError, RetryableError
 from geo.tables.process import Process
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,23 @@ _POLL_S = 0.005
 """The lock is held for the length of a commit, 100 ms or more; asking 200 times a second adds nothing one could measure."""
 
 
+_impatient = threading.local()
+
+
+@contextmanager
+def without_waiting() -> Iterator[None]:
+    """Meanwhile this thread waits for nobody's commit: `table_lock` raises LockedError where it would."""
+    _impatient.now = True
+    try:
+        yield
+    finally:
+        _impatient.now = False
+
+
+def _is_impatient() -> bool:
+    return getattr(_impatient, "now", False)
+
+
 @contextmanager
 def table_lock(path: Path, me: Process, *, jvm_end_s: float = JVM_END_S) -> Iterator[None]:
     """Hold the exclusive lock of the table whose lock file is `path`; threads of one process exclude each other too.
@@ -40,7 +58,7 @@ def table_lock(path: Path, me: Process, *, jvm_end_s: float = JVM_END_S) -> Iter
     holder dies. The file names the holder while it is held; if it still does when we get the lock, the holder died holding
     it, and its JVM, which may still be committing, is waited for first.
 
-    Raises RetryableError if the end of a dead holder's JVM takes longer than `jvm_end_s`.
+    Raises RetryableError if the end of a dead holder's JVM takes longer than `jvm_end_s`, LockedError if it is not to be waited for.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -48,8 +66,8 @@ def table_lock(path: Path, me: Process, *, jvm_end_s: float = JVM_END_S) -> Iter
         _take(fd, path)
         left_behind = _holder(fd)
         died = left_behind is not None and left_behind.is_here and not left_behind.lives
-        if left_behind and died and not left_behind.wait_for_jvm_end(jvm_end_s):
-            raise RetryableError(
+        if left_behind and died and not left_behind.wait_for_jvm_end(0.0 if _is_impatient() else jvm_end_s):
+            raise (LockedError if _is_impatient() else RetryableError)(
                 f"{path}: the JVM {left_behind.jvm_pid} of the dead {left_behind} still runs and may still commit. Nothing was "
                 "written. End it, then start again."
             )
@@ -71,6 +89,8 @@ def _take(fd: int, path: Path) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
+            if _is_impatient():
+                raise LockedError(f"{path} is held by {_name_of(_holder(fd))}") from None
             if (now := time.monotonic()) >= tell_at:
                 log.warning("%s: waiting since %.0f s for %s", path, now - began, _name_of(_holder(fd)))
                 tell_at = now + TELL_EVERY_S

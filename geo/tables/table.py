@@ -27,7 +27,7 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.crash import CrashPoint, reach
 from geo.disk import local_path
-from geo.errors import GeoError, RetryableError, SchemaError
+from geo.errors import GeoError, LockedError, RetryableError, SchemaError
 from geo.faults import is_conflict
 from geo.session import own_session
 from geo.sql_text import identifier, literal
@@ -556,7 +556,11 @@ class Table:
         except OSError:  # Spark meets it too, and its errors are known
             return False
         reach(CrashPoint.APPEND_WRITTEN)
-        committed = self.commit_here(written, user_metadata, refuse)
+        try:
+            committed = self.commit_here(written, user_metadata, refuse)
+        except LockedError:
+            self.remove_written(written)
+            raise
         if not committed:
             self.remove_written(written)
         return committed

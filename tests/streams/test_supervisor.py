@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -21,6 +22,8 @@ from geo.streams.life import TRIES, Life, State
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Found
 from geo.streams.workers import waiting
+from geo.tables.locks import table_lock
+from geo.tables.process import this_process
 
 LIMIT_S = 20.0
 
@@ -88,6 +91,8 @@ class Jobs:
     """By name of a job: why it cannot be owned."""
     turns_out: Mapping[str, BaseException] = field(default_factory=dict)
     """By name of a job: what is found when it is released."""
+    records: Callable[[], None] = lambda: None
+    """What recording comes to."""
     released: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -104,6 +109,7 @@ class Jobs:
         return [(job, self.refuses[job.name]) for job in works if not job.is_owned]
 
     def record_states(self, works: Sequence[tuple[Job, State]]) -> list[tuple[Job, BaseException]]:
+        self.records()
         for job, state in works:
             job.noted.append(f"record {state.value}")
         return []
@@ -532,6 +538,33 @@ def test_one_for_which_something_is_always_due_is_recorded_too(monkeypatch: pyte
     job = Job("a", due=lambda: None)
     with Running(Jobs([job])) as running:
         running.until(lambda: job.noted.count("record RUNNING") > 3)
+
+
+def test_what_cannot_be_recorded_without_waiting_holds_up_no_work_and_is_recorded_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "RECORD_INTERVAL_S", 0.01)
+    monkeypatch.setattr(crew, "LOCKED_S", 0.002)
+    lock, tried, followed = tmp_path / "x.lock", list[str](), itertools.count()
+
+    def record() -> None:
+        tried.append("")
+        with table_lock(lock, this_process(0)):
+            pass
+
+    def follow() -> None:
+        next(followed)
+
+    job = Job("a", follows=follow)
+    with Running(Jobs([job], records=record)) as running:
+        with table_lock(lock, this_process(0)):
+            running.until(lambda: len(tried) > 3)
+            before = next(followed)
+            running.until(lambda: next(followed) > before + 20)
+            assert not [note for note in job.noted if note.startswith("record")]
+            assert running.states("a") == [State.RUNNING]
+        running.until(lambda: "record RUNNING" in job.noted)
+    assert job.noted[-1] == "record STOPPED", "at a stop it is waited for"
 
 
 def test_what_is_to_begin_again_does_once_nothing_is_done_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

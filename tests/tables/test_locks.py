@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from geo.errors import RetryableError
+from geo.errors import LockedError, RetryableError
 from geo.tables import locks
-from geo.tables.locks import table_lock
+from geo.tables.locks import table_lock, without_waiting
 from geo.tables.process import Process, this_process
 
 _COUNT = """
@@ -189,3 +189,34 @@ def test_a_halted_process_lives_and_is_known_to_be_halted() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_who_is_not_to_wait_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+    lock = tmp_path / "x.lock"
+    holder = _holder(lock)
+    try:
+        with (
+            without_waiting(),
+            pytest.raises(LockedError, match=f"x.lock is held by process {holder.pid} on .*, which commits to this table"),
+            table_lock(lock, this_process(0)),
+        ):
+            pass
+        other = _waiting(lock)
+        holder.communicate("go on\n")
+        other.join(60)
+        assert not other.is_alive(), "another thread waits all the same"
+        with without_waiting(), table_lock(lock, this_process(0)):
+            pass
+    finally:
+        _end(holder)
+
+
+def test_who_is_not_to_wait_does_not_wait_for_a_dead_holders_jvm(tmp_path: Path) -> None:
+    jvm = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    _end(_holder(tmp_path / "x.lock", jvm.pid))
+    began = time.monotonic()
+    with without_waiting(), pytest.raises(LockedError), table_lock(tmp_path / "x.lock", this_process(0)):
+        pass
+    assert time.monotonic() - began < 30
+    jvm.kill()
+    jvm.wait()
