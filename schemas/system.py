@@ -39,7 +39,9 @@ TOPICS = TableSchema(
 
 LEDGERS = TableSchema(
     kind="ledgers",
-    version=3,  # rows of sources that ended may be in `finished`: a program that does not look there would publish them again
+    # Rows of sources that ended may be in `finished`: a program that does not look there would publish them again. Nor does it read
+    # places in files that have a hash and a stamp. Tables of before get the version when the first of either comes.
+    version=3,
     least_version=_VERSION,
     subject=("topic", "producer", "source", "replicate_to"),
     order=("generation", "sequence"),

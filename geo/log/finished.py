@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from geo.config.model import LONGEST_OUTAGE_S
 from geo.log.ledgers import SourceEnd
-from geo.log.sources.jsonl import SAME
+from geo.log.sources.json_mark import IS_MARKED, SAME, STAMP
 from geo.names import Topic
 from geo.sql_text import literal
 from geo.tables.cluster import ClusterTables
@@ -33,9 +33,13 @@ the log. A producer that goes on with an older one records its end first (`Ledge
 LEAST = 1_000
 """So many sources are moved at least: a start reads a thousand rows in hundredths of a second, moving them is two Spark jobs."""
 
-_IS_MARKED = r'^\["[0-9]+","[0-9]+:[0-9]+:'
-_STAMP = r':([0-9]+-[0-9]+-[1-9][0-9]*)"\]$'
-"""Of a source end whether it is a JSON lines file's, and its stamp."""
+
+AGAIN_AFTER = IDLE_FOR / 2
+"""What is moved sooner after a topic was deleted was published before: what comes since has to rest for IDLE_FOR first. Half of that leaves
+room for clocks of two hosts."""
+
+_FORGOTTEN = "", "forgotten"
+"""Producer and source of the row that says when a topic was deleted."""
 
 
 def key_of(source: str) -> bytes:
@@ -44,16 +48,30 @@ def key_of(source: str) -> bytes:
 
 
 def recall(tables: ClusterTables, topic: Topic, producer: str, sources: Collection[str]) -> dict[str, SourceEnd]:
-    """The ends of those of the sources that ended and were moved."""
+    """The ends of those of the sources that ended and were moved, since the topic was deleted last."""
+    if not sources:
+        return {}
+    nobody, forgotten = _FORGOTTEN
     names = {key_of(source): source for source in sources}
-    rows = tables.journal(FINISHED).newest(topic=str(topic), producer=producer, source=names) if names else []
-    return {names[bytes(row["source"])]: SourceEnd(row["source_end"], row["source_count"]) for row in rows}
+    rows = tables.journal(FINISHED).newest(topic=str(topic), producer=[producer, nobody], source=[*names, key_of(forgotten)])
+    deleted_us = [row["sequence"] for row in rows if row["producer"] == nobody]
+    since_us = max(deleted_us) + AGAIN_AFTER // timedelta(microseconds=1) if deleted_us else -1
+    return {
+        names[bytes(row["source"])]: SourceEnd(row["source_end"], row["source_count"])
+        for row in rows
+        if row["producer"] == producer and row["sequence"] >= since_us
+    }
 
 
-def forget(tables: ClusterTables, topic: Topic) -> None:
-    """The topic is deleted: nothing of its sources is known any more."""
-    if tables.journal(FINISHED).exists():
-        tables.journal(FINISHED).keep(f"topic <> {literal(str(topic))}")
+def forget(tables: ClusterTables, topic: Topic, now: datetime) -> None:
+    """The topic is deleted: nothing of its sources is known any more, nor what somebody is just moving who read them before."""
+    nobody, forgotten = _FORGOTTEN
+    row = {"topic": str(topic), "producer": nobody, "source": key_of(forgotten), "source_end": "", "source_count": 0}
+    finished = tables.journal(FINISHED)
+    had_any = finished.exists()
+    finished.append([{**row, "sequence": in_us(now)}])
+    if had_any:
+        finished.keep(f"topic <> {literal(str(topic))} OR producer = {literal(nobody)}")
 
 
 def move_ended(tables: ClusterTables, now: datetime) -> int:
@@ -88,7 +106,7 @@ def _ended(rows: DataFrame, before: datetime) -> DataFrame:
     )
     found = found.join(F.broadcast(_last_of_producers(rows)), ["topic", "producer"])
     found = found.where((F.col("own") < F.col("last")) & (F.col("youngest") < F.lit(before)) & F.col("is_never_compared"))
-    named = F.col("source").startswith("id:") | F.col("source_end").rlike(_IS_MARKED)
+    named = F.col("source").startswith("id:") | F.col("source_end").rlike(IS_MARKED)
     ended = found.select("topic", "producer", "source", "end.source_end", "end.source_count")
     return ended.where(F.col("source_end").isNotNull() & named)
 
@@ -121,7 +139,7 @@ def _last_of_producers(rows: DataFrame) -> DataFrame:
 
 def _stamped() -> Column:
     """The name by which a file is known whatever it is called; NULL where its end has no stamp with an inode."""
-    stamp = F.regexp_extract("source_end", _STAMP, 1)
+    stamp = F.regexp_extract("source_end", STAMP, 1)
     return F.when(stamp != "", F.concat(F.lit(SAME), stamp))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -17,6 +17,7 @@ from geo.log.finished import forget, recall
 from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, Progress, SourceEnd
 from geo.log.peers import ledger_ends, peer_ends
 from geo.log.promises import LOST
+from geo.log.sources.json_mark import is_newer
 from geo.names import Topic
 from geo.now import utc_now
 from geo.tables.cluster import ClusterTables
@@ -53,6 +54,8 @@ class LedgerTable:
         """Whether the newest row says that the producer stopped cleanly after it."""
         self.has_record = False
         """There are rows of this producer and topic."""
+        self._refuses_older = False
+        """Whether no program of before reads `system/ledgers` any more."""
         self.away: tuple[str, ...] = ()
         """The clusters that could not be read at the start."""
 
@@ -225,8 +228,16 @@ class LedgerTable:
             # The newest row of the producer says up to where all are exact, and that is not this one.
             at_last = {"sequence": self._sequence - 1, "source": f"{LOST}{row['ledger_id']}"}
             rows.append({**row, **named, **unpublished, **at_last})
+        self.refuse_older(source.offset for source in progress.sources.values())
         self._journal.append(rows)
         self.complete = complete
+
+    def refuse_older(self, source_ends: Iterable[str | None]) -> None:
+        """Let programs refuse `system/ledgers` by its version that would take one of these ends, which are about to be written, for
+        something else."""
+        if not self._refuses_older and any(map(is_newer, source_ends)) and self._journal.exists():
+            self._journal.upgrade()
+            self._refuses_older = True
 
     def recorded_us(self) -> int | None:
         """When the storage says that the newest row of the whole table came; None if it cannot say."""
@@ -263,7 +274,7 @@ def close_ledgers(tables: ClusterTables, topic: Topic, why: str, generation: int
     ]
     if closed:
         journal.append(closed)
-    forget(tables, topic)
+    forget(tables, topic, now)
     return sorted(last)
 
 

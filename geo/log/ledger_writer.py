@@ -178,6 +178,7 @@ class LedgerWriter:
             batch = plan(self._progress, self._producer, counted, ends, self._clock(), ids)
             self._open_ledgers(batch)
             self._keep_idle(batch)
+            self.ledgers.refuse_older(ends.values())
             reach(CrashPoint.PUBLISH_LEDGERS_OPENED)
             rows = entries(batch)
             reach(CrashPoint.PUBLISH_BEFORE_APPEND)

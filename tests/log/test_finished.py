@@ -14,8 +14,10 @@ from geo.log import finished, ledger_writer
 from geo.log.finished import forget, key_of, move_ended, recall
 from geo.log.publish import publish, publish_json_lines
 from geo.log.publisher import Published
+from geo.log.topics import create_single
+from geo.ops.delete_topic import delete_topics
 from geo.tables import journal as journal_module
-from schemas import LEDGERS
+from schemas import FINISHED, LEDGERS
 from schemas.table import VERSION_PROPERTY
 from tests.world import TOPIC, World
 
@@ -70,8 +72,50 @@ def test_a_finished_file_is_known_for_ever(world: World, tmp_path: Path, monkeyp
     with monkeypatch.context() as by_spark:
         by_spark.setattr(journal_module, "read_small", lambda *_: None)
         assert recall(tables, TOPIC, "p", [name, "none"]) == found
-    forget(tables, TOPIC)
+    forget(tables, TOPIC, datetime.now(timezone.utc))
     assert recall(tables, TOPIC, "p", [name]) == {}
+
+
+def test_a_topic_that_is_made_again_knows_no_file_that_the_deleted_one_had_finished(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, tables = tmp_path / "in", world.tables("us")
+    folder.mkdir()
+    for name in "ad":
+        _write(folder, f"{name}.jsonl", f"{name}1")
+        assert _published(world, folder) == 1
+    assert move_ended(tables, datetime.now(timezone.utc)) == 1
+    file = str(folder / "a.jsonl")
+    (known,) = recall(tables, TOPIC, "p", [file]).values()
+    moved = [row.asDict() for row in tables.journal(FINISHED).newest(topic=str(TOPIC), producer="p")]
+    assert len(moved) == 2, "by its name, and whatever it is called"
+    delete_topics(world.spark, world.config, "us", str(TOPIC), lose=True)
+    tables.journal(FINISHED).append(moved)  # by who had read the ledgers before, and committed after the deletion
+    assert recall(tables, TOPIC, "p", [file]) == {}
+    create_single(tables, TOPIC)
+    assert _published(world, folder) == 2
+    assert _keys(world) == ["a1", "d1"]
+
+    later = datetime.now(timezone.utc) + finished.AGAIN_AFTER
+    assert move_ended(tables, later) == 1
+    assert recall(tables, TOPIC, "p", [file]) == {file: known}, "what it finished itself is known"
+    assert _published(world, folder) == 0
+
+
+def test_a_program_of_before_is_refused_from_the_first_place_on_that_it_does_not_read(world: World, tmp_path: Path) -> None:
+    folder, ledgers = tmp_path / "in", world.tables("us").journal(LEDGERS)
+    folder.mkdir()
+    world.publish("us", 3, producer="rows")
+    ledgers._table.set_property(VERSION_PROPERTY, "2")  # a root of before
+    world.publish("us", 6, producer="rows")
+    assert ledgers._table.properties()[VERSION_PROPERTY] == "2", "nothing of it is new to that program"
+    _write(folder, "a.jsonl", "a1")
+    crash.arm(f"{CrashPoint.PUBLISH_BEFORE_APPEND.value}:raise")
+    with pytest.raises(InjectedCrash):
+        _published(world, folder)
+    crash.arm(None)
+    assert ledgers._table.properties()[VERSION_PROPERTY] == "3", "before the first commit that says such a place"
+    assert _published(world, folder) == 1
 
 
 def test_a_publish_id_is_known_for_ever(world: World) -> None:

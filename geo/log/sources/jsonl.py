@@ -8,7 +8,6 @@ the stream. A file that was renamed goes on under its new name; several names of
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,6 +19,7 @@ from geo.log.admission import ERROR
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.files import Content, Contents, SeenFile, list_files, open_path, tail_of
 from geo.log.sources.json_line import MAX_LINE_BYTES, MESSAGE, parse_line, parse_lines
+from geo.log.sources.json_mark import MARK, SAME
 from geo.log.sources.source import Place, Position
 
 log = logging.getLogger(__name__)
@@ -40,10 +40,6 @@ _ROWS_PER_BLOCK = 2_000
 FEW_BYTES = 1024 * 1024
 """A batch of up to so many bytes is read by the process that plans it: a task costs more than it saves."""
 
-_MARK = re.compile(r"(\d+):(\d+):([0-9a-f]*)(?::([0-9a-f]+):([0-9-]+))?")
-
-SAME = "same:"
-"""Begins a name by which a file is known whatever it is called: its stamp follows. Only files that ended are (geo.log.finished)."""
 _PLACE = ((FILE, pa.string()), (LINE, pa.int64()))
 BLOCK = pa.schema([*_PLACE, *((ERROR if field.name == "error" else field.name, field.type) for field in MESSAGE)])
 
@@ -82,7 +78,7 @@ class JsonLinesReader:
 
     def place_of(self, source: str, end: SourceEnd) -> Place | None:
         """Where a file goes on that is published up to `end`; None if the end does not say."""
-        found = _MARK.fullmatch(end.parts[-1])
+        found = MARK.fullmatch(end.parts[-1])
         return (
             None if found is None else [int(found[1]), int(found[2]), *(text for text in found.groups()[2:] if text is not None)]
         )
