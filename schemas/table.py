@@ -12,6 +12,10 @@ KIND_PROPERTY = "geo.table"
 CLUSTER_PROPERTY = "geo.cluster"
 """Of a cluster's registry: the cluster's name and a UUID, which stand there once and for all."""
 
+POLICIES_PROPERTY = "geo.policies"
+"""Of a topic log: the topic's policies in its cluster's registry, as JSON, for when that is put back from an older backup. A log without
+it does not say them. (An older program reads the registry alone, and loses nothing by it that it did not lose before.)"""
+
 BEFORE_RELEASE = {
     1: "Links kept their place in Spark's checkpoints then, which no start goes on from any more.",
     2: "A claim did not say then what may still be in flight.",

@@ -196,6 +196,8 @@ def links_status(args: argparse.Namespace, output: Output) -> int:
 def _reason(one: LinkStatus) -> str | None:
     """Why it is not running, and what it left out."""
     told = [] if one.reason is None else [one.reason]
+    if one.impossible is None and one.at is not None:
+        told.append("how many rows it left out that no producer can have written is unknown; its next start counts them")
     if one.impossible:
         told.append(f"{counted(one.impossible, 'row')} left out that no producer can have written")
     if one.expired:

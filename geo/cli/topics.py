@@ -17,11 +17,10 @@ from geo.log.topic_log import count_messages, newest
 from geo.log.topics import (
     Registered,
     absent,
+    all_topics,
     create_partitions,
     create_single,
-    registered_topics,
     set_replication_clusters,
-    unregistered_topics,
 )
 from geo.names import Topic, topic_glob_matches
 from geo.ops.delete_topic import Deleted, delete_topics
@@ -80,8 +79,8 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
 
     def topics(tables: ClusterTables) -> list[dict[str, Any]]:
         links = read_links(tables)
-        missing = map(Registered.unknown, unregistered_topics(tables, (Topic.parse(topic) for _, topic in links)))
-        listed = [one for one in (*registered_topics(tables), *missing) if topic_glob_matches(args.topic, one.topic)]
+        there = all_topics(tables, (Topic.parse(topic) for _, topic in links))
+        listed = [one for one in there if not one.is_deleted and topic_glob_matches(args.topic, one.topic)]
         failed.extend(
             {"link": f"{source}->{tables.cluster.name}", "topic": topic, "state": state.state.value, "reason": state.reason}
             for (source, topic), state in sorted(links.items())
@@ -95,7 +94,7 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
     output.data([*found, *failed, *unreadable])
     rows = [
         (r["topic"], r["cluster"], "typed" if r["typed"] else "bytes", "?" if r["messages"] is None else f"{r['messages']:,}",
-         r["version"], ",".join(r["replication_clusters"] or ["as configured"]))
+         r["version"], "?" if r["is_unclear"] else ",".join(r["replication_clusters"] or ["as configured"]))
         for r in found
     ]  # fmt: skip
     output.table(("TOPIC", "CLUSTER", "KIND", "MESSAGES", "VERSION", "REPLICATION CLUSTERS"), rows)
@@ -109,7 +108,7 @@ def _listed(tables: ClusterTables, one: Registered) -> dict[str, Any]:
     seen = log.look()
     return {"topic": str(one.topic), "cluster": tables.cluster.name, "typed": one.typed,
             "created_at": None if one.is_unknown else one.created_at,
-            "replication_clusters": one.replication_clusters, "version": seen and seen.version,
+            "replication_clusters": one.replication_clusters, "is_unclear": one.is_unclear, "version": seen and seen.version,
             "messages": count_messages(log) if seen else None, "lacks": lacks}  # fmt: skip
 
 

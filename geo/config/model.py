@@ -112,6 +112,11 @@ class Cluster:
         object.__setattr__(self, "spark_conf", MappingProxyType(dict(self.spark_conf)))
 
     @property
+    def place(self) -> str:
+        """Where its tables are, as configured."""
+        return self.root or f"{self.catalog}.{self.schema}"
+
+    @property
     def database(self) -> tuple[str, str] | None:
         """Catalog and schema as the catalog compares them, with case folded."""
         return (self.catalog.lower(), self.schema.lower()) if self.catalog and self.schema else None

@@ -118,6 +118,7 @@ class LogCutter:
                 root = local_path(there.location) if there.location is not None else None
                 if root is not None and not root.exists():
                     raise RetryableError(f"{root} is not there")
+                there.refuse_other_cluster()  # what another one's links say is about other logs
                 self._read[target] = {row["topic"]: row for row in there.journal(LINKS).newest(source=self._cluster)}
             except FAULTS as error:
                 log.info("cluster %s cannot be read, a day of commits is kept for its links: %s", target, first_line(error))

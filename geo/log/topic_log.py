@@ -18,7 +18,7 @@ from geo.sql_text import identifier
 from geo.tables.arrow_rows import collected, rows_frame
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import count_where_null, last_rows
-from geo.tables.table import Table
+from geo.tables.table import Seen, Table
 from schemas import ENVELOPE, TOPIC_LOG
 
 ID = ("origin", "ledger_id", "entry_id")
@@ -63,11 +63,17 @@ def open_log(tables: ClusterTables, topic: Topic) -> tuple[Table, StructType]:
 
     Raises SchemaError if it is missing, foreign or newer.
     """
+    table, seen = seen_log(tables, topic)
+    return table, seen.columns
+
+
+def seen_log(tables: ClusterTables, topic: Topic) -> tuple[Table, Seen]:
+    """As `open_log`, with all that the look at it said."""
     table = tables.log(topic)
-    columns = table.find(TOPIC_LOG)
-    if columns is None:
+    seen = table.find_checked(TOPIC_LOG)
+    if seen is None:
         raise SchemaError(f"{topic}: has no log in cluster {tables.cluster.name} ({table}).")
-    return table, columns
+    return table, seen
 
 
 def user_columns(columns: StructType) -> list[StructField]:

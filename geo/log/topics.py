@@ -20,6 +20,8 @@ from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.disk import local_path
 from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
+from geo.log.absence import lost_by_registry
+from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR, UNENDED, Policies, clusters_of, kept, restored
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
@@ -28,17 +30,9 @@ from geo.tables.journal import Journal
 from geo.tables.table import Table
 from geo.times import EPOCH, utc
 from schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
+from schemas.table import POLICIES_PROPERTY
 
 log = logging.getLogger(__name__)
-
-REPLICATION_CLUSTERS = "replication_clusters"
-"""The policy a topic may have in a registry: names of clusters, joined by commas."""
-
-DELETED = "deleted"
-"""The policy of a topic that somebody deleted here: when. It stands in the topic's newest row until it is made again."""
-
-UNENDED = "unended"
-"""The policy beside it as long as the delete has not ended: an `Unended`. Until then the topic is not made again."""
 
 
 class Unended(str, Enum):
@@ -63,18 +57,23 @@ class Registered:
     unended: Unended | None = None
     is_unknown: bool = False
     """The registry lacks it, though its log is there or others have read it."""
+    is_unclear: bool = False
+    """Nobody knows where it may go: the registry lost it, and its log does not say. Links that have carried it do so; no other does."""
 
     @classmethod
-    def unknown(cls, topic: Topic) -> Registered:
-        return cls(topic, EPOCH, False, None, is_unknown=True)
+    def unknown(cls, topic: Topic, told: str | None) -> Registered:
+        """`told`: what its log says of its policies (POLICIES_PROPERTY)."""
+        policies = restored(told)
+        return cls(topic, EPOCH, False, clusters_of(policies), is_unknown=True, is_unclear=UNCLEAR in policies)
 
     @classmethod
     def of(cls, row: Row) -> Registered:
         policies = row["policies"] or {}
-        clusters = policies.get(REPLICATION_CLUSTERS)
-        topic, named = Topic.parse(row["topic"]), tuple(clusters.split(",")) if clusters else None
         unended = Unended(policies[UNENDED]) if UNENDED in policies else None
-        return cls(topic, row["created_at"], row["typed"], named, DELETED in policies, unended)
+        return cls(
+            Topic.parse(row["topic"]), row["created_at"], row["typed"], clusters_of(policies), DELETED in policies, unended,
+            is_unclear=UNCLEAR in policies,
+        )  # fmt: skip
 
 
 def known_topics(tables: ClusterTables) -> list[Registered]:
@@ -93,17 +92,21 @@ def deleted_topics(tables: ClusterTables) -> set[Topic]:
     return {found.topic for found in known_topics(tables) if found.is_deleted}
 
 
-def unregistered_topics(tables: ClusterTables, mentioned: Iterable[Topic] = ()) -> list[Topic]:
-    """The topics whose logs are in a cluster and that its registry lacks: `system/topics` was put back from an older backup.
+def all_topics(tables: ClusterTables, mentioned: Iterable[Topic] = ()) -> list[Registered]:
+    """The topics of a cluster's registry by name, then those that it lacks though their logs are there: `system/topics` was put back from
+    an older backup.
 
     They are looked for among those that are `mentioned` in others' tables, and on a local disk by the folders of logs. A folder alone
     is no topic, as a log that somebody moved aside: the cluster's own ledgers or links have to name it.
     """
     # Folders first: whoever creates a topic registers it before its log is there.
     by_folder, named = _topics_by_folder(tables), frozenset(mentioned)
-    maybe = {*by_folder, *named}
-    lacking = maybe.difference(one.topic for one in known_topics(tables)) if maybe else ()
-    return sorted(topic for topic in lacking if (topic in named or _is_used(tables, topic)) and tables.log(topic).exists())
+    known = known_topics(tables)
+    lost = []
+    for topic in sorted({*by_folder, *named}.difference(one.topic for one in known)):
+        if (topic in named or _is_used(tables, topic)) and (seen := tables.log(topic).look()) is not None:
+            lost.append(Registered.unknown(topic, seen.properties.get(POLICIES_PROPERTY)))
+    return [*known, *lost]
 
 
 def _is_used(tables: ClusterTables, topic: Topic) -> bool:
@@ -112,18 +115,13 @@ def _is_used(tables: ClusterTables, topic: Topic) -> bool:
 
 def absent(tables: ClusterTables, one: Registered) -> str | None:
     """What of a topic that was not deleted is not in its cluster, with the remedy; None: its log and its row are there."""
-    name, table, registry = tables.cluster.name, tables.log(one.topic), tables.journal(TOPICS)
+    name, table = tables.cluster.name, tables.log(one.topic)
     if not table.exists():
         return (
             f"its log {table} is not there. Put it back. If nobody is to have it: `geo topics create` and `geo topics delete` "
             f"it in {name}"
         )
-    if one.is_unknown:
-        return (
-            f"{registry} of {name} lacks it, though its log is there: an older copy was put back. Whoever publishes into it, or "
-            f"replicates into {name}, registers it again"
-        )
-    return None
+    return lost_by_registry(one, name, str(tables.journal(TOPICS)))
 
 
 def _topics_by_folder(tables: ClusterTables) -> list[Topic]:
@@ -137,26 +135,34 @@ def _topics_by_folder(tables: ClusterTables) -> list[Topic]:
 
 
 def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
-    """What this cluster's registry says of the topic: `Registered.replication_clusters`; None also for an unknown topic.
+    """What this cluster's registry says of the topic, or else its log: `Registered.replication_clusters`; None also for an unknown topic.
 
     Raises UnsafeError for one that was deleted. (Who asks has its log: a delete has not ended.)
     """
     rows = tables.journal(TOPICS).newest(topic=str(topic))
-    found = Registered.of(rows[0]) if rows else None
-    if found is not None and found.is_deleted:
+    if not rows:
+        seen = tables.log(topic).look()
+        return None if seen is None else Registered.unknown(topic, seen.properties.get(POLICIES_PROPERTY)).replication_clusters
+    found = Registered.of(rows[0])
+    if found.is_deleted:
         raise _half_deleted(tables, topic)
-    return None if found is None else found.replication_clusters
+    return found.replication_clusters
 
 
 def ensure_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False) -> StructType:
     """The columns of the topic's log, which is created as by `create_topic` if it is missing. A log that is there and that the
-    registry lacks is registered, with the policies of the configuration: its own are not known any more."""
-    if (found := tables.log(topic).find(TOPIC_LOG)) is None:
+    registry lacks is registered, with the policies that it keeps; one that keeps none yet gets those of the registry."""
+    table, registry = tables.log(topic), tables.journal(TOPICS)
+    if (seen := table.find_checked(TOPIC_LOG)) is None:
         return create_topic(tables, topic, columns, again=again)
-    if not tables.journal(TOPICS).newest(topic=str(topic)):
-        log.warning("%s: its log is in %s and %s lacked it: registered again", topic, tables.cluster.name, tables.journal(TOPICS))
-        _register(tables, topic, typed=bool(user_columns(found)))
-    return found
+    told = seen.properties.get(POLICIES_PROPERTY)
+    if not (rows := registry.newest(topic=str(topic))):
+        one = Registered.unknown(topic, told)
+        log.warning("%s: registered again; %s", topic, lost_by_registry(one, tables.cluster.name, str(registry)))
+        _register(tables, topic, restored(told), typed=bool(user_columns(seen.columns)))
+    elif told is None and (policies := kept(rows[0]["policies"])) is not None:
+        table.set_property_once(POLICIES_PROPERTY, policies)
+    return seen.columns
 
 
 def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructField] = (), *, again: bool = False) -> StructType:
@@ -166,29 +172,39 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     who creates it or publishes to it; nothing else brings it back. Raises RetryableError without, UnsafeError for one of which a
     delete has not ended, or whose log is still there.
 
-    1. Add the registry row → 2. create the log. So a log that is there is registered; a registered topic whose log is not
-    there yet is passed over by links, and the next call for it creates the log.
+    1. Add the registry row → 2. create the log, which keeps its policies. So a log that is there is registered; a registered topic whose
+    log is not there yet is passed over by links, and the next call for it creates the log.
     """
-    registry = tables.journal(TOPICS)
+    registry, table = tables.journal(TOPICS), tables.log(topic)
     rows = registry.newest(topic=str(topic))
     if rows and (there := Registered.of(rows[0])).is_deleted:
         if not again:
             raise RetryableError(f"{topic} was deleted in {tables.cluster.name}. `geo topics create` makes it again.")
-        if there.unended is not None or tables.log(topic).exists():
+        if there.unended is not None or table.exists():
             raise _half_deleted(tables, topic)
+    if not rows and table.exists():
+        return ensure_topic(tables, topic)
     if not rows or Registered.of(rows[0]).is_deleted:
-        _register(tables, topic, typed=bool(columns), sequence=rows[0]["sequence"] + 1 if rows else 1)
+        policies = _inherited(tables, topic)
+        _register(tables, topic, policies, typed=bool(columns), sequence=rows[0]["sequence"] + 1 if rows else 1)
+    else:
+        policies = rows[0]["policies"]
     reach(CrashPoint.TOPIC_REGISTERED)
-    tables.log(topic).create(TOPIC_LOG, columns)
+    told = kept(policies)
+    table.create(TOPIC_LOG, columns, own={} if told is None else {POLICIES_PROPERTY: told})
+    # Who set them meanwhile found no log.
+    since = kept(next((row["policies"] for row in registry.newest(topic=str(topic))), None))
+    if since is not None and since != told:
+        table.set_property(POLICIES_PROPERTY, since)
     return open_log(tables, topic)[1]
 
 
-def _register(tables: ClusterTables, topic: Topic, *, typed: bool, sequence: int = 1) -> None:
+def _register(tables: ClusterTables, topic: Topic, policies: Policies | None, *, typed: bool, sequence: int = 1) -> None:
     row = {
         "topic": str(topic),
         "created_at": utc_now(),
         "typed": typed,
-        "policies": _inherited(tables, topic),
+        "policies": policies or None,
         "sequence": sequence,
     }
     tables.journal(TOPICS).append([row])
@@ -334,7 +350,9 @@ def set_replication_clusters(
 
     For a partitioned topic, all its partitions. A link that runs follows within seconds; one that is withdrawn keeps its
     place and goes on from there. (Pulsar's topic policy, which goes before the namespace's.)
-    Returns the topics changed. Raises UsageError for an unknown cluster or topic.
+    Returns the topics changed. A topic that the registry lost is registered by it. Raises UsageError for an unknown cluster or topic.
+
+    1. The logs keep it → 2. the registry says it. A death between them leaves links with what both let them carry.
     """
     if clusters is not None and tables.cluster.name not in clusters:
         raise UsageError(
@@ -346,13 +364,34 @@ def set_replication_clusters(
         for name in clusters or ():
             if name not in before:  # one that was named already may have left the configuration
                 config.cluster(name)
+        policies.pop(UNCLEAR, None)
         if clusters is not None:
             policies[REPLICATION_CLUSTERS] = ",".join(sorted(set(clusters)))
 
+    def rows_in(registry: Journal) -> list[Row]:
+        return [*_living(registry.newest(topic=str(topic))), *_partition_rows(registry, topic)]
+
+    for one in all_topics(tables, [topic]):
+        if one.is_unknown and topic in (one.topic, one.topic.partitioned):
+            ensure_topic(tables, one.topic)
+    before = rows_in(tables.journal(TOPICS))
+    changed = {row["topic"]: dict(row["policies"] or {}) for row in before}
+    for policies in changed.values():
+        change(policies)
+    _keep(tables, changed)
     with tables.journal(TOPICS).alone() as alone:
         registry = tables.journal(TOPICS) if alone is None else alone
-        rows = [*_living(registry.newest(topic=str(topic))), *_partition_rows(registry, topic)]
+        rows = rows_in(registry)
         if not rows:
             raise UsageError(f"{tables.cluster.name} has no topic {topic}.")
         _change_policies(registry, rows, change)
+    _keep(tables, {row["topic"]: row["policies"] or {} for row in rows_in(tables.journal(TOPICS))})  # logs that came meanwhile
     return [Topic.parse(row["topic"]) for row in rows]
+
+
+def _keep(tables: ClusterTables, policies: Mapping[str, Policies]) -> None:
+    """Let the logs that are there keep these policies, by topic."""
+    for topic, of_topic in policies.items():
+        table, told = tables.log(Topic.parse(topic)), kept(of_topic)
+        if told is not None and (seen := table.look()) is not None and seen.properties.get(POLICIES_PROPERTY) != told:
+            table.set_property(POLICIES_PROPERTY, told)

@@ -18,7 +18,7 @@ from geo.config.model import Config
 from geo.errors import GeoError
 from geo.faults import FAULTS
 from geo.log.topic_log import open_log
-from geo.log.topics import Registered, absent, known_topics, registered_topics, unregistered_topics
+from geo.log.topics import absent, all_topics, known_topics
 from geo.names import Topic
 from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
@@ -156,9 +156,8 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
             tables.journal(schema).exists()
         except GeoError as error:
             yield Symptom("error", where, str(error), "move that table away, or upgrade delta-geo")
-    topics = registered_topics(tables)
-    by_link = (Topic.parse(topic) for _, topic in read_links(tables))
-    for one in (*topics, *map(Registered.unknown, unregistered_topics(tables, by_link))):
+    topics = [one for one in all_topics(tables, (Topic.parse(topic) for _, topic in read_links(tables))) if not one.is_deleted]
+    for one in topics:
         topic = one.topic
         try:
             if (lacks := absent(tables, one)) is not None:
@@ -185,7 +184,7 @@ def _tables(tables: ClusterTables) -> Iterator[Symptom]:
             fix = f"geo topics delete --cluster {tables.cluster.name} --topic {one.topic}"
             left = "its log is still there" if there else "that has not ended"
             yield Symptom("warn", f"{where}, {one.topic}", f"it was deleted, and {left}", fix)
-    yield Symptom("ok", where, f"{len(topics)} topics, their tables are delta-geo's")
+    yield Symptom("ok", where, f"{sum(not one.is_unknown for one in topics)} topics, their tables are delta-geo's")
 
 
 def _owners(tables: ClusterTables) -> Iterator[Symptom]:

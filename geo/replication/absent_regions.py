@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from geo.errors import RetryableError
 from geo.faults import FAULTS, session_is_gone
+from geo.log.absence import gone_region
 from geo.log.topics import known_topics
 from geo.replication.link_table import read_links
 from geo.tables.cluster import ClusterTables
@@ -19,11 +20,7 @@ def refuse_gone(tables: ClusterTables, others: Iterable[ClusterTables]) -> None:
         return
     name = tables.cluster.name
     if mentioned := [other.cluster.name for other in others if other.cluster.name != name and _has_read(other, name)]:
-        raise RetryableError(
-            f"nothing is registered at {tables.place}, and {', '.join(mentioned)} replicated from it: it was moved away, or its place "
-            "in the configuration is wrong. Put its folder back (its system/topics too), or correct the configuration. "
-            f"If it is lost for good: geo rebuild, or geo clusters remove {name}"
-        )
+        raise RetryableError(gone_region(name, tables.place, mentioned))
 
 
 def _has_read(other: ClusterTables, name: str) -> bool:

@@ -33,7 +33,8 @@ class LinkRow:
         self.impossible = 0
         """Rows that this run left out since no producer can have written them."""
         self._impossible: int | None = 0
-        """Of the source up to the cursor; None: nobody has counted them. It may count some twice after a crash, and misses none."""
+        """Of the source up to the cursor; None: nobody has counted them, and it stays so until somebody does. It may count some twice after a
+        crash, and misses none."""
         self._generation = 0
         self._noted_at = -math.inf
 
@@ -69,10 +70,19 @@ class LinkRow:
     def leave_out(self, impossible: int) -> None:
         """Record that so many rows are left out since no producer can have written them, before the cursor passes them."""
         self.impossible += impossible
-        self._impossible = (self._impossible or 0) + impossible
+        self._impossible = None if self._impossible is None else self._impossible + impossible
         if (recorded := self.recorded) is not None:
             now = self.following(recorded.state, recorded.reason, recorded.cursor, recorded.target)
             self.append(replace(now, origins=recorded.origins))
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether nobody has counted the rows left out up to its cursor that no producer can have written: it is an older program's."""
+        return self._impossible is None
+
+    def counted(self, impossible: int) -> None:
+        """The source has so many such rows up to the cursor, which runs before this one left out."""
+        self._impossible = impossible
 
     def found(self, impossible: int) -> None:
         """Both logs were compared, and the source has so many rows that no producer can have written."""

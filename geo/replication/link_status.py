@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from geo.config.model import Config, Link
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import FAULTS, session_is_gone
+from geo.log.absence import gone_region, nothing_in_target
 from geo.log.ledgers import LINK_KEY
-from geo.log.topics import Registered, absent, deleted_topics
+from geo.log.topics import Registered, absent, known_topics
 from geo.names import Topic, topic_glob_matches
 from geo.replication.lag import Lag, lag_of
 from geo.replication.link_requests import Requests
@@ -24,7 +25,6 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.storage_clock import storage_now_us
 from geo.tables.table import Table
 from geo.text import first_line
-from schemas import TOPICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class LinkStatus:
     impossible: int | None = None
     """Rows that it left out since no producer can have written them; None: it has not counted them."""
     lacks: str | None = None
-    """Something that should be in the source and is not, with its remedy."""
+    """Something that should be in the source, or in the target, and is not, with its remedy."""
 
     @property
     def is_finding(self) -> bool:
@@ -59,20 +59,23 @@ class LinkStatus:
     def in_sync(self) -> bool:
         """Whether the target lacks, for sure, nothing that is older than REPLICA_LAG_MAX_S. A FAILED link is not."""
         is_up_to_date = self.at is not None and self.lag is not None and self.lag.in_sync
-        return is_up_to_date and self.state is not State.FAILED and not self.impossible
+        return is_up_to_date and self.state is not State.FAILED and self.impossible == 0
 
 
 def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], config: Config, glob: str) -> Iterator[LinkStatus]:
     """Every topic that the links into a cluster carry, and that matches; of a source that cannot be read those that were
     recorded. Raises what is in the way of reading the target."""
-    rows, requests, gone = read_links(target), read_requests(target), deleted_topics(target)
+    rows, requests, known = read_links(target), read_requests(target), known_topics(target)
+    gone = {one.topic for one in known if one.is_deleted}
+    lacks = None if rows or known else nothing_in_target(target.cluster.name, target.place)
     for link in config.inbound(target.cluster.name):
         source, replicated = sources[link.source], [Topic.parse(topic) for name, topic in rows if name == link.source]
         try:
             source.refuse_no_folder()
             registered = topics_of_source(source, replicated)
             if replicated and not registered:
-                raise RetryableError(f"its registry {source.journal(TOPICS)} is not there now, or empty. Put it back.")
+                raise RetryableError(gone_region(link.source, source.place, [link.target]))
+            # Those too of which nobody knows whether the link may carry them: what is in the way is said.
             carried = [one for one in registered if replicates(config, link, one) and one.topic not in gone]
             away = None
         except OtherClusterError:
@@ -80,10 +83,10 @@ def link_statuses(target: ClusterTables, sources: Mapping[str, ClusterTables], c
         except FAULTS as error:
             if session_is_gone(error):
                 raise
-            carried, away = list(map(Registered.unknown, replicated)), first_line(error)
+            carried, away = [Registered.unknown(topic, None) for topic in replicated], first_line(error)
         for one in carried:
             if topic_glob_matches(glob, one.topic):
-                yield _status(link, one, rows.get((link.source, str(one.topic))), requests, target, source, away)
+                yield _status(link, one, rows.get((link.source, str(one.topic))), requests, target, source, away, lacks)
 
 
 def _status(
@@ -94,6 +97,7 @@ def _status(
     target: ClusterTables,
     source: ClusterTables,
     away: str | None,
+    target_lacks: str | None,
 ) -> LinkStatus:
     topic = registered.topic
     state, reason = told_state(row, requests, link.source, topic)
@@ -101,7 +105,7 @@ def _status(
     if away is None:
         lacks = None
         try:
-            lacks = absent(source, registered)
+            lacks = "; ".join(filter(None, (absent(source, registered), target_lacks))) or None
             stands = stands_at(row, link, target.log(topic))
             at, newest, lag, why = _behind(
                 source.log(topic),

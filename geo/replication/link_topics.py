@@ -6,15 +6,17 @@ Which topic is in which state is decided per topic; one bad topic never stops an
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from geo.config.model import Config, Link
 from geo.crash import CrashPoint, reach
-from geo.errors import AlreadyOwnedError, RetryableError
+from geo.errors import AlreadyOwnedError, LockedError, RetryableError
 from geo.faults import FAULTS, session_is_gone
-from geo.log.topics import Registered, deleted_topics, known_topics, unregistered_topics
+from geo.log.absence import gone_region, lost_by_registry
+from geo.log.promised_ends import SharedPromises, read_promises
+from geo.log.topics import Registered, all_topics, deleted_topics
 from geo.names import Topic, topic_glob_matches
 from geo.replication.link_requests import Next, Requests, what_next
 from geo.replication.link_state import LinkState
@@ -28,6 +30,7 @@ from geo.streams.share import ALL, Share
 from geo.streams.work import Failed, Found, Group
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import release
+from schemas import TOPICS
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +78,10 @@ class LinkTopics:
         """`turns`: what the topics share. `share`: which of them this process replicates."""
         self._target, self._source, self._config, self.link = target, source, config, link
         self.glob, self._trigger, self.turns, self._take_over = glob, trigger, turns, take_over
-        self._share = share
+        self._share, self._promises = share, SharedPromises(partial(read_promises, source))
         self._restarts: dict[Hashable, int] = {}
         """The number of the last request to restart it that was followed, by topic."""
+        self._told_unclear: set[Topic] = set()
         self._has_asked = False
         """The first look is over: `take_over` is for what was found by it, not for what comes later."""
 
@@ -99,14 +103,14 @@ class LinkTopics:
         replicated = map(Topic.parse, (*map(str, known), *(() if self._has_asked else rows())))
         registered = topics_of_source(self._source, replicated)
         if not registered and rows():
-            raise RetryableError(f"{self}: the registry of {self.link.source} is not there now, or empty.")
+            raise RetryableError(f"{self}: {gone_region(self.link.source, self._source.place, [self.link.target])}")
         fresh: list[tuple[Hashable, LinkWork]] = []
         left_out: dict[Hashable, str] = {}
         found: dict[Next, list[Hashable]] = {outcome: [] for outcome in Next}
         requests, restarts = read_requests(self._target), dict[Hashable, int]()
         for one in registered:
             key, restart = str(one.topic), requests.last_restart(self.link.source, one.topic)
-            not_carried = self._not_carried(one, gone)
+            not_carried = self._not_carried(one, gone) or self._unclear(one, rows)
             elsewhere = None if not_carried else self._share.elsewhere(one.topic)
             unwanted = not_carried or self._paused(one.topic, requests) or elsewhere
             if key in known:
@@ -118,7 +122,7 @@ class LinkTopics:
                 )  # fmt: skip
             # Registered a moment ago, its log is about to be created. One that this link has read must be there.
             elif not_carried is None and elsewhere is None and (key in rows() or has_log(self._source, one.topic)):
-                link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns)
+                link = TopicLink(self._target, self._source, self._config, self.link, one.topic, self.turns, self._promises)
                 take_over = (self._take_over and not self._has_asked) or self._share.takes_over(one.topic)
                 fresh.append((key, LinkWork(link, self._trigger, take_over=take_over)))
                 becomes = Next.NOTHING if unwanted is None else Next.LEFT_OUT
@@ -130,6 +134,7 @@ class LinkTopics:
             found[becomes].append(key)
             if becomes is Next.LEFT_OUT:
                 left_out[key] = unwanted or ""
+        self._promises.expect(work.link.topic for work in (*(work for work, _ in known.values()), *(work for _, work in fresh)))
         self._restarts |= restarts  # now that they are followed
         self._has_asked = True
         return Found(fresh, left_out, found[Next.AGAIN], found[Next.WANTED], found[Next.RESOLVED])
@@ -141,6 +146,16 @@ class LinkTopics:
         if not topic_glob_matches(self.glob, one.topic) or not replicates(self._config, self.link, one):
             return "its replication clusters leave this link out"
         return None
+
+    def _unclear(self, one: Registered, rows: Callable[[], Mapping[str, LinkState]]) -> str | None:
+        """Why the link does not carry a topic of which nobody knows where it may go; None: it does, since it has."""
+        if not one.is_unclear or ((row := rows().get(str(one.topic))) is not None and row.cursor is not None):
+            return None
+        why = lost_by_registry(one, self.link.source, str(self._source.journal(TOPICS))) or ""
+        if one.topic not in self._told_unclear:
+            log.warning("%s: %s is not carried: %s", self, one.topic, why)
+            self._told_unclear.add(one.topic)
+        return why
 
     def _paused(self, topic: Topic, requests: Requests) -> str | None:
         """Why a topic that is carried is not to be replicated now; None: it is."""
@@ -173,6 +188,10 @@ class LinkTopics:
                 failed.append((work, error))
         try:
             append_links(self._target, [now for _, now in moved])
+        except LockedError:
+            if not failed:
+                raise
+            return failed  # the others go on, and are recorded the next time
         except FAULTS as error:
             if not failed:
                 raise
@@ -194,11 +213,12 @@ def topics_of_source(source: ClusterTables, replicated: Iterable[Topic]) -> list
     """The topics of a link's source: those of its registry, those whose logs are there though the registry lacks them, and those
     that the target has `replicated` from it, by the target's own rows. None at all if some were and the registry has nothing:
     it is not there now."""
-    registered, by_link = known_topics(source), set(replicated)
-    if by_link and not registered:
+    by_link = set(replicated)
+    found = all_topics(source, by_link)
+    if by_link and all(one.is_unknown for one in found):
         return []
-    lacking = {*unregistered_topics(source), *by_link}.difference(one.topic for one in registered)
-    return [*registered, *(Registered.unknown(topic) for topic in sorted(lacking))]
+    without_log = by_link.difference(one.topic for one in found)
+    return [*found, *(Registered.unknown(topic, None) for topic in sorted(without_log))]
 
 
 def has_log(source: ClusterTables, topic: Topic) -> bool:

@@ -23,11 +23,12 @@ from pyspark.sql import DataFrame
 from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
-from geo.faults import FAULTS
+from geo.faults import FAULTS, session_is_gone
+from geo.log.kept_policies import forbids
 from geo.log.ledgers import Batch
-from geo.log.promised_ends import read_promises
+from geo.log.promised_ends import SharedPromises, read_promises
 from geo.log.promises import Promise, accepted_end, told_range
-from geo.log.topic_log import open_log, user_columns
+from geo.log.topic_log import open_log, seen_log, user_columns
 from geo.log.topics import deleted_topics, ensure_topic, grow
 from geo.names import Topic
 from geo.replication import missing_rows
@@ -52,7 +53,8 @@ from geo.tables.history import CommitName, turn_of
 from geo.tables.ownership import Ownership, Runner, origin_runners
 from geo.tables.spark_checkpoint import forget
 from geo.tables.storage_clock import checked_now_us
-from geo.text import counted
+from geo.text import counted, first_line
+from schemas.table import POLICIES_PROPERTY
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +86,17 @@ class TopicLink:
     """
 
     def __init__(
-        self, target: ClusterTables, source: ClusterTables, config: Config, link: Link, topic: Topic, turns: Turns | None = None
+        self,
+        target: ClusterTables,
+        source: ClusterTables,
+        config: Config,
+        link: Link,
+        topic: Topic,
+        turns: Turns | None = None,
+        promises: SharedPromises | None = None,
     ) -> None:
-        """`turns`: what it shares with the link's other topics."""
+        """`turns`, `promises`: what it shares with the link's other topics."""
+        self._shared_promises = promises or SharedPromises(partial(read_promises, source))
         self.target, self.source, self.config, self.link, self.topic = target, source, config, link, topic
         self.turns = TopicTurns(turns or Unshared(), topic, target)
         self.rule = Rule.of(link, config.policy(topic).message_ttl_s)
@@ -152,7 +162,9 @@ class TopicLink:
         ownership.refuse_if_lost()
         self._now_us()  # a host whose clock is wrong makes nothing and records nothing
         self.look_for_source(recorded)
-        self._source_log, columns = open_log(self.source, self.topic)
+        self._source_log, seen = seen_log(self.source, self.topic)
+        self._refuse_forbidden(seen.properties.get(POLICIES_PROPERTY))
+        columns = seen.columns
         self._source_look = SourceLook(self._source_log, self.rule.origins, str(self))
         target = ensure_topic(self.target, self.topic, user_columns(columns))
         ownership.fence(self.into.log, CrashPoint.LINK_FENCED)
@@ -172,7 +184,8 @@ class TopicLink:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
             self.cursor, self.into.seen = decision.cursor, looked.newest
             self.into.watch_from(looked.newest)
-            if recorded is not None and self.cursor != recorded.cursor:
+            counted_now = self.row.is_uncounted and self._count_impossible(decision.cursor)
+            if recorded is not None and (self.cursor != recorded.cursor or counted_now):
                 self.row.append(self.row.following(State.RUNNING, None, self.cursor, looked.newest))
                 reach(CrashPoint.LINK_START_RECORDED)
 
@@ -199,6 +212,30 @@ class TopicLink:
         owned, too."""
         if recorded is not None and recorded.cursor is not None and not self.source.log(self.topic).exists():
             raise RetryableError(f"{self}: the source's log {self.source.log(self.topic)} is not there.")
+
+    def _count_impossible(self, cursor: CommitName) -> bool:
+        """Count what the row, an older program's, does not say: the rows up to the cursor that no producer can have written. Whether that
+        could be done; if not, it stays unknown until the next start."""
+        try:
+            self.row.counted(self._logs.count_impossible(cursor.version))
+        except FAULTS as error:
+            if session_is_gone(error):
+                raise
+            log.warning(
+                "%s: the rows up to version %d of %s that no producer can have written cannot be counted now, so that it is not in sync: %s",
+                self, cursor.version, self.link.source, first_line(error),
+            )  # fmt: skip
+            return False
+        return True
+
+    def _refuse_forbidden(self, told: str | None) -> None:
+        """Raises RetryableError if the source's log says that the topic does not go this way, whatever its registry says now."""
+        if (among := forbids(told, self.link.source, self.link.target)) is not None:
+            raise RetryableError(
+                f"{self}: its log {self.source.log(self.topic)} says that it replicates between {', '.join(among)} alone, and the registry of "
+                f"{self.link.source} says otherwise: an older copy of that was put back, or who set it died. Nothing was replicated. Say it "
+                f"again: geo topics set --cluster {self.link.source} --topic {self.topic} --replication-clusters …, or --inherit"
+            )
 
     def is_deleted_at_source(self) -> bool:
         """Whether the source says that somebody deleted the topic there."""
@@ -244,13 +281,17 @@ class TopicLink:
 
     def _judged(self, cursor: CommitName) -> Fault | Compare | None:
         """What a full look at the source says. On a local disk, where a power cut may take the newest commits away, the commits that its
-        producers recorded are looked for too; elsewhere only comparisons hold what they recorded against the log."""
-        promises = self._promises() if self.source_is_local else ()
+        producers recorded are looked for too, as they were some seconds ago at most; elsewhere only comparisons hold what they recorded
+        against the log."""
+        promises = self._promises_of(self._shared_promises.of) if self.source_is_local else ()
         return self._source_look.judged(cursor) or self._source_look.undone(cursor, promises)
 
     def _promises(self) -> Sequence[Promise]:
         """The ends that the source's own producers recorded, but for what a person accepted as lost. To be read before its log."""
-        found = read_promises(self.source, [self.topic])[self.topic] if self.link.source in self.rule.origins else ()
+        return self._promises_of(lambda topic: read_promises(self.source, [topic])[topic])
+
+    def _promises_of(self, read: Callable[[Topic], Sequence[Promise]]) -> Sequence[Promise]:
+        found = read(self.topic) if self.link.source in self.rule.origins else ()
         return [promise for promise in found if accepted_end(promise, self.row.floors) < promise.end]
 
     def _refuse(self, judged: Fault | Compare | None) -> None:
@@ -346,7 +387,7 @@ class TopicLink:
 
     def anew(self) -> TopicLink:
         """Another one of the same link and topic, which has not begun, with the counts of this one."""
-        fresh = TopicLink(self.target, self.source, self.config, self.link, self.topic, self.turns.shared)
+        fresh = TopicLink(self.target, self.source, self.config, self.link, self.topic, self.turns.shared, self._shared_promises)
         fresh.into.replicated = self.replicated
         fresh.row.count_on(self.row)
         return fresh

@@ -159,7 +159,7 @@ class ClusterTables:
     @property
     def place(self) -> str:
         """Where the cluster's tables are, as configured."""
-        return self.cluster.root or f"{self.cluster.catalog}.{self.cluster.schema}"
+        return self.cluster.place
 
     @property
     def location(self) -> str | None:

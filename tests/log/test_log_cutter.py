@@ -268,6 +268,17 @@ def test_a_reader_that_the_configuration_here_does_not_list_holds_its_place(log:
     assert log.cut() == LogCut(6, 9, "link us->eu, RUNNING, at version 7, last heard of 2.0 hours ago")
 
 
+@pytest.mark.spark
+def test_what_another_clusters_links_say_by_a_name_that_is_not_its_own_does_not_count(log: Log, tmp_path: Path) -> None:
+    asia = connect(log.spark, Cluster("asia", root=str(tmp_path / "clusters" / "asia")))
+    create_topic(asia, TOPIC)
+    asia.journal(LINKS).append([_link_row("us", 14, 4, timedelta(minutes=1))])
+    log.config = replace(
+        log.config, clusters={**log.config.clusters, "eu": Cluster("eu", root=str(tmp_path / "clusters" / "asia"))}
+    )
+    assert (log.cut().held_by or "").startswith("cluster eu, which cannot be read")
+
+
 def test_the_newest_commit_before_a_time_is_found_by_halving(tmp_path: Path) -> None:
     for version in range(100):
         (tmp_path / f"{version:020}.json").touch()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.cli.main import main
@@ -131,6 +132,24 @@ def test_a_region_that_was_moved_away_is_named(world: World, verbs: Verbs) -> No
     assert set(found) == {"doctor", "topics", "links status", "verify --quick"}
     assert all("replicated from it" in said or "registry" in said for said in found.values())
     assert verbs("links", "list")[0] == 1
+
+
+def test_the_target_of_a_one_way_link_that_was_moved_away_is_named(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(spark, tmp_path, links=[("us", "eu")])
+    verbs = Verbs(world, capsys)
+    world.publish("us", 5)
+    world.replicate("eu")
+    assert verbs.findings() == {}
+    (world.folder / "eu").rename(world.folder / "eu-away")
+    found = verbs.findings()
+    assert {"links status", "verify --quick"} <= set(found)
+    assert all("geo replicate --cluster eu" in said or "folder" in said for said in found.values())
+    (world.folder / "eu").mkdir()  # a volume that is not mounted
+    found = verbs.findings()
+    assert {"links status", "verify --quick"} <= set(found)
+    assert all("it was moved away" in said and "put its folder back" in said for said in found.values())
 
 
 def test_a_failed_link_is_not_in_sync_and_has_exit_code_1(world: World, verbs: Verbs) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from geo.config.model import Link
+from geo.config.model import Cluster, Config, Link
 from geo.ids import LedgerId
 from geo.log.ledgers import LedgerPart
-from geo.ops.verify.comparison import End
+from geo.log.topics import Registered
 from geo.ops.verify.ends import overdue_in
-from geo.ops.verify.faults import due_before_us, faults, gone, overdue
+from geo.ops.verify.faults import faults, gone, uncounted
+from geo.ops.verify.link_ends import End, due_before_us, overdue
+from geo.times import from_us
 from tests.world import TOPIC
 
 MINUTE = 60 * 1_000_000
 DAY = 1440 * MINUTE
 NOW = 1_800_000_000_000_000
 LINK = Link("us", "eu")
+CONFIG = Config("geo.yaml", {name: Cluster(name, root=f"/{name}") for name in ("us", "eu")}, (LINK,))
 
 
 def _end(state: str, age_us: int, version: int | None = 7) -> End:
@@ -64,6 +69,32 @@ def test_an_overdue_message_is_told_with_the_state_of_its_link_and_the_remedy() 
 
 def test_a_cluster_that_has_nothing_is_gone_if_others_have_read_it_and_new_otherwise() -> None:
     ends = {("eu", "us", str(TOPIC)): _end("STOPPED", 0)}
-    assert [one.partition(":")[0] for one in gone({"us": {}, "eu": {}}, ends)] == ["us"]
-    assert list(gone({"us": {}, "eu": {}}, {("eu", "us", str(TOPIC)): _end("STOPPED", 0, version=None)})) == []
+    (said,) = gone(CONFIG, {"us": {}, "eu": {}}, ends)
+    assert said.startswith("us: nothing is registered at /us, and eu replicated from it")
+    assert "geo rebuild" in said
+    assert list(gone(CONFIG, {"us": {}, "eu": {}}, {("eu", "us", str(TOPIC)): _end("STOPPED", 0, version=None)})) == []
     assert list(faults(TOPIC, {"us": {}, "eu": {}}, (), (LINK,), ends)) == []
+
+
+def test_a_target_that_has_nothing_of_what_links_are_to_bring_is_named_with_the_remedy() -> None:
+    one = Registered(TOPIC, from_us(NOW), False, None)
+    (said,) = gone(CONFIG, {"us": {TOPIC: one}, "eu": {}}, {})
+    assert said.startswith("eu: nothing is registered at /eu of eu")
+    assert "geo replicate --cluster eu" in said
+    assert "put its folder back" in said
+    for not_due in (replace(one, replication_clusters=("us",)), replace(one, is_deleted=True), replace(one, is_unclear=True)):
+        assert list(gone(CONFIG, {"us": {TOPIC: not_due}, "eu": {}}, {})) == []
+    assert list(gone(CONFIG, {"us": {TOPIC: one}, "eu": {TOPIC: one}}, {})) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "impossible", "faulty"), [(7, None, True), (7, 0, False), (7, 2, False), (None, None, False), (-1, None, True)]
+)
+def test_what_an_older_programs_row_does_not_count_is_unknown_and_not_0(
+    version: int | None, impossible: int | None, *, faulty: bool
+) -> None:
+    ends = {("eu", "us", str(TOPIC)): End("RUNNING", None, "table", version, {}, impossible)}
+    said = list(uncounted(TOPIC, [LINK], ends))
+    assert bool(said) is faulty
+    assert all("geo replicate --cluster eu" in one for one in said)
+    assert list(uncounted(TOPIC, [LINK], {})) == [], "it has never run"

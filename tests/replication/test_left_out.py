@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -10,11 +11,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
+from geo.cli.main import main
 from geo.crash import CrashPoint, InjectedCrash
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.ops.verify.quick import verify_by_ends
 from geo.ops.verify.report import Category
+from geo.replication.link_row import LinkRow
 from geo.replication.link_status import LinkStatus, link_statuses
+from geo.replication.link_table import append_links
 from geo.streams.life import State
 from geo.times import in_us
 from tests.world import TOPIC, World
@@ -76,3 +80,37 @@ def test_what_is_left_out_is_recorded_before_the_cursor_passes_it(world: World, 
     assert world.arrived("eu") == [*range(5), 7], "the cursor is in that commit"
     world.replicate("eu")
     assert world.link_state("eu", "us").impossible == 2
+
+
+def test_the_row_of_an_older_program_is_not_in_sync_until_what_it_left_out_is_counted(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.write("us", 0, 5)
+    _forge(world, 5, 7)
+    world.replicate("eu")
+    append_links(world.tables("eu"), [replace((row := world.link_state("eu", "us")), impossible=None, sequence=row.sequence + 1)])
+    status = _status(world)
+    assert (status.impossible, status.in_sync, status.lag and status.lag.messages) == (None, False, 0)
+    clusters = {name: world.tables(name) for name in world.config.clusters}
+    found = verify_by_ends(clusters, world.config)
+    assert (found.clean, found.total(Category.IMPOSSIBLE)) == (False, 0)
+    assert any("is unknown" in line and "geo replicate --cluster eu" in line for line in found.lines())
+    main(["links", "status", "--config", str(world.path)])
+    assert "is unknown; its next start counts them" in capsys.readouterr().out
+
+    _forge(world, 7, 8)
+    (report,) = world.replicate("eu")
+    assert (report.impossible, world.link_state("eu", "us").impossible) == (1, 3), "what runs before left out is not this one's"
+    assert any("3 impossible" in line for line in verify_by_ends(clusters, world.config).lines())
+
+
+def test_a_number_that_nobody_knows_stays_unknown_whatever_is_added_to_it(world: World) -> None:
+    world.write("us", 0, 5)
+    world.replicate("eu")
+    row = LinkRow(world.tables("eu"), "us", TOPIC, ("us",))
+    row.begin(replace(world.link_state("eu", "us"), impossible=None), 9)
+    row.leave_out(2)
+    assert (row.impossible, row.is_uncounted, world.link_state("eu", "us").impossible) == (2, True, None)
+    row.counted(3)
+    row.leave_out(1)
+    assert world.link_state("eu", "us").impossible == 4

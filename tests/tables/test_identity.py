@@ -10,6 +10,9 @@ import pytest
 
 from geo.cli.main import main
 from geo.errors import OtherClusterError
+from geo.names import Topic
+from geo.ops.verify.report import Category
+from geo.ops.verify.verify import verify
 from geo.streams.life import State
 from geo.tables.cluster import Identity
 from schemas import TOPICS
@@ -106,3 +109,22 @@ def test_a_place_without_an_identity_gets_one_at_its_next_use_if_its_owners_had_
     assert _recorded(world, "us") == first, "it is written once"
     assert len(world.messages("us")) == 7
     assert TOPIC.path in str(Path(world.log("us").name))
+
+
+@pytest.mark.spark
+def test_two_places_that_two_configurations_call_by_one_name_are_told_apart(world: World) -> None:
+    """Both are called us by their registries, too: each began empty under that name."""
+    world.publish("us", 5)
+    world.replicate("eu")
+    (world.folder / "other").mkdir()
+    other = World(
+        world.spark, world.folder / "other", ("eu", "us"), place=lambda name: f"root: ../{name if name == 'eu' else 'us2'}"
+    )
+    other.publish("us", 8)
+    new = Topic.parse("persistent://shop/web/new")
+    other.write("us", 0, 3, topic=new)
+    states = {report.topic: (report.state, report.replicated) for report in other.replicate("eu")}
+    assert states == {str(TOPIC): (State.FAILED, 0), str(new): (State.STOPPED, 3)}, "what the link knows is another table now"
+    assert "another table" in (other.link_state("eu", "us").reason or "")
+    found = verify(world.spark, world.config)
+    assert (found.clean, found.total(Category.UNEXPECTED)) == (False, 3), "what it did not know us has not, of whom it says it is"

@@ -17,26 +17,11 @@ from geo.ids import LedgerId
 from geo.log.promises import Promise, due, lost_entries, passed, told_range
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
+from geo.ops.verify.link_ends import Ends, key
 from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Finding, LinkResult
 from geo.tables.arrow_rows import rows_frame
 from geo.tables.history import CommitName
 from geo.tables.table import Table
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The newest row of a link and topic in `system/links`: up to `version` of the table `table_id` all has crossed; None:
-    nothing yet."""
-
-    state: str
-    reason: str | None
-    table_id: str | None
-    version: int | None
-    floors: Mapping[str, int]
-    impossible: int | None
-    """Rows of the source up to there that the link left out since no producer can have written them; None: it has not counted them."""
-    updated_us: int | None = None
-    """When it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +33,6 @@ class Log:
     late: int
 
 
-Ends = dict[tuple[str, str, str], End]
-"""By target, source and topic."""
-
 Promises = Mapping[str, Sequence[Promise]]
 """Of one topic, by cluster."""
 
@@ -58,10 +40,6 @@ _Stands = tuple[CommitName | None, Mapping[str, int] | None]
 
 Way = tuple[str, str, str]
 """Target, origin and topic."""
-
-
-def key(link: Link, topic: Topic) -> tuple[str, str, str]:
-    return link.target, link.source, str(topic)
 
 
 @dataclass(frozen=True, slots=True)

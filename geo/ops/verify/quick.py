@@ -11,9 +11,10 @@ from geo.ids import LedgerId
 from geo.log.ledger_parts import ledger_parts
 from geo.log.promises import lost_entries
 from geo.names import ALL_TOPICS, Topic
-from geo.ops.verify.comparison import End, Ends, Promises, key, standings, unaccepted
+from geo.ops.verify.comparison import Promises, standings, unaccepted
 from geo.ops.verify.ends import Parts, check_link, check_log, overdue_in
-from geo.ops.verify.faults import faults, gone, limits, overdue
+from geo.ops.verify.faults import faults, gone, uncounted
+from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
 from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
 from geo.ops.verify.verify import (
     AT_ONCE,
@@ -63,7 +64,7 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
     links = tuple(one for of_topic, _, _, _ in checked for one in of_topic)
     found = tuple(one for _, of_topic, _, _ in checked for one in of_topic)
     noted = tuple(one for _, _, of_topic, _ in checked for one in of_topic)
-    wrong = (*gone(registries, ends), *(one for _, _, _, of_topic in checked for one in of_topic))
+    wrong = (*gone(config, registries, ends), *(one for _, _, _, of_topic in checked for one in of_topic))
     return VerifyReport(tuple(map(str, matching)), links, found, (*noted, _NOTE), by_content=False, faults=wrong)
 
 
@@ -82,7 +83,7 @@ def _check(
     since = None if ttl_s is None else from_us(now) - timedelta(seconds=ttl_s)
     read = {pinned: ledger_parts(logs[pinned[0]], pinned[1], since) for pinned in {one for each in pins for one in each.items()}}
     early, middle, late = ({name: read[name, version] for name, version in each.items()} for each in pins)
-    links = carrying(config, topic, registries)
+    links = carrying(config, topic, registries, ends)
     floors: dict[str, dict[str, int]] = {name: {} for name in {*logs, *(link.target for link in links)}}
     for link in links:
         if (row := later.get(key(link, topic))) is not None:
@@ -117,7 +118,11 @@ def _check(
         findings = check_log(name, parts, carried, floors[name], lost_entries(recorded, held), expires=since is not None)
         messages = sum(part.count for part in parts.values())
         found.append(ClusterResult(str(topic), name, pins[-1][name], messages, findings))
-    wrong = [*faults(topic, registries, logs, links, ends), *overdue(topic, links, ends, late_counts, due_before)]
+    wrong = [
+        *faults(topic, registries, logs, links, ends),
+        *uncounted(topic, links, ends),
+        *overdue(topic, links, ends, late_counts, due_before),
+    ]
     return results, found, list(notes(topic, registries, logs, links, ends)), wrong
 
 

@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config, Link
 from geo.errors import UsageError
 from geo.log.promised_ends import read_promises
-from geo.log.topics import Registered, known_topics, unregistered_topics
+from geo.log.topics import Registered, all_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
-from geo.ops.verify.comparison import Comparison, End, Ends, Log, Promises, Way, key
-from geo.ops.verify.faults import faults, gone, limits, overdue
+from geo.ops.verify.comparison import Comparison, Log, Promises, Way
+from geo.ops.verify.faults import faults, gone
+from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
 from geo.ops.verify.report import VerifyReport
 from geo.progress import Progress
 from geo.tables.cluster import ClusterTables, connect
@@ -124,7 +125,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
             ttl_s = config.policy(topic).message_ttl_s
             expired_before_us = None if ttl_s is None else now - ttl_s * 1_000_000
             # Those that replicated it before the pins or after: a policy may change meanwhile.
-            carried = {*carrying(config, topic, registries), *carrying(config, topic, later)}
+            carried = {*carrying(config, topic, registries, ends), *carrying(config, topic, later, floors)}
             links = tuple(link for link in config.links if link in carried)
             due_before = limits(topic, links, ends, now, config.policy(topic).longest_outage_s)
             comparison = Comparison(topic, pinned, links, ends, floors, expired_before_us, now, ways, promises[topic], due_before)
@@ -144,7 +145,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
         tuple(result for comparison in compared for result in comparison.links()),
         tuple(result for comparison in compared for result in comparison.clusters()),
         tuple(note for comparison in compared for note in comparison.notes),
-        faults=(*gone(registries, ends), *(fault for _, of_topic in done for fault in of_topic)),
+        faults=(*gone(config, registries, ends), *(fault for _, of_topic in done for fault in of_topic)),
     )
 
 
@@ -154,8 +155,7 @@ def read_registries(clusters: Mapping[str, ClusterTables], ends: Ends) -> Regist
     found: dict[str, dict[Topic, Registered]] = {}
     for name, tables in clusters.items():
         mentioned = [Topic.parse(topic) for target, source, topic in ends if name in (target, source)]
-        lacking = map(Registered.unknown, unregistered_topics(tables, mentioned))
-        found[name] = {one.topic: one for one in (*known_topics(tables), *lacking)}
+        found[name] = {one.topic: one for one in all_topics(tables, mentioned)}
     return found
 
 
@@ -170,11 +170,18 @@ def matching_topics(registries: Registries, glob: str) -> list[Topic]:
     return matching
 
 
-def carrying(config: Config, topic: Topic, registries: Registries) -> tuple[Link, ...]:
-    """The links that carry a topic: between clusters in which it was not deleted."""
-    local = {name: registry[topic].replication_clusters for name, registry in registries.items() if topic in registry}
-    gone = _deleted_in(topic, registries)
-    return tuple(link for link in config.links_of(topic, local) if gone.isdisjoint((link.source, link.target)))
+def carrying(config: Config, topic: Topic, registries: Registries, ends: Ends) -> tuple[Link, ...]:
+    """The links that carry a topic: between clusters in which it was not deleted; of one of which nobody knows where it may go those that
+    have carried it."""
+    of_topic = {name: registry[topic] for name, registry in registries.items() if topic in registry}
+    gone, unclear = _deleted_in(topic, registries), {name for name, one in of_topic.items() if one.is_unclear}
+    links = config.links_of(topic, {name: one.replication_clusters for name, one in of_topic.items()})
+    return tuple(
+        link
+        for link in links
+        if gone.isdisjoint((link.source, link.target))
+        and (link.source not in unclear or ((end := ends.get(key(link, topic))) is not None and end.version is not None))
+    )
 
 
 def _of_removed(topic: Topic, links: Sequence[Link], ends: Ends, ways: Collection[Way]) -> Iterable[str]:

@@ -1,0 +1,53 @@
+"""What is said of regions and topics that are mentioned somewhere and are not there, each with its remedy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from geo.names import Topic
+
+
+class Lost(Protocol):
+    """A topic of a registry, or that it lacks (geo.log.topics.Registered)."""
+
+    @property
+    def topic(self) -> Topic: ...
+    @property
+    def is_unknown(self) -> bool: ...
+    @property
+    def is_unclear(self) -> bool: ...
+
+
+def gone_region(name: str, place: str, readers: Iterable[str]) -> str:
+    """Of a region in which nothing is registered, though the links of others (`readers`) have read it."""
+    return (
+        f"nothing is registered at {place}, and {', '.join(readers)} replicated from it: it was moved away, or its place in the "
+        "configuration is wrong. Put its folder back (its system/topics too), or correct the configuration. "
+        f"If it is lost for good: geo rebuild, or geo clusters remove {name}"
+    )
+
+
+def nothing_in_target(name: str, place: str) -> str:
+    """Of a region in which nothing is registered, though links are to bring something into it. Nobody else would tell if it was there: who
+    is read does not know its readers."""
+    return (
+        f"nothing is registered at {place} of {name}: no link into it has ever run there, or it was moved away. If it is new, start it: geo "
+        f"broker or geo replicate --cluster {name}. If not, put its folder back (its system folder too), or correct its place in the "
+        "configuration, before anything runs there"
+    )
+
+
+def lost_by_registry(one: Lost, cluster: str, registry: str) -> str | None:
+    """Of a topic that the registry of its cluster lacks, or lost once; None: neither."""
+    clear = (
+        f"only links that have carried it do. Say where it may go, which registers it too: geo topics set --cluster {cluster} --topic "
+        f"{one.topic} --replication-clusters {cluster},…, or --inherit"
+    )
+    if one.is_unknown:
+        again = f"{registry} of {cluster} lacks it, though its log is there: an older copy was put back. Whoever publishes into it, or "
+        again += f"replicates into {cluster}, registers it again"
+        return f"{again}. Its log does not say where it may go: {clear}" if one.is_unclear else f"{again}, as its log says"
+    if one.is_unclear:
+        return f"{registry} of {cluster} lost it once, and its log did not say where it may go: {clear}"
+    return None

@@ -1,0 +1,54 @@
+"""A topic's policies as its log keeps them beside the registry, so that one that was put back from an older backup loses none of them.
+Pure: no Spark, clock, random or I/O.
+
+A log keeps them as the property POLICIES_PROPERTY. It has it from its first commit; one of an older program gets it when its publisher,
+or a link into it, next starts. Where may go what was published is said by both: a link carries what neither forbids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+Policies = Mapping[str, str]
+"""Of a topic, as its row in the registry has them."""
+
+REPLICATION_CLUSTERS = "replication_clusters"
+"""The policy a topic may have in a registry: names of clusters, joined by commas."""
+
+DELETED = "deleted"
+"""The policy of a topic that somebody deleted here: when. It stands in the topic's newest row until it is made again."""
+
+UNENDED = "unended"
+"""The policy beside it as long as the delete has not ended. Until then the topic is not made again."""
+
+UNCLEAR = "unclear"
+"""The policy of a topic that the registry lost and whose log kept none: where it may go a person has to say."""
+
+
+def kept(policies: Policies | None) -> str | None:
+    """What the log keeps of these policies; None: nothing, where it may go is not known."""
+    if UNCLEAR in (policies or {}):
+        return None
+    return json.dumps({name: value for name, value in sorted((policies or {}).items()) if name not in (DELETED, UNENDED)})
+
+
+def restored(told: str | None) -> dict[str, str]:
+    """The policies with which a topic is registered again whose log says this."""
+    if told is None:
+        return {UNCLEAR: "its log did not say"}
+    found: dict[str, str] = json.loads(told)
+    return found
+
+
+def clusters_of(policies: Policies | None) -> tuple[str, ...] | None:
+    """The clusters that the policies name; None: as the configuration says."""
+    clusters = (policies or {}).get(REPLICATION_CLUSTERS)
+    return tuple(clusters.split(",")) if clusters else None
+
+
+def forbids(told: str | None, source: str, target: str) -> tuple[str, ...] | None:
+    """The clusters that alone may have the topic by what its log in the source says, if the target is none of them, or the source; None:
+    the log forbids nothing, or does not say."""
+    among = None if told is None else clusters_of(restored(told))
+    return None if among is None or {source, target} <= set(among) else among

@@ -1,0 +1,138 @@
+"""A topic of which the registry was put back from an older backup goes nowhere where it was not to go."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geo.cli.main import main
+from geo.crash import CrashPoint, watched
+from geo.log.topics import create_topic, ensure_topic, known_topics, replication_clusters, set_replication_clusters
+from geo.names import Topic
+from geo.streams.life import State
+from schemas.table import POLICIES_PROPERTY
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+OTHER = Topic.parse("persistent://shop/web/other")
+
+
+@pytest.fixture
+def regional(spark: SparkSession, tmp_path: Path) -> World:
+    """Three regions, of which ap is not to have TOPIC; beside them an older copy of the registry of us, from before the topic."""
+    world = World(spark, tmp_path, ("eu", "us", "ap"), [("us", "eu"), ("us", "ap")])
+    us = world.tables("us")
+    create_topic(us, OTHER)
+    shutil.copytree(tmp_path / "us" / "system" / "topics", tmp_path / "older")
+    create_topic(us, TOPIC)
+    set_replication_clusters(us, world.config, TOPIC, ["eu", "us"])
+    world.publish("us", 5)
+    world.replicate("eu")
+    assert str(TOPIC) not in {report.topic for report in world.replicate("ap")}
+    assert (world.count("eu"), world.count("ap")) == (5, 0)
+    return world
+
+
+def _put_back(world: World, older: str = "older") -> None:
+    shutil.rmtree(world.folder / "us" / "system" / "topics")
+    shutil.copytree(world.folder / older, world.folder / "us" / "system" / "topics")
+
+
+def _forget(world: World) -> None:
+    """The log is as an older program made it."""
+    world.spark.sql(f"ALTER TABLE {world.log('us').sql} UNSET TBLPROPERTIES ('{POLICIES_PROPERTY}')")
+
+
+def test_a_topic_that_the_registry_lost_keeps_its_replication_clusters(regional: World) -> None:
+    _put_back(regional)
+    assert replication_clusters(regional.tables("us"), TOPIC) == ("eu", "us")
+    assert [report.topic for report in regional.replicate("ap")] == [str(OTHER)]
+    regional.publish("us", 10)  # registers it again
+    (found,) = [one for one in known_topics(regional.tables("us")) if one.topic == TOPIC]
+    assert (found.replication_clusters, found.is_unclear) == (("eu", "us"), False)
+    assert str(TOPIC) not in {report.topic for report in regional.replicate("ap")}
+    regional.replicate("eu")
+    assert (regional.count("eu"), regional.count("ap")) == (10, 0)
+    assert regional.verify().clean
+
+
+def test_an_older_row_of_the_registry_lets_no_link_carry_what_the_log_forbids(regional: World) -> None:
+    us = regional.tables("us")
+    shutil.copytree(regional.folder / "us" / "system" / "topics", regional.folder / "narrow")
+    set_replication_clusters(us, regional.config, TOPIC, None)
+    shutil.copytree(regional.folder / "us" / "system" / "topics", regional.folder / "wide")
+    set_replication_clusters(us, regional.config, TOPIC, ["eu", "us"])
+    _put_back(regional, "wide")
+    (report,) = [one for one in regional.replicate("ap") if one.topic == str(TOPIC)]
+    assert (report.state, regional.count("ap")) == (State.DELAYED, 0)
+    assert report.reason is not None
+    assert f"geo topics set --cluster us --topic {TOPIC}" in report.reason
+
+    set_replication_clusters(us, regional.config, TOPIC, None)
+    _put_back(regional, "narrow")
+    regional.replicate("ap")
+    assert regional.count("ap") == 0, "nor the other way round"
+
+
+def test_of_a_log_that_does_not_say_only_links_that_have_carried_it_do(
+    regional: World, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _forget(regional)
+    _put_back(regional)
+    with caplog.at_level(logging.WARNING):
+        assert str(TOPIC) not in {report.topic for report in regional.replicate("ap")}
+    said = f"Say where it may go, which registers it too: geo topics set --cluster us --topic {TOPIC}"
+    assert f"link us->ap: {TOPIC} is not carried" in caplog.text
+    assert said in caplog.text
+
+    regional.publish("us", 10)  # registers it, and knows no more
+    regional.replicate("eu")
+    regional.replicate("ap")
+    assert (regional.count("eu"), regional.count("ap")) == (10, 0)
+    for verb in (["topics"], ["doctor"], ["links", "status"], ["verify", "--quick"]):
+        capsys.readouterr()
+        assert main([*verb, "--config", str(regional.path)]) == 1, verb
+        assert f"geo topics set --cluster us --topic {TOPIC}" in capsys.readouterr().out, verb
+
+    set_replication_clusters(regional.tables("us"), regional.config, TOPIC, ["eu", "us"])
+    assert regional.log("us").properties()[POLICIES_PROPERTY] == '{"replication_clusters": "eu,us"}'
+    for verb in (["topics"], ["links", "status"], ["verify", "--quick"]):
+        assert main([*verb, "--config", str(regional.path)]) == 0, verb
+
+
+def test_setting_its_clusters_registers_a_topic_that_the_registry_lost(regional: World) -> None:
+    _forget(regional)
+    _put_back(regional)
+    us = regional.tables("us")
+    assert set_replication_clusters(us, regional.config, TOPIC, ["us", "ap"]) == [TOPIC]
+    assert replication_clusters(us, TOPIC) == ("ap", "us")
+    _put_back(regional)
+    assert replication_clusters(us, TOPIC) == ("ap", "us")
+
+
+def test_the_log_of_an_older_program_keeps_what_the_registry_says_once_somebody_uses_it(regional: World) -> None:
+    us = regional.tables("us")
+    _forget(regional)
+    before = regional.log("us").latest_version()
+    for _ in range(2):
+        ensure_topic(us, TOPIC)
+    assert regional.log("us").latest_version() == before + 1
+    _put_back(regional)
+    assert replication_clusters(us, TOPIC) == ("eu", "us")
+
+
+def test_what_is_set_while_the_log_is_made_is_kept_by_it(world: World) -> None:
+    us = world.tables("us")
+
+    def set_it(point: CrashPoint) -> None:
+        if point is CrashPoint.TOPIC_REGISTERED:
+            set_replication_clusters(world.tables("us"), world.config, TOPIC, ["us"])
+
+    with watched(set_it):
+        create_topic(us, TOPIC)
+    assert world.log("us").properties()[POLICIES_PROPERTY] == '{"replication_clusters": "us"}'
