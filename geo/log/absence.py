@@ -7,6 +7,10 @@ from typing import Protocol
 
 from geo.names import Topic
 
+NEW_FOR_US = 600 * 1_000_000
+"""A region into which nothing was ever brought is new for so long after the first topic came that links are to bring it: as long as it takes
+to start the broker of the second region after that of the first."""
+
 
 class Lost(Protocol):
     """A topic of a registry, or that it lacks (geo.log.topics.Registered)."""
@@ -26,6 +30,11 @@ def gone_region(name: str, place: str, readers: Iterable[str]) -> str:
         "configuration is wrong. Put its folder back (its system/topics too), or correct the configuration. "
         f"If it is lost for good: geo rebuild, or geo clusters remove {name}"
     )
+
+
+def is_new(topic_since_us: int, now_us: int) -> bool:
+    """Whether a topic that a link is to bring came into its source so lately that its target may be new and empty."""
+    return now_us - topic_since_us < NEW_FOR_US
 
 
 def nothing_in_target(name: str, place: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from geo.config.model import Config, Link
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import FAULTS, session_is_gone
-from geo.log.absence import gone_region, nothing_in_target
+from geo.log.absence import gone_region, is_new, nothing_in_target
 from geo.log.ledgers import LINK_KEY
 from geo.log.topics import Registered, absent, known_topics
 from geo.names import Topic, topic_glob_matches
@@ -25,6 +25,7 @@ from geo.tables.cluster import ClusterTables
 from geo.tables.storage_clock import storage_now_us
 from geo.tables.table import Table
 from geo.text import first_line
+from geo.times import in_us, utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +106,16 @@ def _status(
     if away is None:
         lacks = None
         try:
-            lacks = "; ".join(filter(None, (absent(source, registered), target_lacks))) or None
+            lacks = absent(source, registered)
+            now_us = storage_now_us(target, writes=False)
+            of_target = None if is_new(in_us(utc(registered.created_at)), now_us) else target_lacks
+            lacks = "; ".join(filter(None, (lacks, of_target))) or None
             stands = stands_at(row, link, target.log(topic))
             at, newest, lag, why = _behind(
                 source.log(topic),
                 stands,
                 link,
-                storage_now_us(target, writes=False),
+                now_us,
                 begins_at_end=begins_at(row, link, topic) == "latest",
             )
             told = "; ".join(filter(None, (reason or why, lacks))) or None

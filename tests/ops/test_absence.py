@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from geo.now import now_us
 from geo.ops.verify import quick, verify
 from geo.streams.life import State
 from geo.times import utc
-from schemas import LINKS
+from schemas import LINKS, TOPICS
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -141,6 +142,10 @@ def test_the_target_of_a_one_way_link_that_was_moved_away_is_named(
     verbs = Verbs(world, capsys)
     world.publish("us", 5)
     world.replicate("eu")
+    registry = world.tables("us").journal(TOPICS)
+    (row,) = registry.newest(topic=str(TOPIC))
+    an_hour_ago = utc(row["created_at"]) - timedelta(hours=1)
+    registry.append([{**row.asDict(), "created_at": an_hour_ago, "sequence": row["sequence"] + 1}])
     assert verbs.findings() == {}
     (world.folder / "eu").rename(world.folder / "eu-away")
     found = verbs.findings()

@@ -69,22 +69,27 @@ def test_an_overdue_message_is_told_with_the_state_of_its_link_and_the_remedy() 
 
 def test_a_cluster_that_has_nothing_is_gone_if_others_have_read_it_and_new_otherwise() -> None:
     ends = {("eu", "us", str(TOPIC)): _end("STOPPED", 0)}
-    (said,) = gone(CONFIG, {"us": {}, "eu": {}}, ends)
+    (said,) = gone(CONFIG, {"us": {}, "eu": {}}, ends, NOW)
     assert said.startswith("us: nothing is registered at /us, and eu replicated from it")
     assert "geo rebuild" in said
-    assert list(gone(CONFIG, {"us": {}, "eu": {}}, {("eu", "us", str(TOPIC)): _end("STOPPED", 0, version=None)})) == []
+    assert list(gone(CONFIG, {"us": {}, "eu": {}}, {("eu", "us", str(TOPIC)): _end("STOPPED", 0, version=None)}, NOW)) == []
     assert list(faults(TOPIC, {"us": {}, "eu": {}}, (), (LINK,), ends)) == []
 
 
 def test_a_target_that_has_nothing_of_what_links_are_to_bring_is_named_with_the_remedy() -> None:
-    one = Registered(TOPIC, from_us(NOW), False, None)
-    (said,) = gone(CONFIG, {"us": {TOPIC: one}, "eu": {}}, {})
+    one = Registered(TOPIC, from_us(NOW - 10 * MINUTE), False, None)
+    (said,) = gone(CONFIG, {"us": {TOPIC: one}, "eu": {}}, {}, NOW)
     assert said.startswith("eu: nothing is registered at /eu of eu")
     assert "geo replicate --cluster eu" in said
     assert "put its folder back" in said
-    for not_due in (replace(one, replication_clusters=("us",)), replace(one, is_deleted=True), replace(one, is_unclear=True)):
-        assert list(gone(CONFIG, {"us": {TOPIC: not_due}, "eu": {}}, {})) == []
-    assert list(gone(CONFIG, {"us": {TOPIC: one}, "eu": {TOPIC: one}}, {})) == []
+    for not_due in (
+        replace(one, replication_clusters=("us",)),
+        replace(one, is_deleted=True),
+        replace(one, is_unclear=True),
+        replace(one, created_at=from_us(NOW - 9 * MINUTE)),
+    ):
+        assert list(gone(CONFIG, {"us": {TOPIC: not_due}, "eu": {}}, {}, NOW)) == []
+    assert list(gone(CONFIG, {"us": {TOPIC: one}, "eu": {TOPIC: one}}, {}, NOW)) == []
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_the_row_of_an_older_program_is_not_in_sync_until_what_it_left_out_is_co
     main(["links", "status", "--config", str(world.path)])
     assert "is unknown; its next start counts them" in capsys.readouterr().out
 
-    _forge(world, 7, 8)
+    _forge(world, 7, 8, by_producer=True)
     (report,) = world.replicate("eu")
     assert (report.impossible, world.link_state("eu", "us").impossible) == (1, 3), "what runs before left out is not this one's"
     assert any("3 impossible" in line for line in verify_by_ends(clusters, world.config).lines())

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from geo.config.model import Config, Link
-from geo.log.absence import gone_region, lost_by_registry, nothing_in_target
+from geo.log.absence import gone_region, is_new, lost_by_registry, nothing_in_target
 from geo.log.topics import Registered
 from geo.names import Topic
 from geo.ops.verify.link_ends import Ends, key
+from geo.times import in_us, utc
 
 
 def uncounted(topic: Topic, links: Sequence[Link], ends: Ends) -> Iterable[str]:
@@ -50,20 +51,21 @@ def faults(
             yield f"{topic}: {link.name} is FAILED: {end.reason or 'no reason recorded'}"
 
 
-def gone(config: Config, registries: Mapping[str, Mapping[Topic, Registered]], ends: Ends) -> Iterable[str]:
+def gone(config: Config, registries: Mapping[str, Mapping[Topic, Registered]], ends: Ends, now_us: int) -> Iterable[str]:
     """Clusters that have nothing, though others have read them, or links are to bring them what is there."""
     for name, registry in registries.items():
         place = config.clusters[name].place
         readers = sorted({target for (target, source, _), end in ends.items() if source == name and end.version is not None})
         if readers and not any(not one.is_unknown for one in registry.values()):
             yield f"{name}: {gone_region(name, place, readers)}."
-        elif not registry and any(_is_due(config, link, registries[link.source]) for link in config.inbound(name)):
+        elif not registry and any(_is_due(config, link, registries[link.source], now_us) for link in config.inbound(name)):
             yield f"{name}: {nothing_in_target(name, place)}."
 
 
-def _is_due(config: Config, link: Link, registry: Mapping[Topic, Registered]) -> bool:
-    """Whether a link is to bring a topic of its source."""
+def _is_due(config: Config, link: Link, registry: Mapping[Topic, Registered], now_us: int) -> bool:
+    """Whether a link is to bring a topic of its source, and not only since a moment ago."""
     return any(
-        not one.is_deleted and not one.is_unclear and link in config.links_of(topic, {link.source: one.replication_clusters})
+        not (one.is_deleted or one.is_unclear or is_new(in_us(utc(one.created_at)), now_us))
+        and link in config.links_of(topic, {link.source: one.replication_clusters})
         for topic, one in registry.items()
     )

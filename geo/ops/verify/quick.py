@@ -64,7 +64,7 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
     links = tuple(one for of_topic, _, _, _ in checked for one in of_topic)
     found = tuple(one for _, of_topic, _, _ in checked for one in of_topic)
     noted = tuple(one for _, _, of_topic, _ in checked for one in of_topic)
-    wrong = (*gone(config, registries, ends), *(one for _, _, _, of_topic in checked for one in of_topic))
+    wrong = (*gone(config, registries, ends, now), *(one for _, _, _, of_topic in checked for one in of_topic))
     return VerifyReport(tuple(map(str, matching)), links, found, (*noted, _NOTE), by_content=False, faults=wrong)
 
 

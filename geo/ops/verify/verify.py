@@ -145,7 +145,7 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
         tuple(result for comparison in compared for result in comparison.links()),
         tuple(result for comparison in compared for result in comparison.clusters()),
         tuple(note for comparison in compared for note in comparison.notes),
-        faults=(*gone(config, registries, ends), *(fault for _, of_topic in done for fault in of_topic)),
+        faults=(*gone(config, registries, ends, now), *(fault for _, of_topic in done for fault in of_topic)),
     )
 
 
