@@ -5,6 +5,7 @@ Only rows whose origin is the region itself; what others wrote comes by its link
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,7 +29,9 @@ from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import claim, filling_runners, origin_runners, refuse_producers, release
 from geo.tables.table import Table
-from schemas import TOPIC_LOG
+from schemas import TOPIC_LOG, TOPICS
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,12 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     ways = [*origin_runners({cluster}, topic, cluster), *filling_runners({cluster}, topic, cluster)]
     (ownership,) = claim(own, [ways])
     try:
+        if target.look() is None and not own.journal(TOPICS).newest(topic=str(topic)):
+            log.warning(
+                "%s: %s knew nothing of it any more, nor to where it may replicate: now as the configuration says. If `geo topics set` said "
+                "otherwise, say it again before links out of %s run: geo topics set --cluster %s --topic %s --replication-clusters …",
+                what, cluster, cluster, cluster, topic,
+            )  # fmt: skip
         there = ensure_topic(own, topic, user_columns(columns))
         kept = grow(target, there, user_columns(columns), what)
         ownership.fence(target)
