@@ -82,7 +82,7 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
         there = all_topics(tables, (Topic.parse(topic) for _, topic in links))
         listed = [one for one in there if not one.is_deleted and topic_glob_matches(args.topic, one.topic)]
         failed.extend(
-            {"link": f"{source}->{tables.cluster.name}", "topic": topic, "state": state.state.value, "reason": state.reason}
+            {"link": f"{source}->{tables.cluster.name}", "topic": topic, "cluster": tables.cluster.name, "reason": state.reason}
             for (source, topic), state in sorted(links.items())
             if state.state is State.FAILED and topic_glob_matches(args.topic, Topic.parse(topic))
         )
@@ -91,7 +91,11 @@ def list_topics(args: argparse.Namespace, output: Output) -> int:
 
     found, unreadable = LookedAt("geo topics", load(args.config), args.engine).read_each(topics)
     found.sort(key=lambda row: (row["topic"], row["cluster"]))
-    output.data([*found, *failed, *unreadable])
+    of_topic = {(row["topic"], row["cluster"]): row for row in found}
+    for one in failed:
+        if (row := of_topic.get((one["topic"], one["cluster"]))) is not None:
+            row["failed_links"].append({"link": one["link"], "reason": one["reason"]})
+    output.data([*found, *(one for one in failed if (one["topic"], one["cluster"]) not in of_topic), *unreadable])
     rows = [
         (r["topic"], r["cluster"], "typed" if r["typed"] else "bytes", "?" if r["messages"] is None else f"{r['messages']:,}",
          r["version"], "?" if r["is_unclear"] else ",".join(r["replication_clusters"] or ["as configured"]))
@@ -109,7 +113,7 @@ def _listed(tables: ClusterTables, one: Registered) -> dict[str, Any]:
     return {"topic": str(one.topic), "cluster": tables.cluster.name, "typed": one.typed,
             "created_at": None if one.is_unknown else one.created_at,
             "replication_clusters": one.replication_clusters, "is_unclear": one.is_unclear, "version": seen and seen.version,
-            "messages": count_messages(log) if seen else None, "lacks": lacks}  # fmt: skip
+            "messages": count_messages(log) if seen else None, "lacks": lacks, "failed_links": []}  # fmt: skip
 
 
 def create(args: argparse.Namespace, output: Output) -> int:

@@ -165,6 +165,8 @@ def test_a_failed_link_is_not_in_sync_and_has_exit_code_1(world: World, verbs: V
     assert {report.state for report in world.replicate("eu")} == {State.FAILED}
     found = verbs.findings()
     assert set(found) == {"doctor", "topics", "links status", "verify --quick"}
+    of_topics = {one["cluster"]: one["failed_links"] for one in verbs("topics")[1]}
+    assert (of_topics["us"], [one["link"] for one in of_topics["eu"]]) == ([], ["us->eu"]), "beside the topic, not among topics"
     (status,) = [one for one in verbs("links", "status")[1] if one["link"] == "us->eu"]
     assert (status["in_sync"], status["lag_messages"]) == (False, None), "nobody knows how many an UPDATE changes"
     assert verbs("links", "list")[0] == 1
