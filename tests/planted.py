@@ -954,8 +954,8 @@ FAULTS = (
     Fault(
         "a hang of who writes system/links holds up links that only note how far they are",
         "geo/streams/crew.py",
-        "                with without_waiting():\n                    self._record(free, State.RUNNING)\n",
-        "                self._record(free, State.RUNNING)\n",
+        "self._record(free, State.RUNNING, patience=without_waiting)",
+        "self._record(free, State.RUNNING)",
         ("streams/test_supervisor.py -k without_waiting",),
     ),
     Fault(

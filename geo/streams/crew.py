@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
@@ -177,8 +178,7 @@ class Crew(Generic[W]):
         if free := [slot for slot in up if slot.task is None]:
             try:
                 # What is recorded meanwhile only makes the next start shorter: no work is held up for it.
-                with without_waiting():
-                    self._record(free, State.RUNNING)
+                self._record(free, State.RUNNING, patience=without_waiting)
             except LockedError as error:
                 self._unrecorded += free
                 self._record_again_at = time.monotonic() + LOCKED_S
@@ -326,10 +326,13 @@ class Crew(Generic[W]):
         slot.work = slot.work if instead is None else instead
         self._happened(slot, event, reason=reason, error=error, moved=moved)  # reported when whoever resolves it can
 
-    def _record(self, slots: Sequence[Slot[W]], state: State) -> list[Slot[W]]:
-        """Record works that moved. Returns those of which everything is recorded now. Raises LockedError if nobody is to be waited for."""
+    def _record(
+        self, slots: Sequence[Slot[W]], state: State, patience: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> list[Slot[W]]:
+        """Record works that moved, with that patience. Returns those of which everything is recorded now. Raises LockedError without."""
         try:
-            failed = self.group.record_states([(slot.work, state) for slot in slots])
+            with patience():
+                failed = self.group.record_states([(slot.work, state) for slot in slots])
         except LockedError:
             raise
         except self._faults as error:
