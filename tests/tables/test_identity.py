@@ -125,6 +125,6 @@ def test_two_places_that_two_configurations_call_by_one_name_are_told_apart(worl
     other.write("us", 0, 3, topic=new)
     states = {report.topic: (report.state, report.replicated) for report in other.replicate("eu")}
     assert states == {str(TOPIC): (State.FAILED, 0), str(new): (State.STOPPED, 3)}, "what the link knows is another table now"
-    assert "another table" in (other.link_state("eu", "us").reason or "")
+    assert "its table id is" in (other.link_state("eu", "us").reason or "")
     found = verify(world.spark, world.config)
     assert (found.clean, found.total(Category.UNEXPECTED)) == (False, 3), "what it did not know us has not, of whom it says it is"
