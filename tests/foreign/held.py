@@ -70,13 +70,16 @@ class Effect:
     repeated: frozenset[Id]
     removed: frozenset[Id]
     changed: frozenset[Id]
+    beside: frozenset[Id]
+    """Of those that changed: what was there is there, and something else under the same id."""
 
     @classmethod
     def of(cls, before: Held, after: Held) -> Effect:
         both = before.ids & after.ids
         other = {one for one in both if set(before.rows[one]) != set(after.rows[one])}
         more = {one for one in both - other if len(after.rows[one]) != len(before.rows[one])}
-        return cls(*map(frozenset, (after.ids - before.ids, more, before.ids - after.ids, other)))
+        beside = {one for one in other if set(before.rows[one]) < set(after.rows[one])}
+        return cls(*map(frozenset, (after.ids - before.ids, more, before.ids - after.ids, other, beside)))
 
     def takes_from(self, origin: str) -> frozenset[Id]:
         """Messages of an origin that are gone, or are not what they were."""
@@ -106,6 +109,18 @@ Append = tuple[bool, Sequence[Sequence[Id]]]
 
 def link_appends(path: str, after: int) -> Iterator[Append]:
     """The commits of links above a version of a log."""
+    for said, files in _appends(path, after):
+        if f'"{LINK_KEY}"' in said:
+            yield "reconciling" in json.loads(said), files
+
+
+def ids_put(path: str, after: int) -> set[Id]:
+    """What is in the files that commits above a version added, without a record of ours."""
+    return {one for said, files in _appends(path, after) if '"geo.' not in said for file in files for one in file}
+
+
+def _appends(path: str, after: int) -> Iterator[tuple[str, Sequence[Sequence[Id]]]]:
+    """The userMetadata of each commit above a version, and the ids of the files that it added."""
     names = dict(zip(_IDS, _IDS, strict=True))
     for file in sorted(Path(path).glob("_delta_log/*.json")):
         if not file.stem.isdigit():
@@ -116,13 +131,13 @@ def link_appends(path: str, after: int) -> Iterator[Append]:
                 names = _physical(action["metaData"]["schemaString"])
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         said = info.get("userMetadata") or ""
-        if int(file.stem) > after and f'"{LINK_KEY}"' in said:
+        if int(file.stem) > after:
             files: list[list[Id]] = []
             for action in actions:
                 if "add" in action:
                     table = pq.ParquetFile(Path(path) / unquote(action["add"]["path"])).read([names[name] for name in _IDS])
                     files.append(list(zip(*(table[names[name]].to_pylist() for name in _IDS), strict=True)))
-            yield "reconciling" in json.loads(said), files
+            yield said, files
 
 
 def _physical(schema: str) -> dict[str, str]:

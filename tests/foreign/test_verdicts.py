@@ -20,9 +20,12 @@ def test_what_a_commit_did_to_messages_is_told_from_what_the_log_held_before_and
     before = Held({ONE: [("a",)], TWO: [("b",)]})
     after = Held({ONE: [("a",), ("a",)], ("eu", 1, 0): [("c",)]})
     effect = Effect.of(before, after)
-    assert effect == Effect(frozenset({("eu", 1, 0)}), frozenset({ONE}), frozenset({TWO}), frozenset())
+    assert effect == Effect(frozenset({("eu", 1, 0)}), frozenset({ONE}), frozenset({TWO}), frozenset(), frozenset())
     assert effect.takes_from("us") == {TWO}
-    assert Effect.of(before, Held({ONE: [("a",)], TWO: [("x",)]})).changed == {TWO}
+    changed, beside = (Effect.of(before, Held({ONE: [("a",)], TWO: rows})) for rows in ([("x",)], [("b",), ("x",)]))
+    assert changed.changed == {TWO}
+    assert not changed.beside
+    assert beside.changed == beside.beside == {TWO}
 
 
 def test_a_target_must_hold_each_message_of_the_origin_once_and_as_it_is() -> None:
