@@ -1,4 +1,5 @@
-"""What people can do about faults of a storage, as Java's classes tell of them: a sentence for each. Pure."""
+"""What people can do: about faults of a storage, as Java's classes tell of them, a sentence for each, and the verbs that several refusals
+name. Pure."""
 
 from __future__ import annotations
 
@@ -38,3 +39,9 @@ def remedy_of(cause: str) -> str | None:
     if not _OF_JAVA.match(cause):
         return None
     return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), None)
+
+
+def how_to_share(cluster: str, topic: object, subscription: str) -> str:
+    """The verb by which a subscription of one region only becomes one of all."""
+    named = f"--cluster {cluster} --topic {topic} --subscription {subscription}"
+    return f"geo subscriptions set {named} --replicate-subscription-state true"

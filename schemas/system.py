@@ -206,6 +206,7 @@ CURSORS = TableSchema(
         Column("compacted_at", "TIMESTAMP", "when this cluster last published all of it in compact records; NULL: never"),
         Column("sequence", "BIGINT", "counts the subscription's rows here; the newest has the highest", nullable=False),
         Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
+        Column("replicated", "BOOLEAN", "all regions share it; false: it is of this one only; NULL: shared", added=True),
     ),
 )
 
@@ -227,6 +228,12 @@ VERSION_SUBSCRIPTIONS = TableSchema(
         Column("by", "STRING", "the process that recorded it", nullable=False),
         Column("sequence", "BIGINT", "counts the subscription's rows here; the newest has the highest", nullable=False),
         Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
+        Column(
+            "replicated",
+            "BOOLEAN",
+            "it is found out where it may go on elsewhere; false: it is of this region only, without markers; NULL: it is found out",
+            added=True,
+        ),
     ),
 )
 

@@ -96,6 +96,13 @@ def from_1_to(limit: int, what: str) -> Callable[[str], int]:
     return parse
 
 
+def flag(text: str) -> bool:
+    """The type of an argument that is true or false."""
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError("true or false")
+    return text == "true"
+
+
 def key_range(text: str) -> tuple[int, int]:
     """The type of `I/N`, one of N shares of the keys."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)

@@ -23,6 +23,7 @@ from geo.cli.arguments import (
     add_running,
     add_take_over,
     add_trigger,
+    flag,
     from_1_to,
     key_range,
     seconds,
@@ -41,13 +42,20 @@ from geo.subscription import changes
 from geo.subscription import failover as moving
 from geo.subscription import status as statuses
 from geo.subscription.acks.fold_query import Folding
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer import Subscription, Subscriptions
 from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
 from geo.subscription.consumer.user_function import Listener
 from geo.subscription.status import Subscribed, matching, subscriptions_in
-from geo.subscription.version_status import goes_by_versions, matching_versions, start_elsewhere, version_standings
+from geo.subscription.version_status import (
+    StartElsewhere,
+    goes_by_versions,
+    matching_versions,
+    start_elsewhere,
+    version_standings,
+)
 from geo.subscription.version_subscriptions import delete as delete_version
 from geo.subscription.version_subscriptions import is_of_messages, version_subscription, version_subscriptions
 from geo.tables.arrow_rows import collected
@@ -73,6 +81,7 @@ def add_consume(verbs: Verbs, does: str) -> None:
     p.add_argument("--for", type=seconds, dest="for_s", metavar="SECONDS", help="stop after so long")
     p.add_argument("--ack", default="all", metavar="all|none|REGEX", help="acknowledge all (default), none, or by the key")
     _add_start(p, "where a subscription begins of which there is no record yet")
+    _add_replicated(p, " of which there is no record yet (default: as the policy of the topic says, else true)")
     p.add_argument(
         "--redelivery-delay",
         type=seconds,
@@ -123,6 +132,10 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     _add_named(p, cluster="where the record is written; links bring it to the others. With --mode version: where its consumer is")
     versions.add_mode(p)
     _add_start(p, "where it begins")
+    _add_replicated(p, " (default: as the policy of the topic says, else true)")
+    p = of.add("set", "let all regions share a subscription, or let it be of one region only, from here on", set_replicated)
+    _add_named(p, cluster="whose subscription it is, as that region has it")
+    _add_replicated(p, required=True)
     p = of.add("ack", "say up to which version of the log the consumer of a version subscription has processed all", ack)
     _add_named(p, cluster="where its consumer is")
     p.add_argument("--version", required=True, type=versions.version, metavar="V", help="of the topic's log in that cluster")
@@ -175,6 +188,16 @@ def _add_named(p: argparse.ArgumentParser, *, cluster: str | None = None, many: 
     p.add_argument("--subscription", required=True, metavar="S", help=f"the named consumer group{all_that}")
 
 
+def _add_replicated(p: argparse.ArgumentParser, more: str = "", *, required: bool = False) -> None:
+    p.add_argument(
+        "--replicate-subscription-state",
+        type=flag,
+        required=required,
+        metavar="true|false",
+        help=f"whether all regions share the subscription, or it is of this region only{more}",
+    )
+
+
 def _add_start(p: argparse.ArgumentParser, does: str) -> None:
     p.add_argument(
         "--start", type=parse_start, metavar="earliest|latest|TIME", default="earliest", help=f"{does} (default: %(default)s)"
@@ -205,6 +228,7 @@ def consume(args: argparse.Namespace, output: Output) -> int:
         "take_over": args.take_over,
         "ignore_unreadable": args.ignore_unreadable,
         "key_range": args.key_range,
+        "replicate_subscription_state": args.replicate_subscription_state,
     }
 
     def listener(messages: DataFrame) -> DataFrame | None:
@@ -281,18 +305,18 @@ def list_all(args: argparse.Namespace, output: Output) -> int:
     found.sort(key=lambda one: (one["topic"], one["subscription"], one["cluster"]))
     output.data([*found, *unreadable])
     output.table(
-        ("TOPIC", "SUBSCRIPTION", "CLUSTER", "STATE", "EPOCH", "ACKNOWLEDGED"),
+        ("TOPIC", "SUBSCRIPTION", "CLUSTER", "STATE", "REPLICATED", "EPOCH", "ACKNOWLEDGED"),
         [(one["topic"], one["subscription"], one["cluster"], *_columns(one)) for one in found],
     )
     return say_unreadable(output, unreadable)
 
 
 def _columns(one: Mapping[str, Any]) -> tuple[object, ...]:
-    """State, epoch and what is acknowledged, of one that is listed."""
+    """State, whether it is replicated, epoch and what is acknowledged, of one that is listed."""
     if one["mode"] == "version":
         return versions.columns(one)
     state = "deleted" if one["deleted"] else "consumed" if one["runs"] else "idle"
-    return state, one["epoch"], f"{one['acknowledged']:,}"
+    return state, "yes" if one["replicated"] else "no", one["epoch"], f"{one['acknowledged']:,}"
 
 
 def create(args: argparse.Namespace, output: Output) -> int:
@@ -301,9 +325,37 @@ def create(args: argparse.Namespace, output: Output) -> int:
         return versions.create(args, output, config, topic)
     if args.checkpoint is not None:
         raise UsageError("--checkpoint says how far a consumer of versions is: it goes with --mode version.")
-    state = changes.create(start_spark("geo subscriptions", config), config, args.cluster, topic, args.subscription, args.start)
-    output.data({"topic": str(topic), "subscription": args.subscription, "cluster": args.cluster, "epoch": state.epoch.counter})
-    output.text(f"subscription {args.subscription} of {topic} begins at {args.start}; links bring it to the other clusters")
+    spark, named = start_spark("geo subscriptions", config), (args.cluster, topic, args.subscription)
+    known = changes.create(spark, config, *named, args.start, replicated=args.replicate_subscription_state)
+    output.data({**_as_json(args, topic, known), "epoch": 0 if known.here is None else known.here.epoch.counter})
+    where = f"it is of {args.cluster} only" if known.is_regional else "links bring it to the other clusters"
+    output.text(f"subscription {args.subscription} of {topic} begins at {args.start}; {where}")
+    return 0
+
+
+def _as_json(args: argparse.Namespace, topic: Topic, known: SubscriptionState) -> dict[str, Any]:
+    named = {"topic": str(topic), "subscription": args.subscription, "cluster": args.cluster, "mode": "messages"}
+    return {**named, "replicated": not known.is_regional}
+
+
+def set_replicated(args: argparse.Namespace, output: Output) -> int:
+    config, topic = _named(args)
+    spark, replicated = start_spark("geo subscriptions", config), args.replicate_subscription_state
+    tables, name = open_for_writing(connect(spark, config.cluster(args.cluster)), config), args.subscription
+    if version_subscription(tables, topic, name) is not None:
+        return versions.set_replicated(tables, topic, name, output, replicated=replicated)
+    before, now = changes.switch(spark, config, args.cluster, topic, name, replicated=replicated)
+    output.data({**_as_json(args, topic, now), "changed": before != now})
+    of = f"subscription {name} of {topic}"
+    if before == now:
+        output.text(f"{of} in {args.cluster} is so already; nothing was written")
+    elif now.is_regional:
+        output.text(
+            f"{of} is of {args.cluster} only from here on, as it is; the other clusters keep what they were told, and {args.cluster} tells and "
+            "hears nothing more"
+        )
+    else:
+        output.text(f"{of} is shared by all regions from here on, exactly as {args.cluster} has it; links bring it to the others")
     return 0
 
 
@@ -411,6 +463,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
             output.text(f"{one.cluster}: cannot be read: {one.unreadable}")
             continue
         runs = "deleted" if one.deleted else _CONSUMER[one.consumer]
+        runs += "" if one.replicated else ", of this region only"
         head = f"{one.cluster}: {runs}, epoch {one.epoch}, {one.acknowledged:,} acknowledged, backlog {counted(one.backlog, 'message')}"
         output.text(head + (f", moved {one.moved}" if one.moved else ""))
         for ledger, end in one.mark_delete.items():
@@ -446,13 +499,16 @@ def failover(args: argparse.Namespace, output: Output) -> int:
             output.data(versions.as_json(found, clusters[args.target]))
             return versions.say_start(found, clusters[args.target], output)
         # One of each kind: as by a glob that stands for them alone.
-    of_versions = [
-        start_elsewhere(clusters, config, *one, args.source, args.target, source_gone=args.source_gone)
-        for one in matching_versions(clusters, *matching, source_gone=args.source_gone)
-    ]
+    of_versions, stay = list[StartElsewhere](), dict[Subscribed, GeoError]()
+    for one in matching_versions(clusters, *matching, source_gone=args.source_gone):
+        try:
+            of_versions.append(start_elsewhere(clusters, config, *one, args.source, args.target, source_gone=args.source_gone))
+        except UsageError as error:
+            stay[one] = error
     all_done, refused = moving.failover_all(
-        start_spark("geo failover", config), config, *matching, none_is_fine=bool(of_versions), **options
+        start_spark("geo failover", config), config, *matching, none_is_fine=bool(of_versions or stay), **options
     )
+    refused = {**stay, **refused}
     told = [{"topic": str(topic), "subscription": name, "refused": str(why)} for (topic, name), why in refused.items()]
     output.data([*map(asdict, all_done), *told, *(versions.as_json(one, clusters[args.target]) for one in of_versions)])
     by_versions = {(one.topic, one.subscription) for one in of_versions}

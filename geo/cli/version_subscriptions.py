@@ -53,7 +53,9 @@ def create(args: argparse.Namespace, output: Output, config: Config, topic: Topi
     if args.start != "earliest":
         raise UsageError("--start is of messages. Where a consumer of versions begins says who starts it, with startingVersion.")
     tables = _writable(args, config)
-    made = changes.create(tables, topic, args.subscription, args.checkpoint)
+    asked, there = args.replicate_subscription_state, changes.version_subscription(tables, topic, args.subscription)
+    replicated = config.replicates_subscriptions(topic) if asked is None and there is None else asked
+    made = changes.create(tables, topic, args.subscription, args.checkpoint, replicated=replicated)
     log_of_topic = tables.log(topic)
     view = changes.make_view(tables, topic)
     stream, sql = _stream(log_of_topic), f"SELECT * FROM {view}" if view else query(log_of_topic.sql)
@@ -61,6 +63,24 @@ def create(args: argparse.Namespace, output: Output, config: Config, topic: Topi
     way = f"geo subscriptions ack --cluster {args.cluster} --topic {topic} --subscription {args.subscription} --version V"
     how = f"by the checkpoint {made.checkpoint}" if made.checkpoint else f"by what is said with: {way}"
     output.text(f"{made} in {args.cluster} goes {how}", "a stream of its messages:", f"  {stream}", f"in SQL: {sql}", WHY)
+    if not made.replicated:
+        output.text(f"it is of {args.cluster} only: no markers are written for it, and it does not move")
+    return 0
+
+
+def set_replicated(tables: ClusterTables, topic: Topic, name: str, output: Output, *, replicated: bool) -> int:
+    is_changed, cluster = changes.switch(tables, topic, name, replicated=replicated), tables.cluster.name
+    named = {"topic": str(topic), "subscription": name, "cluster": cluster, "mode": "version"}
+    output.data({**named, "replicated": replicated, "changed": is_changed})
+    of = f"version subscription {name} of {topic}"
+    if not is_changed:
+        output.text(f"{of} in {cluster} is so already; nothing was written")
+    elif replicated:
+        output.text(f"where {of} may go on elsewhere is found out from here on, once {cluster} runs version sync")
+    else:
+        output.text(
+            f"{of} is of {cluster} only from here on: no markers are written for it; what the others were told stays there"
+        )
     return 0
 
 
@@ -97,13 +117,14 @@ def _writable(args: argparse.Namespace, config: Config) -> ClusterTables:
 def listed(tables: ClusterTables, one: VersionSubscription) -> dict[str, Any]:
     """As JSON."""
     named = {"topic": str(one.topic), "subscription": one.subscription, "cluster": tables.cluster.name, "mode": "version"}
-    return {**named, "finished": one.finished, "checkpoint": one.checkpoint, "table_id": one.table_id}
+    progress = {"finished": one.finished, "checkpoint": one.checkpoint, "table_id": one.table_id}
+    return {**named, **progress, "replicated": one.replicated}
 
 
 def columns(one: Mapping[str, Any]) -> tuple[object, ...]:
-    """State, epoch and what is acknowledged, of one that is listed."""
+    """State, whether it is replicated, epoch and what is acknowledged, of one that is listed."""
     said = "nothing" if one["finished"] is None else f"version {one['finished']}"
-    return "versions", None, said if one["checkpoint"] is None else "by checkpoint"
+    return "versions", "yes" if one["replicated"] else "no", None, said if one["checkpoint"] is None else "by checkpoint"
 
 
 def say_standings(found: list[VersionStanding], output: Output) -> int:
@@ -134,7 +155,8 @@ def _how_far(one: VersionStanding) -> str:
     if one.unfinished_why is not None:
         return one.unfinished_why
     done = "no version yet" if one.finished is None else f"version {one.finished} of {one.newest}"
-    return f"a consumer of versions, finished {done}" + (", by its checkpoint" if one.checkpoint else "")
+    only = "" if one.replicated else ", of this region only"
+    return f"a consumer of versions, finished {done}" + (", by its checkpoint" if one.checkpoint else "") + only
 
 
 def as_json(found: StartElsewhere, target: ClusterTables) -> dict[str, Any]:

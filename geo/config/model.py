@@ -194,13 +194,14 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
     """What holds for the topics that match. `message_ttl_s` None: messages do not expire. `replication_clusters` None: all.
-    `dispatch_rate` None: it says none; `Config.dispatch_rate` has whose counts."""
+    `dispatch_rate` None: it says none; `Config.dispatch_rate` has whose counts. `replicate_subscription_state` likewise."""
 
     match: str = ALL_TOPICS
     message_ttl_s: int | None = None
     replication_clusters: tuple[str, ...] | None = None
     longest_outage_s: int = LONGEST_OUTAGE_S
     dispatch_rate: DispatchRate | None = None
+    replicate_subscription_state: bool | None = None
 
     def __post_init__(self) -> None:
         check_topic_glob(self.match)
@@ -340,6 +341,12 @@ class Config:
         said = (policy.dispatch_rate for policy in self._matching(topic))
         rest = DispatchRate() if topic.is_system else link.dispatch_rate
         return next((rate for rate in said if rate is not None), rest)
+
+    def replicates_subscriptions(self, topic: Topic) -> bool:
+        """Whether a subscription that is created on the topic is shared by all regions, unless who creates it says otherwise: by the
+        first policy that matches and says so; without one it is."""
+        said = (policy.replicate_subscription_state for policy in self._matching(topic))
+        return next((one for one in said if one is not None), True)
 
     def links_of(self, topic: Topic, local: Local = MappingProxyType({})) -> tuple[Link, ...]:
         """The links that replicate the topic: their globs match it, and both ends are among its replication clusters.

@@ -29,6 +29,8 @@
         replication_clusters: [eu, us]     only links between these carry the topic; default all. One alone: no replication
         dispatch_rate:                     as of a link, which it replaces; the first match that has one counts; default the link's
           messages_per_second: 100
+        replicate_subscription_state: true whether regions share a subscription that is created on it; the first match that says so counts; default
+                                           true. false: it is of its own region only
     snapshots:                             of topics with version subscriptions
       frequency: 10 seconds                at most so often one is taken; default 10 seconds. Each is some commits of the log: see docs/guarantees.md
       timeout: 30 seconds                  after so long one is given up; default 30 seconds
@@ -323,7 +325,7 @@ def _read_list(reader: Reader, node: Node | None, what: str, check: Callable[[st
 
 
 def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> TopicPolicy | None:
-    more = ("message_ttl", "longest_outage", "replication_clusters", "dispatch_rate")
+    more = ("message_ttl", "longest_outage", "replication_clusters", "dispatch_rate", "replicate_subscription_state")
     fields = reader.fields(node, "policy", ("match",), more)
     match = reader.word(fields.get("match"), "match", check_topic_glob)
     message_ttl_s = reader.word(fields.get("message_ttl"), "message_ttl", duration_s)
@@ -332,9 +334,11 @@ def _read_policy(reader: Reader, node: Node, clusters: Collection[str]) -> Topic
     )
     longest_outage_s = reader.word(fields.get("longest_outage"), "longest_outage", duration_s)
     rate = _read_dispatch_rate(reader, fields.get("dispatch_rate"))
+    flag = reader.word(fields.get("replicate_subscription_state"), "replicate_subscription_state", _check_flag)
     if match is None:
         return None
-    return TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or LONGEST_OUTAGE_S, rate)
+    shared = None if flag is None else flag == "true"
+    return TopicPolicy(match, message_ttl_s, among or None, longest_outage_s or LONGEST_OUTAGE_S, rate, shared)
 
 
 def _number(text: str) -> int:

@@ -210,22 +210,22 @@ class Publisher:
         return result
 
     def publish_rows(self, rows: Sequence[Mapping[str, object]]) -> None:
-        """Publish rows that this program has at hand, given by columns of MESSAGE_INPUT, for all clusters, in one commit.
+        """Publish rows that this program has at hand, given by columns of MESSAGE_INPUT, in one commit; for all clusters where they
+        have no `replicate_to`.
 
         They have no identity: called again, they are published again. Of a bytes topic. The caller sees to `record_ends_if_due`.
         Raises SourceChangedError and UnsafeError as `publish`, FencedError.
         """
         source = self.sources.get("")
-        counted = [Counted(LedgerKey("", None), len(rows))]
-        self._writer.append(counted, {"": f'["{(source.count if source else 0) + len(rows)}"]'}, partial(self._entries, rows))
+        self._writer.append(
+            _counted(rows), {"": f'["{(source.count if source else 0) + len(rows)}"]'}, partial(self._entries, rows)
+        )
         self.total += Published(rows=len(rows), commits=1)
 
     def publish_markers(self, rows: Sequence[Mapping[str, object]], up_to: int) -> None:
         """Publish protocol messages, given by marker, payload and replicate_to, in one commit. It says that all is published that
         follows from what had a number up to `up_to`: `published_up_to` tells it after any end. Raises as `publish_rows`."""
-        counts = Counter(LedgerKey.of("", cast("Sequence[str] | None", row["replicate_to"])) for row in rows)
-        counted = [Counted(key, count) for key, count in counts.items()]
-        self._writer.append(counted, {"": json.dumps([str(up_to)])}, partial(self._entries, rows))
+        self._writer.append(_counted(rows), {"": json.dumps([str(up_to)])}, partial(self._entries, rows))
         self.total += Published(rows=len(rows), commits=1)
 
     @property
@@ -240,7 +240,7 @@ class Publisher:
         entries = {key: count(span.first) for key, span in spans.items()}
         numbered = []
         for row in rows:
-            key = LedgerKey.of("", cast("Sequence[str] | None", row.get("replicate_to")))
+            key = _key_of(row)
             numbered.append({**row, **same, "ledger_id": spans[key].ledger_id, "entry_id": next(entries[key])})
         found = rows_table(TOPIC_LOG.types, numbered)
         for own in user_columns(self.columns):
@@ -318,3 +318,12 @@ class Publisher:
             return
         examples = [f"- row {', '.join(row.offset)}: {row.reason}" for row in numbered.rejected(3)]
         raise UsageError(f"{self.topic}: nothing was published, {count} rows cannot be:\n" + "\n".join(examples))
+
+
+def _key_of(row: Mapping[str, object]) -> LedgerKey:
+    """The ledger of a row that this program has at hand."""
+    return LedgerKey.of("", cast("Sequence[str] | None", row.get("replicate_to")))
+
+
+def _counted(rows: Sequence[Mapping[str, object]]) -> list[Counted]:
+    return [Counted(key, count) for key, count in Counter(map(_key_of, rows)).items()]

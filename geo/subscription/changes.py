@@ -1,4 +1,4 @@
-"""What operators change of subscriptions: create, reset, delete. Each change is one record, which links bring to the other
+"""What operators change of subscriptions: create, reset, delete, and whether regions share them. Each change is one record, which links bring to the other
 clusters and which wins over what was acknowledged before it, wherever and whenever it arrives.
 """
 
@@ -14,13 +14,15 @@ from geo.errors import UsageError
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
 from geo.names import Topic, check_subscription
+from geo.remedies import how_to_share
 from geo.subscription.acks.ack_publisher import Told, publish_once
-from geo.subscription.acks.ack_state import AckState, merged
+from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold import Fold
 from geo.subscription.acks.peer_acks import known_by_peers, peers_of
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
+from geo.subscription.acks.subscription_state import SubscriptionState, all_of
 from geo.subscription.version_subscriptions import version_subscription
 from geo.tables.cluster import ClusterTables, connect
 
@@ -37,29 +39,73 @@ class Changed:
     skipped: int
 
 
-def create(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str, start: StartPosition) -> AckState:
-    """Create a subscription that begins at `start`, as `cluster` holds the topic. Raises UsageError if it is there, or at a
-    peer whose link will bring it and that answers in time, or if the name is that of a version subscription here."""
+def create(
+    spark: SparkSession,
+    config: Config,
+    cluster: str,
+    topic: Topic,
+    subscription: str,
+    start: StartPosition,
+    *,
+    replicated: bool | None = None,
+) -> SubscriptionState:
+    """Create a subscription that begins at `start`, as `cluster` holds the topic; `replicated` False: of that region only; None: as the
+    policy of its topic says. Raises UsageError if it is there, or, unless it is to be of this region only, at a peer whose link will
+    bring it and that answers in time, or if the name is that of a version subscription here."""
+    shared = config.replicates_subscriptions(topic) if replicated is None else replicated
     tables = _tables(spark, config, cluster, subscription)
     if (of_versions := version_subscription(tables, topic, subscription)) is not None:
         raise UsageError(f"{of_versions} is there already in {cluster}: its consumer knows versions only. Choose another name.")
-    key = key_of(topic, subscription)
-    peers = Fold()
-    peers.add(known_by_peers(peers_of(tables, config, topic.acks), key))
+    of_peers = _known_by_peers(tables, config, topic, subscription) if shared else SubscriptionState()
     base = base_at(start, open_log(tables, topic)[0])
 
     def begun() -> list[Told]:
-        here = read_known(tables, topic, subscription).state_of(topic, subscription, in_spite=True)
-        known = [state for state in (here, peers.states.get(key)) if state is not None]
-        state = merged(known) if known else None
+        found = read_known(tables, topic, subscription)
+        here = found.state_of(topic, subscription, in_spite=True)
+        known = found.all_of(topic, subscription) | of_peers
+        state = known.replicated if shared and (here is None or here.deleted) else known.here
         if state is not None and not state.deleted:
             way = "`geo subscriptions reset` moves it."
-            if here is None or here.deleted:
+            if known.is_regional and here is not None and here.deleted:
+                way = f"The others have it, and {cluster} had one of its own. To take part in theirs: {how_to_share(cluster, topic, subscription)}"
+            elif here is None or here.deleted:
                 way = f"A peer of {cluster} has it, and its link brings it here: consume it, or reset it there."
             raise UsageError(f"subscription {subscription} of {topic} is there already. {way}")
-        return [(topic, subscription, AckState(base=base) if state is None else state.create_again(base))]
+        return [(topic, subscription, known.begun(cluster, base, replicated=shared))]
 
     return publish_once(tables, config, topic, begun)[0][2]
+
+
+def switch(
+    spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str, *, replicated: bool
+) -> tuple[SubscriptionState, SubscriptionState]:
+    """Let a subscription be shared by all regions from here on, exactly as `cluster` has it, or be of that region only. The others
+    keep what they were told. Returns what was known before, and what is known now, which is the same if it was so already.
+
+    Raises UsageError if there is no such subscription here, UnsafeError if records of it cannot be read.
+    """
+    tables = _tables(spark, config, cluster, subscription)
+    of_peers = _known_by_peers(tables, config, topic, subscription) if replicated else SubscriptionState()
+    _present(tables, topic, subscription, or_deleted_beside=of_peers)
+    before = SubscriptionState()
+
+    def switched() -> list[Told]:
+        nonlocal before
+        before = _present(tables, topic, subscription, or_deleted_beside=of_peers)
+        if before.is_regional is not replicated:
+            return []
+        known = before | of_peers
+        return [(topic, subscription, known.made_replicated(cluster) if replicated else known.made_regional())]
+
+    told = publish_once(tables, config, topic, switched)
+    return before, all_of([before, *(one for _, _, one in told)])
+
+
+def _known_by_peers(tables: ClusterTables, config: Config, topic: Topic, subscription: str) -> SubscriptionState:
+    """What those peers tell of it whose links will bring it here and that answer in time."""
+    key, fold = key_of(topic, subscription), Fold(tables.cluster.name)
+    fold.add(known_by_peers(peers_of(tables, config, topic.acks), key))
+    return fold.known.get(key, SubscriptionState())
 
 
 def reset(
@@ -72,12 +118,12 @@ def reset(
     *,
     dry_run: bool = False,
 ) -> Changed:
-    """Let a subscription begin anew at `to`, in every cluster. What is acknowledged so far does not count any more.
+    """Let a subscription begin anew at `to`, in every cluster that shares it. What is acknowledged so far does not count any more.
 
     Raises UsageError if there is no such subscription here, UnsafeError if records of it cannot be read.
     """
     tables = _tables(spark, config, cluster, subscription, rehearsal=dry_run)
-    state = _present(tables, topic, subscription)
+    state = _here(_present(tables, topic, subscription))
     log, _ = open_log(tables, topic)
     base = base_at(to, log)
     begun = state.reset(cluster, base)
@@ -93,7 +139,7 @@ def reset(
 
 
 def delete(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
-    """Delete a subscription in every cluster, for good: neither acknowledgements still on their way nor a reset by somebody who
+    """Delete a subscription in every cluster that shares it, for good: neither acknowledgements still on their way nor a reset by somebody who
     did not know of it bring it back."""
     tables = _tables(spark, config, cluster, subscription)
     return _publish(tables, config, topic, subscription, lambda state: state.delete(cluster))
@@ -103,9 +149,10 @@ def _publish(
     tables: ClusterTables, config: Config, topic: Topic, subscription: str, change: Callable[[AckState], AckState]
 ) -> AckState:
     def changed() -> list[Told]:
-        return [(topic, subscription, change(_present(tables, topic, subscription)))]
+        known = _present(tables, topic, subscription)
+        return [(topic, subscription, known.part(change(_here(known))))]
 
-    return publish_once(tables, config, topic, changed)[0][2]
+    return _here(publish_once(tables, config, topic, changed)[0][2])
 
 
 def _tables(spark: SparkSession, config: Config, cluster: str, subscription: str, *, rehearsal: bool = False) -> ClusterTables:
@@ -113,11 +160,23 @@ def _tables(spark: SparkSession, config: Config, cluster: str, subscription: str
     return open_for_writing(connect(spark, config.cluster(cluster)), config, rehearsal=rehearsal)
 
 
-def _present(tables: ClusterTables, topic: Topic, subscription: str) -> AckState:
-    """What is known of a subscription that is there."""
-    state = read_known(tables, topic, subscription).state_of(topic, subscription)
-    if state is None or state.deleted:
+def _here(known: SubscriptionState) -> AckState:
+    """It as it is in this region, where it is there."""
+    assert known.here is not None, "a subscription of which nothing is known"
+    return known.here
+
+
+def _present(
+    tables: ClusterTables, topic: Topic, subscription: str, *, or_deleted_beside: SubscriptionState | None = None
+) -> SubscriptionState:
+    """What is known of a subscription that is there; with `or_deleted_beside`, what peers know, also of one of this region that was
+    deleted, if a replicated one is there."""
+    found = read_known(tables, topic, subscription)
+    state = found.state_of(topic, subscription)
+    known = found.all_of(topic, subscription)
+    shared = None if or_deleted_beside is None or not known.is_regional else (known | or_deleted_beside).replicated
+    if (state is None or state.deleted) and (shared is None or shared.deleted):
         raise UsageError(
             f"{tables.cluster.name} knows no subscription {subscription} of {topic}. `geo subscriptions create` makes one."
         )
-    return state
+    return known

@@ -22,12 +22,14 @@ from geo.errors import GeoError, UnsafeError, UsageError
 from geo.faults import FAULTS
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_subscription, check_topic_glob
+from geo.remedies import how_to_share
 from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, Told, consumers_in, publish_once
 from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.acks_topic import Known, read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import split_at
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.status import Subscribed, matching, subscriptions_in
 from geo.tables.cluster import ClusterTables, connect
 from geo.text import first_line
@@ -155,8 +157,9 @@ class _Move:
         refused: dict[Subscribed, GeoError] = {}
         for one in wanted:
             try:
+                self._refuse_regional(one, ours, theirs)
                 state = _united(*(known[one].state_of(*one) for known in (ours, theirs) if one in known))
-            except UnsafeError as error:
+            except (UnsafeError, UsageError) as error:
                 refused[one] = error
                 continue
             if state is None or state.deleted:
@@ -167,10 +170,24 @@ class _Move:
         if not self._dry_run:
             of_namespace: dict[Topic, list[Told]] = {}
             for (topic, name), state in states.items():
-                of_namespace.setdefault(topic.acks, []).append((topic, name, state))
+                of_namespace.setdefault(topic.acks, []).append((topic, name, SubscriptionState(state)))
             for namespace, moved in of_namespace.items():
                 publish_once(self._here, self._config, namespace, moved.copy, {MOVED: f"{self._source}->{self._target}"})
         return list(told.values()), refused
+
+    def _refuse_regional(self, one: Subscribed, ours: Mapping[Subscribed, Known], theirs: Mapping[Subscribed, Known]) -> None:
+        """Raises UsageError for a subscription that is of one region only in one of the clusters: it is not the other one's."""
+        (topic, name), source, target = one, self._source, self._target
+        if one in theirs and theirs[one].all_of(*one).is_regional:
+            raise UsageError(
+                f"subscription {name} of {topic} in {source} is of that region only, so it does not move. To let the other regions have it "
+                f"exactly as it is there, and then move it: {how_to_share(source, topic, name)}"
+            )
+        if one in ours and ours[one].all_of(*one).is_regional:
+            raise UsageError(
+                f"{target} has a subscription {name} of {topic} of its own, of that region only, so that of {source} does not move there. If its own "
+                f"is not needed any more, delete it there, and then: {how_to_share(target, topic, name)}"
+            )
 
     def _ask(self, question: Callable[[ClusterTables], T], more_s: float = 0.0) -> T:
         """Of the source. Raises what it does, RetryableError if the source does not answer within ANSWER_S and `more_s`."""

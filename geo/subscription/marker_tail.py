@@ -36,7 +36,7 @@ from geo.subscription.disorder import OUT_OF_ORDER, brought_out_of_order, out_of
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
 from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Said
-from geo.subscription.version_subscriptions import VersionSubscription, deleted_subscriptions, said_by
+from geo.subscription.version_subscriptions import VersionSubscription, said_by, unused_subscriptions
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, parted
@@ -96,8 +96,8 @@ class _Followed:
     """The number of the newest row."""
     subscriptions: dict[str, VersionSubscription] = field(default_factory=dict)
     """As they were told last."""
-    deleted: set[str] = field(default_factory=set)
-    """Those deleted before, of which it is not known whether that was told."""
+    unused: set[str] = field(default_factory=set)
+    """Those deleted before, or of this region only, of which it is not known whether that was told."""
     finished: dict[str, int] = field(default_factory=dict)
     fillings: dict[str, bool] = field(default_factory=dict)
     """Who brings rows behind others, as it was told last: whether it has begun and not ended."""
@@ -203,7 +203,7 @@ class MarkerTail:
     # -- which topics ------------------------------------------------------------------------------------------------
 
     def _wanted(self) -> dict[Topic, dict[str, VersionSubscription]]:
-        """Topics with a version subscription here or elsewhere, and those here."""
+        """Topics with a version subscription that is replicated here or elsewhere, and those here."""
         for peer in self._peers.values():
             peer.look()
         self._said = self._registries.now()
@@ -226,7 +226,7 @@ class MarkerTail:
         one = self._followed[topic] = _Followed(
             topic, table, Tail(table, at.commit), Answers(self._tables.cluster.name), at.moved
         )
-        one.deleted = set(deleted_subscriptions(self._tables, topic))
+        one.unused = set(unused_subscriptions(self._tables, topic))
         here, everywhere = self._tables.cluster.name, dict.fromkeys(self._config.clusters, tuple(self._config.clusters))
         ways = {name: self._config.hubs(name, here, topic, everywhere) for name in self._peers}
         one.may_come = frozenset(name for name, way in ways.items() if way is not None)
@@ -378,11 +378,11 @@ class MarkerTail:
     ) -> Iterator[Row]:
         """What people did, at once. How far consumers are, with other rows or once in `LOOK_S`: alone it is a batch of its own, and while
         those follow one another answers wait."""
-        for name in one.subscriptions.keys() - subscriptions.keys() | one.deleted:
+        for name in one.subscriptions.keys() - subscriptions.keys() | one.unused:
             yield Unsubscribed(0, name)
             one.subscriptions.pop(name, None)
             one.finished.pop(name, None)
-        one.deleted = set()
+        one.unused = set()
         if is_due := with_others or time.monotonic() - one.asked_how_far_at >= LOOK_S:
             one.asked_how_far_at = time.monotonic()
         for name, now in subscriptions.items():

@@ -17,7 +17,7 @@ from geo.log.topics import Registered, known_topics
 from geo.names import Topic
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
-from geo.subscription.version_subscriptions import VersionSubscription, version_subscriptions
+from geo.subscription.version_subscriptions import VersionSubscription, replicated_subscriptions
 from geo.tables.cluster import ClusterTables
 from geo.tables.commits import Commit
 from geo.tables.journal import Watched
@@ -33,7 +33,7 @@ PEER_ANSWER_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a cluster says: its version subscriptions, how the links into it are, and where topics replicate."""
+    """What a cluster says: its version subscriptions that need snapshots, how the links into it are, and where topics replicate."""
 
     subscriptions: Sequence[VersionSubscription] = ()
     links: Mapping[tuple[str, str], LinkState] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Registries:
 
     def __init__(self, tables: ClusterTables) -> None:
         self._tables = tables
-        self._subscriptions = Watched(tables.journal(VERSION_SUBSCRIPTIONS), lambda: version_subscriptions(tables))
+        self._subscriptions = Watched(tables.journal(VERSION_SUBSCRIPTIONS), lambda: replicated_subscriptions(tables))
         self._links = Watched(tables.journal(LINKS), lambda: read_links(tables))
         self._topics = Watched(tables.journal(TOPICS), lambda: {one.topic: one for one in known_topics(tables)})
 

@@ -51,6 +51,8 @@ class Listed:
     acknowledged: int
     runs: bool
     """Whether a consumer of it gives signs of life in this cluster."""
+    replicated: bool = True
+    """Whether all regions share it; else it is of this cluster's region only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Standing:
     """As ConsumerState."""
     lacking_shares: tuple[str, ...] = ()
     """Shares of the keys that nobody has, while somebody has others: their messages wait."""
+    replicated: bool = True
+    """Whether all regions share it; else it is of this cluster's region only, and has no peers."""
 
 
 def list_subscriptions(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> list[Listed]:
@@ -107,11 +111,13 @@ def subscriptions_in(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[Li
     for namespace in (one.topic for one in registered_topics(tables) if one.topic == one.topic.acks):
         known = read_known(tables, namespace)
         for key, state in sorted(known.states.items()):
+            replicated = not known.fold.known[key].is_regional
             topic, subscription = parse_key(key)
             if topic_glob_matches(topics, topic):
                 consumer = of_shares(shares.get(subscription_prefix(tables, topic, subscription), {}))
                 numbers = (state.deleted, state.epoch.counter, state.acked.size)
-                found.append(Listed(str(topic), subscription, tables.cluster.name, *numbers, consumer is ConsumerState.RUNNING))
+                runs = consumer is ConsumerState.RUNNING
+                found.append(Listed(str(topic), subscription, tables.cluster.name, *numbers, runs, replicated))
     return found
 
 
@@ -129,7 +135,7 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
     tables = clusters[cluster]
     try:
         known = read_known(tables, topic, subscription)
-        state = known.states.get(key_of(topic, subscription), AckState())
+        state, is_regional = known.all_of(topic, subscription).here or AckState(), known.all_of(topic, subscription).is_regional
         log = tables.log(topic)
         present, left_out = split_at(state.base, log, log.latest_version()) if log.exists() else (MessageSet(), MessageSet())
         here, moved = _newest_records(tables, known, topic, subscription)
@@ -154,10 +160,13 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
         ends_as_text({ledger: count for ledger, count in ranges_beyond.items() if count}),
         consumer is ConsumerState.RUNNING,
         moved,
-        tuple(_peer(clusters, config, cluster, peer, topic, subscription, here) for peer in clusters if peer != cluster),
+        ()
+        if is_regional
+        else tuple(_peer(clusters, config, cluster, peer, topic, subscription, here) for peer in clusters if peer != cluster),
         {why.value: count for why, count in sorted(known.fold.refused.items())},
         consumer=consumer.value,
         lacking_shares=tuple(lacking_shares(shares)),
+        replicated=not is_regional,
     )
 
 
@@ -202,17 +211,18 @@ def _peer(
 def _newest_records(
     tables: ClusterTables, known: Known, topic: Topic, subscription: str
 ) -> tuple[dict[str, tuple[datetime, MessageId]], str | None]:
-    """Of each cluster the newest record of the subscription here, and the newest failover."""
+    """Of each cluster the newest record of the subscription here that is for all, and the newest failover."""
     if known.version is None:
         return {}, None
     log, key = tables.log(topic.acks), key_of(topic, subscription)
-    parts = scan(log, known.version, [*PUBLISH_ORDER, "key", "properties"], _newest_of, where=pc.field("key") == key)
+    columns = [*PUBLISH_ORDER, "key", "properties", "replicate_to"]
+    parts = scan(log, known.version, columns, _newest_of, where=pc.field("key") == key)
     if parts is not None:
         return _newest_of_each(
             [row for newest, _ in parts for row in newest],
             [(row["publish_time"], dict(row["properties"])[MOVED]) for _, moves in parts for row in moves],
         )
-    rows = log.read(known.version).where(F.col("key") == key)
+    rows = log.read(known.version).where((F.col("key") == key) & F.col("replicate_to").isNull())
     newest = F.max(F.struct("publish_time", "ledger_id", "entry_id")).alias("newest")
     found = [{"origin": row["origin"], **row["newest"].asDict()} for row in rows.groupBy("origin").agg(newest).collect()]
     move = F.col("properties")[MOVED]
@@ -222,7 +232,8 @@ def _newest_records(
 
 
 def _newest_of(rows: pa.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Of some records those of the last moment of each origin, and those of a failover."""
+    """Of some records that are for all those of the last moment of each origin, and those of a failover."""
+    rows = rows.filter(rows["replicate_to"].is_null())
     ids = rows.select(PUBLISH_ORDER)
     last = ids.join(ids.group_by("origin").aggregate([("publish_time", "max")]), "origin")
     late = last.filter(pc.field("publish_time") == pc.field("publish_time_max")).select(PUBLISH_ORDER)

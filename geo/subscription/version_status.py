@@ -24,6 +24,7 @@ from geo.log.topic_log import ID, is_message
 from geo.log.topics import replication_clusters
 from geo.names import Topic, check_subscription
 from geo.now import utc_now
+from geo.remedies import how_to_share
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import message_set
@@ -104,6 +105,8 @@ class VersionStanding:
     refused: Mapping[str, int] = field(default_factory=dict)
     elsewhere: tuple[StartElsewhere, ...] = ()
     unreadable: str | None = None
+    replicated: bool = True
+    """Else it is of this cluster's region only, and nobody finds out where it may go on elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +181,12 @@ def _standing(
         if not is_version_subscription(tables, topic, subscription):
             return VersionStanding(cluster, refused=read_starts(tables, topic).refused)
         here = _look(tables, topic, subscription)
-        if here.subscription is not None and here.not_run is None and here.newest is not None:
+        if _needs_snapshots(here) and here.subscription is not None and here.not_run is None and here.newest is not None:
             unread = unread_of(tables, here.subscription, here.newest, config.snapshots.frequency_s)
     except FAULTS as error:
         return VersionStanding(cluster, unreadable=first_line(error))
     one, own = here.subscription, here.starts.starts.get((subscription, cluster))
-    others = [] if one is None else [name for name in clusters if name != cluster]
+    others = [name for name in clusters if name != cluster] if _needs_snapshots(here) else []
     return VersionStanding(
         cluster,
         known=one is not None,
@@ -192,14 +195,19 @@ def _standing(
         checkpoint=None if one is None else one.checkpoint,
         newest=here.newest,
         waits_for=here.starts.waits_for,
-        not_run=None if one is None else here.not_run,
+        not_run=here.not_run if _needs_snapshots(here) else None,
         unread=unread,
         start_here=None if own is None else own.start,
         told_by=None if own is None else own.told_by,
         age_s=None if own is None else _age_s(own),
         refused=here.starts.refused,
         elsewhere=tuple(_start(here, clusters[name], config, topic, subscription, cluster) for name in others),
+        replicated=one is None or one.replicated,
     )
+
+
+def _needs_snapshots(here: _Source) -> bool:
+    return here.subscription is not None and here.subscription.replicated
 
 
 def start_elsewhere(
@@ -213,7 +221,7 @@ def start_elsewhere(
     source_gone: bool,
 ) -> StartElsewhere:
     """Where the subscription's consumer in `source` may go on in `target`. With `source_gone`, and if it does not answer within
-    ANSWER_S, by what had come to the target. Raises UsageError if neither knows it."""
+    ANSWER_S, by what had come to the target. Raises UsageError if neither knows it, or if it is of the source's region only."""
     if source == target:
         raise UsageError(f"--from and --to are both {source}.")
     here: _Source | str = "not looked at: it is said to be gone"
@@ -223,6 +231,11 @@ def start_elsewhere(
             here = asked[source].result()
         except FAULTS as error:
             here = first_line(error)
+    if isinstance(here, _Source) and here.subscription is not None and not here.subscription.replicated:
+        raise UsageError(
+            f"{here.subscription} in {source} is of that region only: nobody finds out where it may go on elsewhere. To have that found out from "
+            f"here on: {how_to_share(source, topic, subscription)}"
+        )
     is_unknown = isinstance(here, str) or here.subscription is None
     if is_unknown and not is_version_subscription(clusters[target], topic, subscription):
         raise UsageError(f"neither {source} nor {target} knows a version subscription {subscription} of {topic}.")

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 class VersionSubscription:
     """`finished`: every version up to this one is processed, as people said; None: nothing is, or `checkpoint` says it, as long as it is that
     of the query `query_id`. Versions are those of the topic log whose Delta id is `table_id`. Created again it is another one, which
-    `created_at` says."""
+    `created_at` says. Not `replicated`: it is of this region only, and nobody finds out where it may go on elsewhere."""
 
     topic: Topic
     subscription: str
@@ -51,6 +51,7 @@ class VersionSubscription:
     query_id: str | None
     """Spark's id of it, if there is a checkpoint."""
     created_at: datetime
+    replicated: bool = True
 
     def __str__(self) -> str:
         return f"version subscription {self.subscription} of {self.topic}"
@@ -58,7 +59,13 @@ class VersionSubscription:
     @classmethod
     def of(cls, row: Row) -> VersionSubscription:
         topic, created_at = Topic.parse(row["topic"]), utc(row["created_at"])
-        return cls(topic, row["subscription"], row["table_id"], row["finished"], row["checkpoint"], row["query_id"], created_at)
+        progress = row["table_id"], row["finished"], row["checkpoint"], row["query_id"]
+        return cls(topic, row["subscription"], *progress, created_at, row["replicated"] is not False)
+
+
+def replicated_subscriptions(tables: ClusterTables) -> list[VersionSubscription]:
+    """Those of a cluster that need snapshots: without any here or elsewhere a topic gets no markers."""
+    return [one for one in version_subscriptions(tables) if one.replicated]
 
 
 def version_subscriptions(tables: ClusterTables, topics: str = ALL_TOPICS) -> list[VersionSubscription]:
@@ -69,9 +76,10 @@ def version_subscriptions(tables: ClusterTables, topics: str = ALL_TOPICS) -> li
     return sorted(matching, key=lambda one: (one.topic, one.subscription))
 
 
-def deleted_subscriptions(tables: ClusterTables, topic: Topic) -> list[str]:
-    """Names of those of a topic that were deleted."""
-    return [row["subscription"] for row in tables.journal(VERSION_SUBSCRIPTIONS).newest(topic=str(topic)) if row["deleted"]]
+def unused_subscriptions(tables: ClusterTables, topic: Topic) -> list[str]:
+    """Names of those of a topic that need no snapshots any more: they were deleted, or are of this region only."""
+    rows = tables.journal(VERSION_SUBSCRIPTIONS).newest(topic=str(topic))
+    return [row["subscription"] for row in rows if row["deleted"] or row["replicated"] is False]
 
 
 def version_subscription(tables: ClusterTables, topic: Topic, subscription: str) -> VersionSubscription | None:
@@ -114,8 +122,11 @@ def is_of_messages(tables: ClusterTables, topic: Topic, subscription: str) -> bo
     return state is not None and not state.deleted
 
 
-def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: str | None = None) -> VersionSubscription:
-    """Create it here, with `checkpoint` followed by its query's checkpoint folder. Again it changes nothing.
+def create(
+    tables: ClusterTables, topic: Topic, subscription: str, checkpoint: str | None = None, *, replicated: bool | None = None
+) -> VersionSubscription:
+    """Create it here, with `checkpoint` followed by its query's checkpoint folder. Again it changes nothing. `replicated` None: true, or
+    as it is there.
 
     Raises UsageError if the name is that of an ordinary subscription here, if it is there with another checkpoint, if the topic has
     MAX_SUBSCRIPTIONS of them here, and for a folder that is no checkpoint of a query over this log; UnsafeError if it is there for another
@@ -123,7 +134,7 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
     """
     log, _ = open_log(tables, topic)
     name, now = check_subscription(subscription), utc_now()
-    new = VersionSubscription(topic, name, log.table_id(), None, _absolute(checkpoint), None, now)
+    new = VersionSubscription(topic, name, log.table_id(), None, _absolute(checkpoint), None, now, replicated is not False)
     if is_of_messages(tables, topic, subscription):
         raise UsageError(
             f"{subscription} is a subscription of {topic} whose messages are acknowledged one by one, and moves without versions. "
@@ -144,6 +155,11 @@ def create(tables: ClusterTables, topic: Topic, subscription: str, checkpoint: s
         if there.checkpoint != new.checkpoint:
             how = f"by the checkpoint {there.checkpoint}" if there.checkpoint else "by what is said with `geo subscriptions ack`"
             raise UsageError(f"{there} in {tables.cluster.name} is there already, and goes {how}. To change that, {_ANEW}")
+        if replicated is not None and there.replicated is not replicated:
+            how = "is shared by all regions" if there.replicated else "is of this region only"
+            raise UsageError(
+                f"{there} in {tables.cluster.name} is there already, and {how}. `geo subscriptions set` changes that."
+            )
         _refuse_other_query(there, new.query_id)
         return there
 
@@ -205,6 +221,22 @@ def finish(tables: ClusterTables, topic: Topic, subscription: str, version: int)
         return replace(there, finished=version)
 
     return _change(tables, topic, subscription, further)
+
+
+def switch(tables: ClusterTables, topic: Topic, subscription: str, *, replicated: bool) -> bool:
+    """Let it be found out from here on where it may go on elsewhere, or not any more: then what is known of that here is forgotten, and
+    other clusters keep what they were told. Returns whether that changes anything. Raises UsageError if it is not known here."""
+    before: list[bool] = []
+
+    def switched(there: VersionSubscription | None) -> VersionSubscription:
+        one = _known(tables, topic, subscription, there)
+        before.append(one.replicated)
+        return replace(one, replicated=replicated)
+
+    _change(tables, topic, subscription, switched)
+    if not replicated:
+        forget(tables, topic, subscription)
+    return before[-1] is not replicated
 
 
 def delete(tables: ClusterTables, topic: Topic, subscription: str) -> None:
@@ -288,4 +320,5 @@ def _row(one: VersionSubscription, deleted: bool, by: str, sequence: int) -> dic
         "by": by,
         "sequence": sequence,
         "updated_at": utc_now(),
+        "replicated": one.replicated,
     }

@@ -28,7 +28,7 @@ from geo.streams.work import Failed, Found
 from geo.subscription.controller_query import ControllerQuery
 from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.peers import Peer
-from geo.subscription.version_subscriptions import version_subscriptions
+from geo.subscription.version_subscriptions import replicated_subscriptions
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import Ownership, claim, release, version_sync_runner
 from geo.text import counted
@@ -165,7 +165,7 @@ class Versions:
         return self._work.markers
 
     def discover(self, known: Mapping[Hashable, tuple[SyncWork, State]]) -> Found[SyncWork]:
-        # Without a version subscription anywhere there is nothing to tell, and nothing is begun. What was begun runs on when the last one
+        # Without a version subscription that is replicated anywhere there is nothing to tell, and nothing is begun. What was begun runs on when the last one
         # is deleted: it looks at no log then, and takes up the next one at once.
         if known:
             return in_share(Found(resolved=self._again.due(known)), known, self._share, lambda work: PLACE)
@@ -173,13 +173,13 @@ class Versions:
             return in_share(Found([("sync", self._work)]), known, self._share, lambda work: PLACE)
         if not self._has_said:
             self._has_said = True
-            self._say(f"{self}: no cluster that can be read has one, so there is nothing to do")
+            self._say(f"{self}: no cluster that can be read has one that regions share, so there is nothing to do")
         return Found()
 
     def _are_used(self, *, told: bool) -> bool:
-        """Whether there is a version subscription here or in another cluster. One that cannot be read now counts as having one where
+        """Whether there is one that is replicated here or in another cluster. One that cannot be read now counts as having one where
         something was `told` before."""
-        if version_subscriptions(self._tables):
+        if replicated_subscriptions(self._tables):
             return True
         wait([peer.asked for peer in self._peers.values()], ANSWER_S)
         for peer in self._peers.values():

@@ -25,6 +25,7 @@ from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import decode, encode
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer import Subscription, Subscriptions
 from geo.subscription.consumer.delivery import Answer, Delivery
 from tests.benchmarks.bench import Bench, commits
@@ -129,7 +130,7 @@ class SubscriptionBench(Bench):
             states.append(AckState(acked=MessageSet({LedgerId("eu", 1): ranges})))
         publisher = AckPublisher(tables, self.world.config, topic, "acks-1")
         for part in _parts(states, _RECORDS_A_CALL):
-            publisher.publish((topic, NAME, state) for state in part)
+            publisher.publish((topic, NAME, SubscriptionState(state)) for state in part)
         publisher.close()
 
     def start(self, name: str, measure: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)) -> Started:
@@ -179,7 +180,8 @@ class SubscriptionBench(Bench):
             edges = [expired - 1, *at, length]
             acked[LedgerId("eu", ledger)] = tuple((a + 1, b - 1) for a, b in pairwise(edges) if a + 1 <= b - 1)
         publisher = AckPublisher(tables, self.world.config, topic, "acks-1")
-        publisher.publish([(topic, NAME, AckState(base=Base(time_us=began_us), acked=MessageSet(acked)))])
+        state = AckState(base=Base(time_us=began_us), acked=MessageSet(acked))
+        publisher.publish([(topic, NAME, SubscriptionState(state))])
         publisher.close()
         self.start(name)  # what is compiled once is compiled
         before = self._memory_mb()

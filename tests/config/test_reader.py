@@ -671,6 +671,26 @@ def test_what_is_no_pace_is_refused(entry: str, finding: str) -> None:
     assert finding in _finding(text)
 
 
+# Whether regions share subscriptions
+
+
+def test_a_subscription_is_shared_unless_the_first_policy_that_says_so_says_otherwise() -> None:
+    text = (
+        _cluster("{root: /a}\n  us: {root: /b}")
+        + """topics:
+  - {match: "persistent://shop/web/clicks", message_ttl: 1 days}
+  - {match: "persistent://shop/web/orders", replicate_subscription_state: true}
+  - {match: "persistent://shop/web/*", replicate_subscription_state: false}
+"""
+    )
+    config = parse(text, path="geo.yaml")
+    names = ("web/clicks", "web/orders", "web/x", "app/x", "web/__acks")
+    found = {name: config.replicates_subscriptions(Topic.parse(f"persistent://shop/{name}")) for name in names}
+    assert found == {"web/clicks": False, "web/orders": True, "web/x": False, "app/x": True, "web/__acks": True}
+    for word in ("no", "1", "[true]"):
+        assert "replicate_subscription_state" in _finding(text.replace("state: false", f"state: {word}"))
+
+
 # The tree cannot exist wrong
 
 
@@ -699,5 +719,13 @@ def test_every_key_is_described_where_the_configuration_is_read() -> None:
 
     described = geo.config.reader.__doc__ or ""
     keys = "version clusters root catalog schema checkpoints spark_conf links source target topics start origins match"
-    for key in (*keys.split(), "message_ttl", "num_fetchers", "dispatch_rate", "messages_per_second", "bytes_per_second"):
+    for key in (
+        *keys.split(),
+        "message_ttl",
+        "num_fetchers",
+        "dispatch_rate",
+        "messages_per_second",
+        "bytes_per_second",
+        "replicate_subscription_state",
+    ):
         assert f" {key}:" in described

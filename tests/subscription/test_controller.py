@@ -952,3 +952,21 @@ def test_none_that_is_void_is_left_for_one_that_begins_later() -> None:
     topic.hear(Void, "reconcile", False)
     topic.hear(Subscribed, "late")
     assert kept(topic, "late") == []
+
+
+# -- the switch ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_that_is_of_its_region_only_from_now_on_ends_what_is_under_way_and_asks_nobody() -> None:
+    """The tail says of it what it says of one that was deleted, and no more of it."""
+    topic = Topic(settings=Settings(frequency_s=10, timeout_s=30))
+    effects = topic.tick(AT)
+    topic.reads_own(effects)
+    assert topic.hear(Unsubscribed, "s") == [Forgotten("s", here_too=False)]
+    assert topic.tick(AT + 10, moved=5) == []
+    assert topic.tick(AT + 31, moved=9) == [GivenUp(sid(AT), ("b",))]
+    assert topic.controller.pending == ()
+    assert topic.controller.waits_for == {}
+    assert topic.controller.rests
+    assert topic.hear(Subscribed, "s", None, None, 0) == []
+    assert isinstance(topic.tick(AT + 60, moved=9)[0], WriteMarker), "shared again, of a topic at rest too"

@@ -22,6 +22,7 @@ from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
 from geo.subscription.failover import Failover, failover, failover_all
@@ -185,7 +186,7 @@ def test_all_that_match_move_at_once_and_one_that_is_refused_holds_up_no_other(l
         named.run(lambda messages: messages.where("entry_id < 3"), trigger="available-now")
     tables = linked.tables("eu")
     newer = AckPublisher(tables, linked.config, TOPIC, "newer")
-    newer.publish([(TOPIC, "unreadable", AckState())])
+    newer.publish([(TOPIC, "unreadable", SubscriptionState(AckState()))])
     newer.close()
     tables.log(TOPIC.acks).delta().update("producer = 'newer'", {"payload": "X'0F00'"})
     done, refused = failover_all(linked.spark, linked.config, "persistent://shop/web/*", "*", "eu", "us")
@@ -309,7 +310,7 @@ def test_a_record_that_names_more_than_can_exist_is_counted_and_changes_nothing(
     consume(linked, "us", leave=lambda one: True)
     publisher = AckPublisher(linked.tables("eu"), linked.config, TOPIC, "forger")
     absurd = MessageSet({LedgerId("us", 1_800_000_000 << 20): ((0, 2**62),)})
-    publisher.publish([(TOPIC, NAME, AckState(acked=absurd))])
+    publisher.publish([(TOPIC, NAME, SubscriptionState(AckState(acked=absurd)))])
     publisher.close()
     linked.replicate("us")
     assert len(consume(linked, "us")) == 40

@@ -298,7 +298,7 @@ def test_each_marker_is_written_once_whatever_stops_and_the_state_is_built_anew(
     assert said_by_a_pass(synced, "us") == ["version sync of us: STOPPED"]
     delete(synced.tables("us"), TOPIC, NAME)
     assert said_by_a_pass(synced, "us") == [
-        "version subscriptions in us: no cluster that can be read has one, so there is nothing to do"
+        "version subscriptions in us: no cluster that can be read has one that regions share, so there is nothing to do"
     ]
 
 

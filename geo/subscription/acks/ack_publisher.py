@@ -14,9 +14,9 @@ from geo.errors import UnsafeError
 from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.now import now_us
-from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import epoch_is_possible
-from geo.subscription.acks.record import encode, key_of, split
+from geo.subscription.acks.record import encode_all, key_of, split_all
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import name_of_share, owners_of, subscription_prefix, why_dead
 
@@ -31,8 +31,11 @@ ENDS_INTERVAL_S = 60.0
 after a crash replays the commits since."""
 
 
-Told = tuple[Topic, str, AckState]
+Told = tuple[Topic, str, SubscriptionState]
 """What is told of a subscription of a topic."""
+
+HOME: Sequence[str] = ()
+"""The `replicate_to` of a record of this region only, which no link carries and no peer reads."""
 
 
 class ConsumerState(str, Enum):
@@ -58,11 +61,16 @@ class AckPublisher:
         self._publisher.open(StructType(columns), take_over=take_over)
 
     def publish(self, states: Iterable[Told], properties: Mapping[str, str] | None = None) -> None:
-        """Publish what states of (topic, subscription) tell, in one commit."""
+        """Publish what states of (topic, subscription) tell, in one commit: what is of this region only so that it stays here."""
         rows = [
-            {"key": key_of(topic, subscription), "payload": encode(part), "properties": properties}
+            {
+                "key": key_of(topic, subscription),
+                "payload": encode_all(part),
+                "properties": properties,
+                "replicate_to": None if part.regional is None else [*HOME],
+            }
             for topic, subscription, state in states
-            for part in split(state)
+            for part in split_all(state)
         ]
         if rows:
             reach(CrashPoint.ACKS_BEFORE_FLUSH)
@@ -100,7 +108,7 @@ def publish_once(
     try:
         told = decide()
         for topic, subscription, state in told:
-            if not epoch_is_possible(state.epoch, now_us()):
+            if not all(epoch_is_possible(one.epoch, now_us()) for one in state.states):
                 raise UnsafeError(
                     f"subscription {subscription} of {topic} has been reset to an epoch that no cluster takes yet. Try again in a day."
                 )

@@ -98,11 +98,6 @@ class AckState:
         """A new epoch of this subscription, which begins at `base`."""
         return AckState(self.epoch.next(cluster), base)
 
-    def create_again(self, base: Base) -> AckState:
-        """The subscription after it was deleted. Clusters that create it at once make the same epoch, so that their beginnings merge
-        as those of a first creation do."""
-        return AckState(self.epoch.next(""), base)
-
     def delete(self, cluster: str) -> AckState:
         """The tombstone: no record of an earlier epoch brings the subscription back."""
         return AckState(self.epoch.next(cluster), deleted=True)

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,8 @@ from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
-from geo.subscription.acks.record import Refusal, decode, encode, key_of, told_unreadable
+from geo.subscription.acks.record import Refusal, decode_all, encode_all, key_of, told_unreadable
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.tables.cluster import ClusterTables
 from geo.tables.native import DataFile, scan
 from geo.tables.table import Table
@@ -56,17 +58,22 @@ class Known:
 
     @property
     def states(self) -> dict[str, AckState]:
+        """The subscriptions as they are in this region."""
         return self.fold.states
 
+    def all_of(self, topic: Topic, subscription: str) -> SubscriptionState:
+        """All that is known of the subscription, without a look at what cannot be read."""
+        return self.fold.known.get(key_of(topic, subscription), SubscriptionState())
+
     def state_of(self, topic: Topic, subscription: str, *, in_spite: bool = False) -> AckState | None:
-        """What is known of the subscription; None: there is no record of it.
+        """The subscription as it is in this region; None: there is no record of it.
 
         Raises UnsafeError where some of its records are of a newer program, or none can be read: beginning it anew would skip or
         repeat what they tell. `in_spite`: whoever asks wants that. Other records that cannot be read beside those that can are
         logged.
         """
         key = key_of(topic, subscription)
-        state, refused = self.states.get(key), self.fold.refused_of(key)
+        state, refused = self.all_of(topic, subscription).here, self.fold.refused_of(key)
         reasons = told_unreadable(refused)
         if not reasons:
             return state
@@ -85,9 +92,9 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
     key = None if subscription is None else key_of(topic, check_subscription(subscription))
     log_table = tables.log(topic.acks)
     if log_table.find(TOPIC_LOG) is None:
-        return Known(Fold(), None)
+        return Known(Fold(tables.cluster.name), None)
     version = log_table.latest_version()  # before the cursors: they may know more, never less
-    states: dict[str, AckState] = {}
+    states: dict[str, SubscriptionState] = {}
     folded: dict[str, Mapping[LedgerId, int]] = {}
     cursors = tables.journal(CURSORS)
     if subscription is None:
@@ -96,19 +103,19 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
         cursor_rows = cursors.newest(topic=str(topic), subscription=subscription)
     for row in cursor_rows:
         one = f"{row['topic']}/{row['subscription']}"
-        states[one] = decode(bytes(row["state"]), limited=False)
+        states[one] = decode_all(bytes(row["state"]), limited=False)
         folded[one] = parse_ends(row["folded"])
-    return Known(_with_newer(states, log_table, version, key, folded), version)
+    return Known(_with_newer(Fold(tables.cluster.name, states), log_table, version, key, folded), version)
 
 
 def _with_newer(
-    states: Mapping[str, AckState],
+    fold: Fold,
     log_table: Table,
     version: int,
     key: str | None,
     folded: Mapping[str, Mapping[LedgerId, int]],
 ) -> Fold:
-    """The states of the cursors, with the records, of one subscription or of all, that are not in them."""
+    """The fold of the cursors, with the records, of one subscription or of all, that are not in them."""
 
     def newer(rows: pa.Table) -> list[dict[str, Any]]:
         rows = rows.filter(rows["marker"].is_null())
@@ -124,7 +131,7 @@ def _with_newer(
         ledger, _, last = only
         return last <= folded.get(key, {}).get(ledger, -1) or None
 
-    by_itself, wanted = Fold(dict(states)), None if key is None else pc.field("key") == key
+    by_itself, wanted = Fold(fold.cluster, dict(fold.known)), None if key is None else pc.field("key") == key
 
     def take(rows: pa.Table) -> bool:
         return bool(by_itself.add(map(received, newer(rows))))
@@ -133,24 +140,25 @@ def _with_newer(
         return by_itself
     rows = log_table.read(version).where(is_message())
     newer_rows = _newer(rows, folded) if key is None else rows.where((F.col("key") == key) & after(folded.get(key, {})))
-    records, by_spark = newer_rows.selectExpr(*ACK_COLUMNS), Fold(dict(states))
+    records = newer_rows.selectExpr(*ACK_COLUMNS)
     few = records.limit(MOST_AT_ONCE + 1).toArrow()
     if len(few) <= MOST_AT_ONCE:
-        by_spark.add(map(received, few.to_pylist()))
-        return by_spark
-    for row in records.mapInArrow(_fold_by_task, "key STRING, state BINARY, refused STRING").toLocalIterator():
-        state = None if row["state"] is None else decode(bytes(row["state"]), limited=False)
-        by_spark.join(row["key"], state, {Refusal(reason): count for reason, count in json.loads(row["refused"]).items()})
-    return by_spark
+        fold.add(map(received, few.to_pylist()))
+        return fold
+    by_task = partial(_fold_by_task, fold.cluster)
+    for row in records.mapInArrow(by_task, "key STRING, state BINARY, refused STRING").toLocalIterator():
+        state = None if row["state"] is None else decode_all(bytes(row["state"]), limited=False)
+        fold.join(row["key"], state, {Refusal(reason): count for reason, count in json.loads(row["refused"]).items()})
+    return fold
 
 
-def _fold_by_task(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _fold_by_task(cluster: str, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A row for each subscription of which a task has records: ACK_COLUMNS in, what `Fold.join` takes out."""
-    fold = Fold()
+    fold = Fold(cluster)
     for block in blocks:
         fold.add(map(received, block.to_pylist()))
     for key, state, refused in fold.found():
-        made = None if state is None else encode(state, limited=False)
+        made = None if state is None else encode_all(state, limited=False)
         reasons = json.dumps({reason.value: count for reason, count in refused.items()})
         yield pa.RecordBatch.from_pydict({"key": [key], "state": pa.array([made], pa.binary()), "refused": [reasons]})
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from geo.log.ledgers import LEDGER_RANDOM_BITS
-from geo.subscription.acks.ack_state import AckState, Epoch, merged
-from geo.subscription.acks.record import Refusal, RefusedRecordError, decode, parse_key
+from geo.subscription.acks.ack_state import AckState, Epoch
+from geo.subscription.acks.record import Refusal, RefusedRecordError, decode_all, parse_key
+from geo.subscription.acks.subscription_state import SubscriptionState, all_of
 from geo.times import LAST_US
 
 HELD_ENTRIES = 10**9
@@ -33,13 +34,20 @@ class Fold:
     """The states of some subscriptions, as records come in, in any order and more than once.
 
     Whether a record is taken is a function of the record alone, so every cluster that has seen the same ones has the same state.
-    One of a cluster that has left the configuration counts: a link was to bring it, and what it says did happen.
+    One of a cluster that has left the configuration counts: a link was to bring it, and what it says did happen. What is of one
+    region only counts if that is `cluster`, whoever has brought it elsewhere.
     """
 
-    states: dict[str, AckState] = field(default_factory=dict)
-    """By the records' key."""
+    cluster: str
+    known: dict[str, SubscriptionState] = field(default_factory=dict)
+    """By the records' key, all that is known."""
     _refused: Counter[tuple[str, Refusal]] = field(default_factory=Counter)
     """By the records' key, as it was."""
+
+    @property
+    def states(self) -> dict[str, AckState]:
+        """By the records' key, the subscriptions as they are in this region."""
+        return {key: state for key, known in self.known.items() if (state := known.here) is not None}
 
     @property
     def refused(self) -> Counter[Refusal]:
@@ -51,7 +59,7 @@ class Fold:
 
     def add(self, records: Iterable[Received]) -> set[str]:
         """Take records in. Returns the keys of the subscriptions whose state they changed."""
-        found: dict[str, list[AckState]] = {}
+        found: dict[str, list[SubscriptionState]] = {}
         for record in records:
             try:
                 state = self._checked(record)
@@ -61,43 +69,49 @@ class Fold:
                 found.setdefault(record.key or "", []).append(state)
         changed = set()
         for key, states in found.items():
-            before = self.states.get(key)
-            after = merged([before, *states] if before else states)
-            if before is not None and (older := sum(one.rank < before.rank for one in states)):
+            before = self.known.get(key)
+            after = all_of([before, *states] if before else states)
+            if before is not None and (older := sum(one.is_older_than(before) for one in states)):
                 self._refused[key, Refusal.OLDER_EPOCH] += older
             if after != before:
-                self.states[key] = after
+                self.known[key] = after
                 changed.add(key)
         return changed
 
-    def join(self, key: str, state: AckState | None, refused: Mapping[Refusal, int]) -> None:
+    def join(self, key: str, state: SubscriptionState | None, refused: Mapping[Refusal, int]) -> None:
         """Take in what another fold made of records of a subscription."""
         self._refused.update({(key, reason): count for reason, count in refused.items()})
         if state is not None:
-            self.states[key] = merged([self.states[key], state] if key in self.states else [state])
+            self.known[key] = all_of([self.known[key], state] if key in self.known else [state])
 
-    def found(self) -> Iterator[tuple[str, AckState | None, Counter[Refusal]]]:
+    def found(self) -> Iterator[tuple[str, SubscriptionState | None, Counter[Refusal]]]:
         """What `join` takes, of each subscription of which there was a record. Records of an older epoch are not among the refused: how
         many there are depends on what else is known."""
         refused: dict[str, Counter[Refusal]] = {}
         for (key, reason), count in self._refused.items():
             if reason is not Refusal.OLDER_EPOCH:
                 refused.setdefault(key, Counter())[reason] += count
-        for key in self.states.keys() | refused.keys():
-            yield key, self.states.get(key), refused.get(key, Counter())
+        for key in self.known.keys() | refused.keys():
+            yield key, self.known.get(key), refused.get(key, Counter())
 
-    def _checked(self, record: Received) -> AckState:
+    def _checked(self, record: Received) -> SubscriptionState:
         parse_key(record.key or "")
-        state = decode(record.payload or b"")
+        told = decode_all(record.payload or b"")
         if not 0 <= record.publish_time_us <= LAST_US:
             raise RefusedRecordError(Refusal.MALFORMED, f"published at {record.publish_time_us}")
-        if not epoch_is_possible(state.epoch, record.publish_time_us):
+        if told.regional is not None and record.origin != self.cluster:
+            raise RefusedRecordError(Refusal.OTHER_REGION, record.origin)
+        for state in told.states:
+            self._check_possible(state, record.publish_time_us)
+        return told
+
+    def _check_possible(self, state: AckState, at_us: int) -> None:
+        if not epoch_is_possible(state.epoch, at_us):
             raise RefusedRecordError(Refusal.TOO_LARGE, f"epoch {state.epoch.counter}")
         for messages in (state.acked, *state.redelivered):
             for (origin, ledger_id), found in messages.ledgers.items():
-                if found[-1][1] > longest_end(ledger_id, record.publish_time_us):
+                if found[-1][1] > longest_end(ledger_id, at_us):
                     raise RefusedRecordError(Refusal.TOO_LARGE, f"{origin}:{ledger_id} up to entry {found[-1][1]}")
-        return state
 
 
 def epoch_is_possible(epoch: Epoch, at_us: int) -> bool:

@@ -39,11 +39,12 @@ from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
-from geo.subscription.acks.ack_publisher import AckPublisher
+from geo.subscription.acks.ack_publisher import AckPublisher, Told
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import ACK_COLUMNS, ends_as_text, received
 from geo.subscription.acks.fold import Fold
-from geo.subscription.acks.record import decode, encode, is_newer, key_of
+from geo.subscription.acks.record import decode_all, encode_all, is_newer, key_of
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.tables.cluster import ClusterTables, connect
 from geo.times import utc
 from schemas import CURSORS
@@ -86,6 +87,9 @@ class Processor(StatefulProcessor):
     wrote: readers find that one in the log until one of them can read it.
     """
 
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._kept = handle.getValueState("subscription", "state BINARY, folded STRING, refused STRING, unread STRING")
 
@@ -93,7 +97,7 @@ class Processor(StatefulProcessor):
         topic, subscription = key
         name = f"{topic}/{subscription}"
         kept = self._kept.get() or (None, "{}", "{}", "{}")
-        fold = Fold({} if kept[0] is None else {name: decode(bytes(kept[0]), limited=False)})
+        fold = Fold(self._cluster, {} if kept[0] is None else {name: decode_all(bytes(kept[0]), limited=False)})
         folded: dict[str, int] = json.loads(kept[1])
         unread: dict[str, int] = json.loads(kept[3])
         changed = False
@@ -108,7 +112,7 @@ class Processor(StatefulProcessor):
         refused = json.loads(kept[2])
         for reason, count in fold.refused.items():
             refused[reason.value] = refused.get(reason.value, 0) + count
-        state = encode(fold.states[name], limited=False) if name in fold.states else None
+        state = encode_all(fold.known[name], limited=False) if name in fold.known else None
         ends, reasons = json.dumps(folded, sort_keys=True), json.dumps(refused, sort_keys=True)
         if state is not None or unread:  # what no program will ever read leaves nothing behind
             self._kept.update((state, ends, reasons, json.dumps(unread, sort_keys=True)))
@@ -185,7 +189,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         named = rows.withColumns({"topic": F.coalesce(parts[0], F.lit("")), "subscription": F.coalesce(parts[1], F.lit(""))})
         keyed = named.selectExpr("topic", "subscription", "ledger_id", "entry_id", *ACK_COLUMNS)
         states = keyed.groupBy("topic", "subscription").transformWithState(
-            statefulProcessor=Processor(),
+            statefulProcessor=Processor(self._tables.cluster.name),
             outputStructType=_OUTPUT,
             outputMode="append",
             timeMode="none",
@@ -205,16 +209,16 @@ class NamespaceFold(QueryWork[OpenFold]):
         known = self._cursors({row["topic"] for row in rows})
         now = utc_now()
         fresh: list[dict[str, Any]] = []
-        due: list[tuple[Topic, str, AckState]] = []
+        due: list[Told] = []
         for row in rows:
             key = f"{row['topic']}/{row['subscription']}"
             if row["state"] is None:
                 log.warning("%s: records of %.200s refused: %s", self.acks, ascii(key), row["refused"])
                 continue
             before = known.get(key)
-            state, folded = decode(bytes(row["state"]), limited=False), json.loads(row["folded"])
+            state, folded = decode_all(bytes(row["state"]), limited=False), json.loads(row["folded"])
             if before is not None:
-                state |= decode(bytes(before["state"]), limited=False)
+                state |= decode_all(bytes(before["state"]), limited=False)
                 folded = {**before["folded"], **{name: max(end, before["folded"].get(name, -1)) for name, end in folded.items()}}
             compacted_at = utc(before["compacted_at"]) if before is not None and before["compacted_at"] is not None else None
             if row["changed"]:
@@ -243,7 +247,7 @@ class NamespaceFold(QueryWork[OpenFold]):
                 if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
                 or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, COMPACT_INTERVAL_S))
             ]
-            states = [(row, decode(bytes(row["state"]), limited=False)) for row in old]
+            states = [(row, decode_all(bytes(row["state"]), limited=False)) for row in old]
             self._publish([(Topic.parse(row["topic"]), row["subscription"], state) for row, state in states])
             if states:
                 self._tables.journal(CURSORS).append(
@@ -251,7 +255,7 @@ class NamespaceFold(QueryWork[OpenFold]):
                 )
             self._uncompacted -= {key_of(Topic.parse(row["topic"]), row["subscription"]) for row in old}
 
-    def _publish(self, states: Iterable[tuple[Topic, str, AckState]]) -> None:
+    def _publish(self, states: Iterable[Told]) -> None:
         states = list(states)
         if states:
             assert self._publisher is not None
@@ -287,13 +291,14 @@ def _is_long_ago(compacted_at: datetime | None, now: datetime, most_s: float) ->
 
 def _cursor(
     row: Row,
-    state: AckState,
+    known: SubscriptionState,
     folded: Mapping[str, int],
     refused: Mapping[str, int],
     compacted_at: datetime | None,
     sequence: int,
     now: datetime,
 ) -> dict[str, Any]:
+    state = known.here or AckState()
     return {
         "topic": row["topic"],
         "subscription": row["subscription"],
@@ -303,12 +308,13 @@ def _cursor(
         "acknowledged": state.acked.size,
         "mark_delete": ends_as_text({ledger: state.acked.mark_delete(ledger) for ledger in state.acked.ledgers}),
         "ranges": state.acked.range_count,
-        "state": encode(state, limited=False),
+        "state": encode_all(known, limited=False),
         "folded": folded,
         "refused": refused,
         "compacted_at": compacted_at,
         "sequence": sequence + 1,
         "updated_at": now,
+        "replicated": not known.is_regional,
     }
 
 

@@ -2,8 +2,9 @@
 
     key      TOPIC/SUBSCRIPTION
     payload  version 1 · flags · epoch · names of clusters · base · acknowledged ranges · levels of redelivery
+    of one region only: version 2 · flags · turn · length of the next · payload of version 1 [· that of the replicated one, if it is kept]
 
-Numbers are varints (LEB128). The ranges of a ledger alternate between how many entries are left out and how many are in,
+What all regions share is of version 1, as ever; programs that do not know regional subscriptions refuse version 2 as newer. Numbers are varints (LEB128). The ranges of a ledger alternate between how many entries are left out and how many are in,
 so 10,000 holes take some 30 kB, and a range cannot be told backwards. Pure.
 """
 
@@ -20,8 +21,12 @@ from geo.names import Topic, check_cluster, check_subscription
 from geo.subscription.acks.ack_state import MAX_REDELIVERIES, AckState, Base, Epoch, merged
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
+from geo.subscription.acks.subscription_state import Regional, SubscriptionState
 
 VERSION = 1
+REGIONAL_VERSION = 2
+"""Of what is one region's alone, and the newest that this program reads."""
+
 LAST_VERSION = 15
 """A payload that begins with a greater number is malformed: it would hold up every start until somebody can read it."""
 
@@ -37,6 +42,11 @@ MAX_RANGES = 1_000_000
 _DELETED, _BASE, _TIME, _BOTH = 1, 2, 4, 8
 """A base has a time, else floors, or both, the time first."""
 
+_ON, _SHARED = 1, 2
+"""A regional subscription is the one of its region; the payload of the replicated one follows."""
+
+MAX_TURN = 2**32
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -48,6 +58,7 @@ class Refusal(str, Enum):
     MALFORMED = "malformed"
     TOO_LARGE = "too large"
     OLDER_EPOCH = "older epoch"
+    OTHER_REGION = "of another region only"
 
 
 def told_refusals(refused: Mapping[Refusal, int]) -> str:
@@ -56,8 +67,8 @@ def told_refusals(refused: Mapping[Refusal, int]) -> str:
 
 
 def told_unreadable(refused: Mapping[Refusal, int]) -> str:
-    """As `told_refusals`, without records of an older epoch, which can be read; "" for nothing else."""
-    return told_refusals({why: count for why, count in refused.items() if why is not Refusal.OLDER_EPOCH})
+    """As `told_refusals`, without records that can be read, of an older epoch or of another region only; "" for nothing else."""
+    return told_refusals({why: n for why, n in refused.items() if why not in (Refusal.OLDER_EPOCH, Refusal.OTHER_REGION)})
 
 
 class RefusedRecordError(GeoError):
@@ -84,7 +95,7 @@ def parse_key(key: str) -> tuple[Topic, str]:
 def is_newer(payload: object) -> bool:
     """Whether a payload is of a version that this program cannot read, and a newer one may. A number far from ours is no
     version."""
-    return isinstance(payload, (bytes, bytearray)) and bool(payload) and VERSION < payload[0] <= LAST_VERSION
+    return isinstance(payload, (bytes, bytearray)) and bool(payload) and REGIONAL_VERSION < payload[0] <= LAST_VERSION
 
 
 def encode(state: AckState, *, limited: bool = True) -> bytes:
@@ -141,15 +152,57 @@ def _messages(out: bytearray, messages: MessageSet, place: Mapping[str, int]) ->
             end = last
 
 
+def encode_all(state: SubscriptionState, *, limited: bool = True) -> bytes:
+    """As `encode`, of all that is known: of version 1 where nothing is of one region only."""
+    shared = b"" if state.replicated is None else encode(state.replicated, limited=limited)
+    if state.regional is None:
+        return shared or encode(AckState())
+    own = encode(state.regional.state, limited=limited)
+    out = bytearray([REGIONAL_VERSION])
+    for number in (_ON * state.regional.on | _SHARED * bool(shared), state.regional.turn, len(own)):
+        _number(out, number)
+    out += own + shared
+    if limited and (len(out) > MAX_BYTES or state.regional.turn >= MAX_TURN):
+        raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(out)} bytes, turn {state.regional.turn}")
+    return bytes(out)
+
+
 def decode(payload: bytes, *, limited: bool = True) -> AckState:
-    """The state a payload tells. Raises RefusedRecordError; a payload of another program changes nothing, whatever it holds."""
+    """The state that a payload of version 1 tells. Raises RefusedRecordError."""
+    found = decode_all(payload, limited=limited)
+    if found.replicated is None or found.regional is not None:
+        raise RefusedRecordError(Refusal.MALFORMED, f"version {payload[0]} where {VERSION} is expected")
+    return found.replicated
+
+
+def decode_all(payload: bytes, *, limited: bool = True) -> SubscriptionState:
+    """What a payload tells. Raises RefusedRecordError; a payload of another program changes nothing, whatever it holds."""
     if limited and len(payload) > MAX_BYTES:
         raise RefusedRecordError(Refusal.TOO_LARGE, f"{len(payload)} bytes, at most {MAX_BYTES}")
     if not payload or payload[0] == 0 or payload[0] > LAST_VERSION:
         raise RefusedRecordError(Refusal.MALFORMED, "it has no version")
     if is_newer(payload):
-        raise RefusedRecordError(Refusal.NEWER_ENCODING, f"version {payload[0]}, this program reads up to {VERSION}")
-    return _Reader(payload, MAX_RANGES if limited else len(payload)).state()
+        raise RefusedRecordError(Refusal.NEWER_ENCODING, f"version {payload[0]}, this program reads up to {REGIONAL_VERSION}")
+    most = MAX_RANGES if limited else len(payload)
+    if payload[0] == VERSION:
+        return SubscriptionState(_Reader(payload, most).state())
+    reader = _Reader(payload, most)
+    flags, turn = reader.number(4), reader.number(MAX_TURN, least=1)
+    own, shared = reader.inner(reader.count()), reader.inner()
+    if bool(flags & _SHARED) != bool(shared):
+        raise reader.malformed("what is replicated is there and not said to be, or the other way round")
+    state = decode(own, limited=limited)
+    regional = Regional(turn, bool(flags & _ON), state)
+    return SubscriptionState(decode(shared, limited=limited) if shared else None, regional)
+
+
+def split_all(state: SubscriptionState, most: int = 100_000) -> Iterator[SubscriptionState]:
+    """As `split`: records that are replicated, and records of this region only, none of which is both."""
+    if state.replicated is not None:
+        yield from map(SubscriptionState, split(state.replicated, most))
+    if (regional := state.regional) is not None:
+        for part in split(regional.state, most):
+            yield SubscriptionState(regional=replace(regional, state=part))
 
 
 def split(state: AckState, most: int = 100_000) -> Iterator[AckState]:
@@ -222,6 +275,12 @@ class _Reader:
         if not least <= value < limit:
             raise self.malformed(f"{value} is not from {least} to {limit - 1}")
         return value
+
+    def inner(self, length: int | None = None) -> bytes:
+        """The next bytes, so many or all that are left."""
+        end = len(self._bytes) if length is None else self._at + length
+        found, self._at = self._bytes[self._at : end], end
+        return found
 
     def count(self) -> int:
         """Read an element count. Each element takes at least a byte, so a forged count cannot allocate more than the payload."""

@@ -14,15 +14,14 @@ from itertools import count
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.faults import may_pass, session_is_gone
 from geo.log.topic_log import open_log
-from geo.names import Topic
 from geo.streams.life import Event, Life, backoff_s
-from geo.subscription.acks.ack_publisher import AckPublisher
-from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.ack_publisher import AckPublisher, Told
 from geo.subscription.acks.ack_tail import AckTail
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.peer_acks import PeerAcks, known_by_peers, peers_of
 from geo.subscription.acks.record import key_of, told_unreadable
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer.dispatcher import Dispatcher
 from geo.subscription.consumer.settings import Settings
 from geo.tables.ownership import Ownership
@@ -57,7 +56,7 @@ class Member:
     def __init__(self, settings: Settings, ownership: Ownership, dispatcher: Dispatcher, on_reset: Callable[[], None]) -> None:
         self.settings, self.ownership, self.dispatcher, self._on_reset = settings, ownership, dispatcher, on_reset
         self.key = key_of(settings.topic, settings.name)
-        self.kept: AckState | None = None
+        self.kept: SubscriptionState | None = None
         """What is not known to be published: told again it changes nothing."""
         self.error: BaseException | None = None
         """What it cannot go on after."""
@@ -69,7 +68,12 @@ class Member:
         self._lock = threading.Lock()
         """Guards `kept` and `_early`."""
 
-    def begin(self, state: AckState) -> None:
+    @property
+    def is_regional(self) -> bool:
+        """Nothing that peers know concerns it. Of one of which nothing is known yet it may."""
+        return self.dispatcher.is_regional
+
+    def begin(self, state: SubscriptionState) -> None:
         """Take in what is known of the subscription at the start, then what was heard while it was read: heard first, what a peer
         tells of before a reset would be taken for where the subscription begins, and told here."""
         self.dispatcher.received(state)
@@ -78,12 +82,12 @@ class Member:
         for records, elsewhere in early:
             self.hear(records, elsewhere=elsewhere)
 
-    def keep(self, state: AckState) -> None:
+    def keep(self, state: SubscriptionState) -> None:
         """To be published with the next flush."""
         with self._lock:
             self.kept = state if self.kept is None else self.kept | state
 
-    def published(self, state: AckState) -> None:
+    def published(self, state: SubscriptionState) -> None:
         """What was kept when a flush began is published; what was kept since stays."""
         with self._lock:
             if self.kept is state:
@@ -110,7 +114,7 @@ class Member:
         if self.dispatcher.hear(records, elsewhere=elsewhere):
             self._on_reset()
 
-    def take_in(self, state: AckState) -> None:
+    def take_in(self, state: SubscriptionState) -> None:
         """Take in all that is known here."""
         if self.dispatcher.received(state):
             self._on_reset()
@@ -181,20 +185,25 @@ class AckExchange:
             if publisher is not None:
                 publisher.close(clean=self.error is None)
 
-    def known(self, member: Member, *, in_spite: bool) -> AckState | None:
-        """What this cluster and its peers know of the member's subscription by now; None: nothing. What only peers know of where
-        it begins is to be told here before anything that was acknowledged since. Raises UnsafeError as `Known.state_of`, of what is
-        here; what is refused of peers is logged, and counts once a link has brought it."""
+    def known(self, member: Member, *, in_spite: bool) -> SubscriptionState:
+        """What this cluster and its peers know of the member's subscription by now. What only peers know of where it begins is to be
+        told here before anything that was acknowledged since. Peers are not asked of one that is, or will be, of this region only.
+        Raises UnsafeError as `Known.state_of`, of what is here; what is refused of peers is logged, and counts once a link has brought
+        it."""
         topic, name = member.settings.topic, member.settings.name
-        here = read_known(self._tables, topic, name).state_of(topic, name, in_spite=in_spite)
-        fold = Fold({} if here is None else {member.key: here})
+        found = read_known(self._tables, topic, name)
+        here = found.state_of(topic, name, in_spite=in_spite)
+        known = found.all_of(topic, name)
+        if known.is_regional if here is not None else not member.settings.is_replicated_if_new:
+            return known
+        fold = Fold(self._tables.cluster.name, {member.key: known})
         fold.add(known_by_peers(self._peers, member.key))
         if told := told_unreadable(fold.refused):
             log.warning("%s: peers have records that cannot be read: %s", member.settings, told)
-        state = fold.states.get(member.key)
-        if state is not None and (here is None or not state.begins_as(here)):
-            member.keep(state.beginning)
-        return state
+        known = fold.known[member.key]
+        if (state := known.here) is not None and (here is None or not state.begins_as(here)):
+            member.keep(known.part(state.beginning))
+        return known
 
     # -- telling ---------------------------------------------------------------------------------------------------------
 
@@ -216,7 +225,7 @@ class AckExchange:
             for member, state in telling:
                 member.published(state)
 
-    def _publish(self, states: list[tuple[Topic, str, AckState]]) -> None:
+    def _publish(self, states: list[Told]) -> None:
         publisher = self._publisher or self._open()
         self._publisher = None
         try:
@@ -271,7 +280,11 @@ class AckExchange:
             of_key.setdefault(record.key or "", []).append(record)
         for member in self._now():
             if member.key in of_key:
+                was_regional = member.is_regional
                 member.hear(of_key[member.key], elsewhere=elsewhere)
+                if was_regional and not member.is_regional:
+                    for peer in self._peers:  # what they told meanwhile was not heard
+                        peer.missed = True
 
     def _now(self) -> list[Member]:
         with self._lock:
@@ -279,6 +292,10 @@ class AckExchange:
 
     def _keys(self) -> set[str]:
         return {member.key for member in self._now()}
+
+    def _shared_keys(self) -> set[str]:
+        """Of what peers know something may concern."""
+        return {member.key for member in self._now() if not member.is_regional}
 
     def _follow_own(self, tail: AckTail) -> None:
         """After a fault, or when the log is not what it was, all that is known is taken in."""
@@ -308,7 +325,7 @@ class AckExchange:
     def _catch_up(self) -> None:
         known = read_known(self._tables, self._topic)
         for member in self._now():
-            if (state := known.states.get(member.key)) is not None:
+            if (state := known.fold.known.get(member.key)) is not None:
                 member.take_in(state)
 
     def _follow_peer(self, peer: PeerAcks) -> None:
@@ -318,6 +335,10 @@ class AckExchange:
         asked_at = -math.inf
         while not self._stop.is_set():
             try:
+                if not self._shared_keys():  # nobody waits for what it tells
+                    tail, asked_at = None, -math.inf
+                    self._stop.wait(LOOK_S)
+                    continue
                 wait_s = max(LOOK_S, peer.least_look_s)
                 if peer.missed and not peer.is_away:
                     peer.missed, tail, asked_at = False, None, -math.inf
@@ -326,9 +347,9 @@ class AckExchange:
                     if not peer.may_be_read():
                         tail = None
                     elif tail is None:
-                        tail, records = peer.begin(self._keys())
+                        tail, records = peer.begin(self._shared_keys())
                         self._hear(records, elsewhere=True)
-                while tail is not None and (more := tail.next(self._keys)) is not None and not self._stop.is_set():
+                while tail is not None and (more := tail.next(self._shared_keys)) is not None and not self._stop.is_set():
                     self._hear(more, elsewhere=True)
                 failed = 0
             except Exception as error:

@@ -96,11 +96,15 @@ class Delivery:
         self.waiting, self._out = self.waiting - ripe, self._out | ripe
         return ripe
 
-    def received(self, state: AckState, *, elsewhere: bool = False) -> bool:
+    def received(self, state: AckState, *, elsewhere: bool = False, switched: bool = False) -> bool:
         """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted.
         Of records that are `elsewhere`, in another cluster and not yet here, that is to be published here, before anything that
-        is acknowledged from now on."""
-        before, self.state = self.state, self.state | state
+        is acknowledged from now on. `switched`: it became regional or replicated, and `state` is what is known of it as that. What
+        this consumer has acknowledged in the same epoch and that does not tell is told again, so that nothing is lost on the way."""
+        before, self.state = self.state, state if switched and state.epoch != self.state.epoch else self.state | state
+        if switched and self.state.epoch == before.epoch:
+            self._unpublished = None
+            self._learn(AckState(before.epoch, acked=before.acked - state.acked, redelivered=before.redelivered))
         if self.state.epoch != before.epoch:
             self.outdated = self.outdated | self.waiting | self._out
             self.waiting, self._due, self._times, self._unpublished = MessageSet(), {}, [], None

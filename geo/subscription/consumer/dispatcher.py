@@ -41,6 +41,7 @@ from geo.subscription.acks.message_set_frames import (
 )
 from geo.subscription.acks.record import Refusal, key_of, told_refusals
 from geo.subscription.acks.start_position import split_at
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer.answer import answer_of
 from geo.subscription.consumer.attempt import Attempt
 from geo.subscription.consumer.consumed import Consumed
@@ -86,6 +87,8 @@ class Dispatcher:
         self._settings, self._limit, self._ends, self._wake = settings, limit, ends, wake
         self._log, self._key = settings.tables.log(settings.topic), key_of(settings.topic, settings.name)
         self._delivery = Delivery(AckState(), settings.redelivery_delay_s, settings.max_redeliveries)
+        self._known = SubscriptionState()
+        """All that records tell of it; how it is in this region, `_delivery` knows better."""
         self._dead_letters = None if settings.max_redeliveries is None else DeadLetters(
             settings.tables, settings.config, settings.topic, settings.name, settings.max_redeliveries,
             share=settings.share, take_over=settings.take_over,
@@ -104,7 +107,7 @@ class Dispatcher:
         """Why messages that came alone failed last, for their dead letters."""
         self._running = False
         self._lock = threading.RLock()
-        """Guards `_delivery`, `done` and `_running`."""
+        """Guards `_delivery`, `_known`, `done` and `_running`."""
 
     def __str__(self) -> str:
         return str(self._settings)
@@ -150,10 +153,21 @@ class Dispatcher:
 
     # -- what is known ---------------------------------------------------------------------------------------------------
 
-    def received(self, state: AckState, *, elsewhere: bool = False) -> bool:
+    @property
+    def is_regional(self) -> bool:
+        """Whether it is of this region only."""
+        return self._known.is_regional
+
+    def received(self, known: SubscriptionState, *, elsewhere: bool = False) -> bool:
         """As `Delivery.received`."""
         with self._lock:
-            begins_elsewhere = self._delivery.received(state, elsewhere=elsewhere)
+            return self._take_in(self._known.with_here(self.state) | known, elsewhere=elsewhere)
+
+    def _take_in(self, known: SubscriptionState, *, elsewhere: bool) -> bool:
+        """As `received`, of all that is known with what has come."""
+        before, self._known = self._known, known
+        state = known.here or AckState()
+        begins_elsewhere = self._delivery.received(state, elsewhere=elsewhere, switched=known.turn != before.turn)
         if elsewhere and begins_elsewhere:
             self._wake()
         return begins_elsewhere
@@ -161,9 +175,9 @@ class Dispatcher:
     def hear(self, records: Sequence[Received], *, elsewhere: bool) -> bool:
         """As `received`, of records as they come."""
         with self._lock:
-            fold = Fold({self._key: self.state})
+            fold = Fold(self._settings.tables.cluster.name, {self._key: self._known.with_here(self.state)})
             fold.add(records)
-            begins_elsewhere = self.received(fold.states[self._key], elsewhere=elsewhere)
+            begins_elsewhere = self._take_in(fold.known[self._key], elsewhere=elsewhere)
         # After a reset what was acknowledged before it keeps coming for a while.
         usual = fold.refused.keys() <= {Refusal.OLDER_EPOCH}
         if fold.refused and not (usual and elsewhere):
@@ -172,10 +186,11 @@ class Dispatcher:
             self.refused(fold.refused.total())
         return begins_elsewhere
 
-    def take_unpublished(self) -> AckState | None:
+    def take_unpublished(self) -> SubscriptionState | None:
         """What is to be published; None: nothing. It counts as published from here on."""
         with self._lock:
-            return self._delivery.take_unpublished()
+            news = self._delivery.take_unpublished()
+            return None if news is None else self._known.part(news)
 
     def refused(self, count: int) -> None:
         """So many records or acknowledgements changed nothing."""

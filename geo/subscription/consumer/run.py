@@ -18,7 +18,6 @@ from geo.log.topics import partitions
 from geo.streams.life import STEADY_S, Event, Life, backoff_s
 from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import consumers_of
-from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.start_position import base_at
 from geo.subscription.consumer.ack_exchange import Member, join, leave
@@ -189,14 +188,22 @@ class Run:
         this one can."""
         settings = self._settings
         self._open_log()
-        state = self._exchange.known(self._member, in_spite=settings.ignore_unreadable)
-        if state is None:
-            state = AckState(base=base_at(settings.start, self._log))
-            log.info("%s: there is no record of it yet, it begins at %s", self, settings.start)
-            self._member.keep(state)
+        known = self._exchange.known(self._member, in_spite=settings.ignore_unreadable)
+        if known.here is None:
+            is_replicated, base = settings.is_replicated_if_new, base_at(settings.start, self._log)
+            begun = known.begun(self._tables.cluster.name, base, replicated=is_replicated)
+            where = "" if is_replicated else ", in this region only"
+            log.info("%s: there is no record of it yet, it begins at %s%s", self, settings.start, where)
+            self._member.keep(begun)
+            known |= begun
+        elif (wanted := settings.replicate_subscription_state) is not None and wanted is known.is_regional:
+            log.warning(
+                "%s is there already, and is %s; `geo subscriptions set` changes that",
+                self, "of this region only" if known.is_regional else "replicated",
+            )  # fmt: skip
         self._exchange.flush()
         reach(CrashPoint.CONSUME_CREATED)
-        self._member.begin(state)
+        self._member.begin(known)
         self.dispatcher.begin()
         self._exchange.flush()
         self.dispatcher.has_begun()
@@ -333,9 +340,9 @@ class Run:
         if self._log.exists():  # if not, reading it says so
             self._open_log()
         # A run goes on, as it does when its tail meets records that it cannot read.
-        state = read_known(self._tables, self._topic, self._name).state_of(self._topic, self._name, in_spite=True)
-        if state is not None:
-            self.dispatcher.received(state)
+        known = read_known(self._tables, self._topic, self._name)
+        if known.state_of(self._topic, self._name, in_spite=True) is not None:
+            self.dispatcher.received(known.all_of(self._topic, self._name))
 
     def _raise_failure(self) -> None:
         """What ends the run, in whichever thread it was met."""

@@ -40,6 +40,7 @@ class Settings:
     standby: bool
     ignore_unreadable: bool
     key_range: tuple[int, int] | None
+    replicate_subscription_state: bool | None
     turn: AbstractContextManager[object]
 
     def __post_init__(self) -> None:
@@ -66,6 +67,12 @@ class Settings:
             if self.max_redeliveries > MOST_REDELIVERIES:
                 raise UsageError(f"{self}: max_redeliveries is {self.max_redeliveries}; expected at most {MOST_REDELIVERIES}.")
             dead_letter_topic(self.topic, self.name)  # its name may be too long
+
+    @property
+    def is_replicated_if_new(self) -> bool:
+        """Whether all regions share it, if this consumer creates it: as it was told, else by the policy of its topic."""
+        asked = self.replicate_subscription_state
+        return self.config.replicates_subscriptions(self.topic) if asked is None else asked
 
     @property
     def share(self) -> str:

@@ -52,6 +52,9 @@ class Subscription:
     `standby`: it waits until that one has stopped, was killed, or is silent for the cluster's `owner_timeout`, and goes on.
     With `key_range=(i, n)` it is one of n consumers in this cluster, each of which gets the keys of its share (Pulsar's
     Key_Shared): every message of a key goes to the same one, in order. All of them must name the same n.
+    With `replicate_subscription_state=False` one that this consumer creates is of this region only (Pulsar's `replicateSubscriptionState`):
+    no other one knows it, and nobody waits for others. None: as the policy of its topic says. One that is there stays as it is;
+    `geo subscriptions set` changes it.
     Consumers in one process that share a `turn`, a lock, call their functions one after the other.
     Raises UsageError for an option that means nothing and a topic of delta-geo's own, InvalidNameError.
     """
@@ -74,6 +77,7 @@ class Subscription:
         standby: bool = False,
         ignore_unreadable: bool = False,
         key_range: tuple[int, int] | None = None,
+        replicate_subscription_state: bool | None = None,
         turn: AbstractContextManager[object] | None = None,
     ) -> None:
         require_delta(spark)
@@ -92,6 +96,7 @@ class Subscription:
             standby=standby,
             ignore_unreadable=ignore_unreadable,
             key_range=key_range,
+            replicate_subscription_state=replicate_subscription_state,
             turn=nullcontext() if turn is None else turn,
         )
         self._run: Run | None = None

@@ -12,6 +12,7 @@ from geo.ids import LedgerId, MessageId
 from geo.subscription.acks import ranges
 from geo.subscription.acks.ack_state import MAX_REDELIVERIES, AckState, Base, Epoch, merged
 from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.subscription_state import SubscriptionState
 
 entries = st.sets(st.integers(0, 40))
 ids = st.sampled_from([MessageId(origin, ledger, entry) for origin in ("eu", "us") for ledger in (1, 2) for entry in range(13)])
@@ -163,7 +164,10 @@ def test_two_resets_at_once_converge_and_beat_every_acknowledgement_before_them(
 @given(states(), bases, bases)
 def test_two_creations_at_once_after_a_deletion_begin_before_both(a: AckState, x: Base, y: Base) -> None:
     tombstone = a.delete("eu")
-    here, there = tombstone.create_again(x), tombstone.create_again(y)
+    deleted = SubscriptionState(tombstone)
+    here, there = (deleted.begun(cluster, base, replicated=True).replicated for cluster, base in (("eu", x), ("us", y)))
+    assert here is not None
+    assert there is not None
     assert tombstone | here | there == AckState(here.epoch, x & y)
     assert a.reset("us", x) | here == here
 

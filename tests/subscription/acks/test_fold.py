@@ -28,7 +28,7 @@ def record(payload: bytes | None, *, key: str | None = KEY, origin: str = "eu", 
 
 
 def _fold(*records: Received) -> Fold:
-    fold = Fold()
+    fold = Fold("eu")
     fold.add(records)
     return fold
 
@@ -38,7 +38,7 @@ def test_any_order_and_any_repeats_end_in_the_same_state(found: list[AckState], 
     records = [record(encode(state)) for state in found]
     shuffled = [*records, *records[:2]]
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    one_by_one = Fold()
+    one_by_one = Fold("eu")
     for one in shuffled:
         one_by_one.add([one])
     assert _fold(*shuffled).states == _fold(*records).states == one_by_one.states
@@ -55,7 +55,7 @@ def test_what_two_folds_made_of_their_parts_is_together_what_one_makes_of_all(fo
 
 
 def test_a_record_says_which_subscription_it_changed_and_a_repeat_changes_none() -> None:
-    fold, one = Fold(), record(encode(AckState(acked=MessageSet.of([MessageId("eu", 1, 3)]))))
+    fold, one = Fold("eu"), record(encode(AckState(acked=MessageSet.of([MessageId("eu", 1, 3)]))))
     assert fold.add([one]) == {KEY}
     assert fold.add([one]) == set()
 
@@ -102,7 +102,7 @@ def test_a_large_state_is_the_same_whatever_the_order_of_its_records(monkeypatch
     parts = [
         AckState(acked=MessageSet({LedgerId("eu", LEDGER): tuple((e, e) for e in range(at, 90_000 + at, 3))})) for at in (0, 1, 2)
     ]
-    one, other = _fold(*(record(encode(part)) for part in parts)), Fold()
+    one, other = _fold(*(record(encode(part)) for part in parts)), Fold("eu")
     for part in reversed(parts):
         other.add([record(encode(part))])
     assert one.states == other.states

@@ -19,6 +19,7 @@ from geo.subscription.acks.fold import Fold, Received, longest_end
 from geo.subscription.acks.fold_query import Folding
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import encode, key_of
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.tables.arrow_rows import rows_table
 from geo.times import from_us
 from schemas import CURSORS, TOPIC_LOG
@@ -69,14 +70,14 @@ def test_of_ten_thousand_records_each_counts_as_the_state_that_it_is_or_is_refus
     records = [Received("us", _key(random), _worst(random, random.choice(found)), _time(random)) for _ in range(_A_TIME)]
     taken: list[AckState] = []
     for record in records:
-        alone = Fold()
+        alone = Fold("eu")
         if alone.add([record]):
             taken += alone.states.values()
             assert not alone.refused
         elif not alone.states:
             assert alone.refused.total() == 1
     honest = AckState(acked=MessageSet({LedgerId("eu", 1): ((0, 5),)}))
-    together = Fold({KEY: honest})
+    together = Fold("eu", {KEY: SubscriptionState(honest)})
     together.add(records)
     of_key = [state for record in records if record.key == KEY for state in _state_of(record)]
     assert together.states[KEY] == merged([honest, *of_key])
@@ -85,7 +86,7 @@ def test_of_ten_thousand_records_each_counts_as_the_state_that_it_is_or_is_refus
 
 
 def _state_of(record: Received) -> list[AckState]:
-    alone = Fold()
+    alone = Fold("eu")
     alone.add([record])
     return list(alone.states.values())
 
@@ -123,7 +124,7 @@ def test_a_hundred_of_the_worst_in_a_peers_log_stop_no_start_no_link_no_consumer
     for cluster in ("eu", "us"):
         folded = Folding(spark, linked.config, cluster).run()
         assert not folded.unfinished
-    alone = Fold()
+    alone = Fold("eu")
     for row in rows:
         alone.add([Received("us", row["key"], row["payload"], NOW_US)])
     (cursor,) = linked.tables("eu").journal(CURSORS).newest(topic=str(TOPIC), subscription=NAME)

@@ -62,7 +62,8 @@ def test_a_cut_or_changed_record_is_refused_or_is_another_state(state: AckState,
     ("payload", "reason"),
     [
         (b"", Refusal.MALFORMED),
-        (b"\2", Refusal.NEWER_ENCODING),
+        (b"\3", Refusal.NEWER_ENCODING),
+        (b"\2", Refusal.MALFORMED),
         (bytes(MAX_BYTES + 1), Refusal.TOO_LARGE),
         (b"\1\0\0\0\1\2EU\0\0", Refusal.MALFORMED),
         (b"\1\0\0\0\1\2eu\1\0\1\2\0\0\0\0\0", Refusal.MALFORMED),  # the second range touches the first

@@ -27,6 +27,7 @@ from geo.streams import life
 from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import reset
 from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.dead_letters import dead_letter_topic
@@ -61,7 +62,7 @@ def _backlog_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
     world.write("eu", 0, 20)
     consume(world, "eu", name="other")
     earlier = AckPublisher(world.tables("eu"), world.config, TOPIC, "earlier")
-    earlier.publish([(TOPIC, "worn", AckState(base=Base(), redelivered=(MessageSet.of(EU[7:8]),)))])
+    earlier.publish([(TOPIC, "worn", SubscriptionState(AckState(base=Base(), redelivered=(MessageSet.of(EU[7:8]),))))])
     earlier.close()
     return world
 

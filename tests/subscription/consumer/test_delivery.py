@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from geo.ids import LedgerId, MessageId
-from geo.subscription.acks.ack_state import AckState, Base, merged
+from geo.subscription.acks.ack_state import AckState, Base, Epoch, merged
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.consumer.delivery import Answer, Delivery
 from tests.examples import examples
@@ -123,6 +123,15 @@ class Consumer(RuleBasedStateMachine):
         self.floors = {MessageId("eu", 1, entry) for entry in range(floor)}
         self.real.settle(MessageSet.of(late), Answer(MessageSet.of(late)), old, self.now)  # a batch that was out meanwhile
 
+    @rule(seen=some)
+    def becomes_regional_or_replicated(self, seen: set[MessageId]) -> None:
+        """As an operator read it, who did not see all that was published since; only that is in what it goes on as."""
+        told = merged(self.published)
+        if told.epoch == self.real.state.epoch:
+            read = AckState(told.epoch, told.base, acked=told.acked & MessageSet.of(seen))
+            assert not self.real.received(read, switched=True)
+            self.published = [read]
+
     @rule()
     def flush(self) -> None:
         if told := self.real.take_unpublished():
@@ -186,3 +195,14 @@ def test_each_message_comes_again_after_the_delay_that_the_answer_has_for_it() -
     assert [consumer.due(now=time_s) for time_s in (1, 2, 4, 5, 9, DELAY_S)] == [
         MessageSet(), first, MessageSet(), second, MessageSet(), third,
     ]  # fmt: skip
+
+
+def test_one_that_goes_on_in_another_epoch_since_it_was_switched_begins_there_whatever_was_known_of_the_other() -> None:
+    """What was heard of a peer's later epoch is of the subscription that the others share."""
+    consumer = Delivery(AckState(Epoch(5, "eu"), Base()), DELAY_S)
+    first, second = (MessageSet.of([MessageId("eu", 1, entry)]) for entry in range(2))
+    consumer.settle(first, Answer(first), Epoch(5, "eu"), 0)
+    own = AckState(Epoch(2, "us"), Base(), acked=second)
+    assert consumer.received(own, switched=True)
+    assert consumer.state == own
+    assert consumer.take_unpublished() is None, "it belongs to the other one"

@@ -21,6 +21,7 @@ from geo.subscription.acks.ack_state import AckState, Base, Epoch
 from geo.subscription.acks.fold import Received
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import encode
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer.ack_exchange import Member
 from geo.subscription.consumer.dispatcher import Dispatcher
@@ -65,9 +66,8 @@ def test_what_a_peer_knows_is_not_created_here_once_more(linked: World) -> None:
     with pytest.raises(UsageError, match=r"is there already\. A peer of us has it, and its link brings it here"):
         create(linked.spark, linked.config, "us", TOPIC, NAME, "latest")
     delete(linked.spark, linked.config, "eu", TOPIC, NAME)
-    assert create(linked.spark, linked.config, "us", TOPIC, NAME, "earliest").epoch == Epoch(2, ""), (
-        "nobody's, so that others who do the same merge with it"
-    )
+    created = create(linked.spark, linked.config, "us", TOPIC, NAME, "earliest").replicated
+    assert created == AckState(Epoch(2, ""), Base()), "nobody's, so that others who do the same merge with it"
 
 
 def test_a_running_consumer_hears_what_its_peer_acknowledges_and_what_it_resets(linked: World) -> None:
@@ -166,12 +166,12 @@ def test_what_a_peer_tells_from_before_a_reset_is_not_told_here_though_it_is_hea
     member = Member(settings, own, consumer, lambda: resets.append(1))
     before, after = AckState(base=Base()), AckState(epoch=Epoch(1, "us"), base=Base())
     member.hear([Received("eu", member.key, encode(before), 1_800_000_000 * 10**6)], elsewhere=True)
-    member.begin(after)
+    member.begin(SubscriptionState(after))
     assert consumer.state == after
     assert consumer.take_unpublished() is None
     assert consumer.done.refused == 0
     member.hear([Received("eu", member.key, encode(replace(after, epoch=Epoch(2, "eu"))), 1_800_000_000 * 10**6)], elsewhere=True)
-    assert consumer.take_unpublished() == consumer.state.beginning
+    assert consumer.take_unpublished() == SubscriptionState(consumer.state.beginning)
     assert consumer.state.epoch.counter == 2
     assert len(resets) == 1
     release([own])
