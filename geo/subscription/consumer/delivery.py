@@ -100,11 +100,13 @@ class Delivery:
         """Take in what records say. Returns whether the subscription begins elsewhere now: what was not delivered may be wanted.
         Of records that are `elsewhere`, in another cluster and not yet here, that is to be published here, before anything that
         is acknowledged from now on. `switched`: it became regional or replicated, and `state` is what is known of it as that. What
-        this consumer has acknowledged in the same epoch and that does not tell is told again, so that nothing is lost on the way."""
+        this consumer knows of the same epoch and that does not tell is told again, so that nothing is lost on the way."""
         before, self.state = self.state, state if switched and state.epoch != self.state.epoch else self.state | state
         if switched and self.state.epoch == before.epoch:
             self._unpublished = None
-            self._learn(AckState(before.epoch, acked=before.acked - state.acked, redelivered=before.redelivered))
+            told = AckState(before.epoch, before.base, acked=before.acked - state.acked, redelivered=before.redelivered)
+            if state | told != state:
+                self._publish(told)
         if self.state.epoch != before.epoch:
             self.outdated = self.outdated | self.waiting | self._out
             self.waiting, self._due, self._times, self._unpublished = MessageSet(), {}, [], None

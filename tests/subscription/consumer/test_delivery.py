@@ -131,9 +131,13 @@ class Consumer(RuleBasedStateMachine):
             read = AckState(told.epoch, told.base, acked=told.acked & MessageSet.of(seen))
             assert not self.real.received(read, switched=True)
             self.published = [read]
+            self._tell_all()
 
     @rule()
     def flush(self) -> None:
+        self._tell_all()
+
+    def _tell_all(self) -> None:
         if told := self.real.take_unpublished():
             self.published.append(told)
         assert merged(self.published) == self.real.state, "nothing is lost from the records, and nothing else gets in"
@@ -195,6 +199,19 @@ def test_each_message_comes_again_after_the_delay_that_the_answer_has_for_it() -
     assert [consumer.due(now=time_s) for time_s in (1, 2, 4, 5, 9, DELAY_S)] == [
         MessageSet(), first, MessageSet(), second, MessageSet(), third,
     ]  # fmt: skip
+
+
+def test_one_that_is_switched_tells_again_what_was_not_seen_by_who_did_it() -> None:
+    begun = AckState(base=Base())
+    consumer = Delivery(begun, DELAY_S)
+    one, two = (MessageSet.of([MessageId("eu", 1, entry)]) for entry in range(2))
+    consumer.settle(one | two, Answer(one), begun.epoch, 0)
+    assert consumer.take_unpublished() is not None, "it is on its way, or in the log behind what the operator read"
+    assert not consumer.received(begun, switched=True)
+    told = consumer.take_unpublished()
+    assert told is not None
+    assert (told.acked, told.redelivered) == (one, (two,))
+    assert consumer.waiting == two, "it comes again when its time has come, and not before"
 
 
 def test_one_that_goes_on_in_another_epoch_since_it_was_switched_begins_there_whatever_was_known_of_the_other() -> None:
