@@ -142,13 +142,13 @@ def add_subscriptions(verbs: Verbs, does: str) -> None:
     p = of.add("status", "how far a subscription is in every cluster, and why one is behind", status)
     _add_named(p)
     add_engine(p)
-    p = of.add("reset", "let a subscription begin again somewhere, in every cluster", reset)
+    p = of.add("reset", "let a subscription begin again somewhere, in every cluster that shares it", reset)
     _add_named(p, cluster="by whose log the place is found", many=True)
     where = "TIME as 2026-11-21T12:00:00Z, MESSAGE_ID as eu:7:42"
     p.add_argument("--to", required=True, type=start_position, metavar="earliest|latest|TIME|MESSAGE_ID", help=where)
     add_dry_run(p, "say what it would repeat or skip, write nothing")
     p.add_argument("--yes", action="store_true", help="do it")
-    p = of.add("delete", "delete a subscription in every cluster; one of versions in its cluster alone", delete)
+    p = of.add("delete", "delete a subscription in every cluster that shares it; one of versions in its cluster alone", delete)
     _add_named(p, cluster="where the record is written; links bring it to the others", many=True)
     p.add_argument("--yes", action="store_true", help="do it")
     p = of.add("fold", "fold acknowledgements into system/cursors, and publish compact records", fold)
@@ -376,7 +376,9 @@ def reset(args: argparse.Namespace, output: Output) -> int:
 
     code = _each(args, output, wanted, moved)
     if not args.dry_run and not args.yes:
-        raise UnsafeError("nothing was changed: this moves the subscription in every cluster. Run it again with --yes.")
+        raise UnsafeError(
+            "nothing was changed: this moves the subscription in every cluster that shares it. Run it again with --yes."
+        )
     return code
 
 
@@ -385,7 +387,7 @@ def delete(args: argparse.Namespace, output: Output) -> int:
     if not args.yes:
         named = ", ".join(f"{name} of {topic}" for topic, name in wanted)
         raise UnsafeError(
-            f"this deletes subscription {named} in every cluster, with all it acknowledged; one of versions in {args.cluster} alone. "
+            f"this deletes subscription {named} in every cluster that shares it, with all it acknowledged; one of versions in {args.cluster} alone. "
             "Run it again with --yes."
         )
     spark = start_spark("geo subscriptions", config)
@@ -399,7 +401,7 @@ def delete(args: argparse.Namespace, output: Output) -> int:
             )
             return {"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True}
         changes.delete(spark, config, args.cluster, topic, name)
-        output.text(f"subscription {name} of {topic} is deleted; links tell the other clusters")
+        output.text(f"subscription {name} of {topic} is deleted; links tell the clusters that share it")
         return {"topic": str(topic), "subscription": name, "cluster": args.cluster, "deleted": True}
 
     return _each(args, output, wanted, deleted)

@@ -1,5 +1,6 @@
-"""What operators change of subscriptions: create, reset, delete, and whether regions share them. Each change is one record, which links bring to the other
-clusters and which wins over what was acknowledged before it, wherever and whenever it arrives.
+"""What operators change of subscriptions: create, reset, delete, and whether regions share them. Each change is one record, which
+links bring to the other clusters, unless it is of one region only, and which wins over what was acknowledged before it, wherever and
+whenever it arrives.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def create(
             way = "`geo subscriptions reset` moves it."
             if known.is_regional and here is not None and here.deleted:
                 way = f"The others have it, and {cluster} had one of its own. To take part in theirs: {how_to_share(cluster, topic, subscription)}"
+            elif not shared and not known.is_regional:
+                way = "It is shared; `geo subscriptions set` makes it one of this region only."
             elif here is None or here.deleted:
                 way = f"A peer of {cluster} has it, and its link brings it here: consume it, or reset it there."
             raise UsageError(f"subscription {subscription} of {topic} is there already. {way}")
