@@ -75,7 +75,7 @@ def _ranges(rows: pa.Table) -> Ranges:
     return {LedgerId(row["origin"], row["ledger_id"]): (row["entry_id_min"], row["entry_id_max"]) for row in found.to_pylist()}
 
 
-def told_range(file: DataFile) -> Ranges | None:
+def stated_ranges(file: DataFile) -> Ranges | None:
     """What `only_ledger` says of a file, for `few_ranges`."""
     if (only := only_ledger(file)) is None:
         return None

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
-from geo.log.ledger_parts import Ranges, few_ranges, told_range
+from geo.log.ledger_parts import Ranges, few_ranges, stated_ranges
 from geo.log.topic_log import ID, ledger_ranges
 from geo.names import Topic
 from geo.tables.arrow_rows import rows_frame
@@ -39,7 +39,7 @@ def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date
         least, most = (file.statistics.get(f"{end}.ledger_id") for end in ("min", "max"))
         if least is not None and most is not None and (most < min(wanted) or least > max(wanted)):
             return {}
-        return told_range(file)
+        return stated_ranges(file)
 
     found = few_ranges(log_table, log_table.latest_version(), ID, lambda rows: rows, told)
     if found is None:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Start
 from geo.ids import LedgerId
-from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, told_range
+from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, stated_ranges
 from geo.log.promises import Promise, due, lost_entries
 from geo.log.topic_log import ID, after_ends, ids_of
 from geo.replication import missing_rows
@@ -184,7 +184,7 @@ class BothLogs:
                 return rows
             return rows.filter(pc.field("publish_time") >= pa.scalar(since_us, pa.timestamp("us", "UTC")))
 
-        told = told_range if since_us is None else lambda file: None
+        told = stated_ranges if since_us is None else lambda file: None
         found = few_ranges(log, version, [*ID, "publish_time"], wanted, told)
         if found is None:
             rows = log.read(version)
