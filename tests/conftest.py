@@ -34,20 +34,27 @@ os.environ.setdefault(SETTING, "off")
 settings.register_profile("new-examples", deadline=None, max_examples=500, derandomize=False)
 # The same examples each time, so that a change is judged by what it changes: to hunt for others is the other profile's work.
 settings.register_profile("delta-geo", settings.get_profile("new-examples"), max_examples=100, derandomize=True)
-# Of them the first quarter, for `./run test-fast`.
-settings.register_profile("fast", settings.get_profile("delta-geo"), max_examples=25)
+# Of them the first sixth or so, for `./run test-fast`.
+settings.register_profile("fast", settings.get_profile("delta-geo"), max_examples=16)
 settings.load_profile("delta-geo")
+
+
+_LONG = ("test_version_sync.py", "test_scenarios.py", "test_consumer.py", "test_kinds.py", "test_verify.py", "test_looking.py")
+"""Files of tests with the session that all share which take longest, half a minute to three: a process that begins one of them as
+the last one is waited for."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest comes first, so that of several processes none waits long for the last one: tests with processes of their
-    own, then those with the session that all share, then all others."""
+    own, then those with the session that all share, of which some files first, then all others."""
 
     def rank(item: pytest.Item) -> int:
         if item.get_closest_marker("spark") is None:
-            return 2
+            return 3
         shares = "spark" in getattr(item, "fixturenames", ())
-        return int(shares and item.get_closest_marker("crash") is None)
+        if not shares or item.get_closest_marker("crash") is not None:
+            return 0
+        return 1 if item.path.name in _LONG else 2
 
     items.sort(key=rank)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from geo.crash import CrashPoint
+from tests.waiting import holds
 
 JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 """For a JVM that lives half a minute: compile quickly, not well."""
@@ -23,9 +24,6 @@ JAVA_OF_TESTS = (
 """For the JVMs of the tests' own sessions: compile well only what is called ten times as often as by default. A third of their
 processor time went into that."""
 
-_CONF = Path(__file__).parent / "conf"
-"""Settings of Spark for the processes that tests start."""
-
 LEAST = {
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -36,6 +34,11 @@ LEAST = {
     # standalone master and the storages, which are commands of their own, have it on, as users do.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # For each call of its own functions PySpark tells the JVM from which line it came, by several questions, for error messages.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    # Spark looks after each of its own rules whether the plan is one.
+    "spark.sql.lightweightPlanChangeValidation": "false",
 }
 """The least of everything: for sessions that tests make for themselves."""
 
@@ -43,17 +46,25 @@ LIMIT_S = 400.0
 """A process that takes longer hangs: starting Spark takes 10 s, on a busy machine 30, and some have much to do."""
 
 
+def environment(**more: str) -> dict[str, str]:
+    """Of a process that lives half a minute: LEAST as far as a session of its own says nothing else, as arguments. A folder of settings
+    (SPARK_CONF_DIR) would stand before Spark's jars, and Java then reads each class anew (`shared_classes.py`)."""
+    from geo.session import LOCAL_DEFAULTS, SPARK_DEFAULTS  # brings PySpark
+
+    said = [f"--conf {key}={value}" for key, value in LEAST.items() if key not in {**SPARK_DEFAULTS, **LOCAL_DEFAULTS}]
+    submit = " ".join([*said, "pyspark-shell"])
+    return {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": JAVA, "PYSPARK_SUBMIT_ARGS": submit, **more}
+
+
 class GeoProcess:
     """One `geo` command line. Its log is kept in `log` and shown when a wait fails."""
 
     def __init__(self, log: Path, *args: str, crash: str | None = None) -> None:
         self.log = log
-        environment = {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": JAVA, "SPARK_CONF_DIR": str(_CONF)}
-        if crash:
-            environment["GEO_CRASH"] = crash
+        env = environment(**({"GEO_CRASH": crash} if crash else {}))
         with open(log, "wb") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "geo", *args], stdout=out, stderr=out, env=environment, start_new_session=True
+                [sys.executable, "-m", "geo", *args], stdout=out, stderr=out, env=env, start_new_session=True
             )
 
     def signal(self, number: int) -> None:
@@ -88,13 +99,12 @@ class GeoProcess:
         stat = Path(f"/proc/{self._process.pid}/stat").read_text()
         return stat.rpartition(")")[2].split()[0] == "T"
 
-    def until(self, condition: Callable[[], bool], every_s: float = 0.05) -> None:
+    def until(self, condition: Callable[[], bool], every_s: float | None = None) -> None:
         """Wait for something this process does. Fails if it ends first. Each look takes a core from what it waits for."""
         deadline = time.monotonic() + LIMIT_S
-        while not condition():
+        while not holds(condition, every_s):
             assert self._process.poll() is None, f"ended early:\n{self.log.read_text()}"
             assert time.monotonic() < deadline, f"did not happen:\n{self.log.read_text()}"
-            time.sleep(every_s)
 
     def end(self) -> None:
         if self._process.poll() is None:

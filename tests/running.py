@@ -15,6 +15,7 @@ from geo.replication.link_topics import LinkReport
 from geo.streams import crew
 from geo.streams.life import State
 from geo.tables import native_rows
+from tests.waiting import holds
 from tests.world import World
 
 _LIMIT_S = 120.0
@@ -34,10 +35,9 @@ class Running:
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _LIMIT_S
-        while not condition():
+        while not holds(condition):
             assert self._thread.is_alive(), f"ended early: {self.reports}"
             assert time.monotonic() < deadline, f"did not happen: {self.reports}"
-            time.sleep(0.05)
 
     def last(self, topic: Topic) -> tuple[State | None, str | None]:
         """State and reason that were last reported of a topic."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import LEAST
+from tests.processes import JAVA, LEAST
 from tests.world import TOPIC, World
 
 _PROGRAM = """
@@ -80,7 +80,7 @@ def test_what_looks_works_over_spark_connect_and_what_would_write_is_refused_by_
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, json.dumps(LEAST), json.dumps(verbs)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "JDK_JAVA_OPTIONS": JAVA, "PYTHONPATH": str(Path(__file__).parents[1])},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -19,7 +19,7 @@ from geo.replication.link_topics import LinkReport
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from geo.tables.native_rows import MOST_ROWS
-from tests.processes import GeoProcess, geo
+from tests.processes import GeoProcess, environment, geo
 from tests.world import TOPIC, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -148,7 +148,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_jvm_outlives_a_sigterm_to_the_whole_group_and_not_its_python() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _OUTLIVES], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        [sys.executable, "-c", _OUTLIVES],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
         # The pipe is the JVM's too: what is read ends when both have ended.

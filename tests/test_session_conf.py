@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.session import LOCAL_DEFAULTS, NEEDED_ALWAYS, SPARK_DEFAULTS, own_session
-from tests.processes import LEAST
+from tests.processes import LEAST, environment
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,9 +27,14 @@ def test_spark_submit_gets_exactly_the_settings_of_our_own_sessions() -> None:
     assert len(settings) == len(SPARK_DEFAULTS), "a setting stands twice: Spark takes the last one"
 
 
-def test_processes_that_tests_start_generate_no_code_as_the_tests_do_not() -> None:
-    settings = properties((ROOT / "tests" / "conf" / "spark-defaults.conf").read_text(encoding="utf-8"))
-    assert dict(settings) == {key: value for key, value in LEAST.items() if key.startswith("spark.sql.codegen.")}
+def test_processes_that_tests_start_generate_no_code_and_may_read_the_classes_that_were_kept() -> None:
+    given = environment()
+    generated = {key: value for key, value in LEAST.items() if key.startswith("spark.sql.codegen.")}
+    assert len(generated) == 2
+    assert all(f"--conf {key}={value} " in given["PYSPARK_SUBMIT_ARGS"] for key, value in generated.items())
+    assert "SPARK_CONF_DIR" not in given, (
+        "another class path than that of tests/shared_classes.py, and Java keeps away from the file"
+    )
 
 
 def test_no_value_means_something_else_in_a_properties_file() -> None:

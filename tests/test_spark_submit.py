@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import JAVA
+from tests.shared_classes import java_options
+
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120  # a start takes 7 to 15 s; this only bounds a hang
 
@@ -45,7 +48,8 @@ time.sleep(600)  # in no call into Spark: nothing but the signal can end it
 def environment() -> dict[str, str]:
     """As a user's shell has it: nothing of the session these tests may run in, and this Python."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    return ours | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "MASTER": "local[1]"}
+    java = {"JDK_JAVA_OPTIONS": f"{JAVA} {java_options()}"}  # how quickly it starts
+    return ours | java | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "MASTER": "local[1]"}
 
 
 def alive(pid: int) -> bool:

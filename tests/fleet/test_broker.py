@@ -31,6 +31,7 @@ from geo.subscription.version_subscriptions import create
 from schemas import OWNERS
 from tests.running import TRIGGER
 from tests.subscription.consuming import consume
+from tests.waiting import holds
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -62,10 +63,9 @@ class Running:
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LIMIT_S
-        while not condition():
+        while not holds(condition):
             assert self._thread.is_alive(), f"ended early: {self.error!r} {self.events}"
             assert time.monotonic() < deadline, f"did not happen: {self.events} {self.said}"
-            time.sleep(0.05)
 
     def state(self, name: str) -> State | None:
         return next((event.state for event in reversed(self.events) if event.name == name), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from geo.subscription.consumer import Subscription
 from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.dead_letters import ORIGIN_MESSAGE_ID, dead_letter_topic
 from geo.subscription.consumer.user_function import Listener
-from tests.processes import JAVA
+from tests.processes import environment
 from tests.running import TRIGGER
 from tests.world import TOPIC, World
 
@@ -119,9 +118,9 @@ def kill_at(
 ) -> None:
     """A consumer in a process of its own, with this Python as its function, which is killed when it is at the point for the nth
     time."""
-    environment = {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": JAVA, "GEO_CRASH": f"{point.value}:kill:{nth}"}
+    env = environment(GEO_CRASH=f"{point.value}:kill:{nth}")
     command = [sys.executable, "-c", _PROCESS, str(world.path), str(TOPIC), NAME, cluster, function, json.dumps(options)]
-    died = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, start_new_session=True)
+    died = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, start_new_session=True)
     assert died.returncode == -signal.SIGKILL, died.stderr
 
 

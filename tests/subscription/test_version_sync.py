@@ -46,6 +46,7 @@ from tests.subscription.consuming import consume
 from tests.subscription.streams_of_others import DeltaStream
 from tests.test_crash_points import SYNC_POINTS
 from tests.version_checks import MessageId, violations
+from tests.waiting import holds
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -85,10 +86,9 @@ class Syncing:
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _LIMIT_S
-        while not condition():
+        while not holds(condition):
             assert all(thread.is_alive() for thread in self._threads), "one of them ended early"
             assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.1)
 
     def stop(self) -> None:
         for one in self._runs:
@@ -337,10 +337,9 @@ def both_begin_again_after_a_fault_and_the_topic_is_deleted_and_made_again_meanw
 
     def until(condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _LIMIT_S
-        while not condition():
+        while not holds(condition):
             assert thread.is_alive()
             assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.1)
 
     try:
         newest = world.log("us").latest_version()

@@ -6,7 +6,6 @@ The storage is a log store of Delta's in Java, compiled here, that writes and th
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pyspark
 import pytest
 
 from geo.jars import ensure_jars
-from tests.processes import JAVA
+from tests.processes import environment
 
 _JAVA = """
 import java.io.File;
@@ -117,11 +116,23 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (folder / "LosesAnswers.java").write_text(_JAVA)
     ours = [str(jar) for jar in ensure_jars()]
     class_path = ":".join([*ours, *map(str, (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar"))])
-    subprocess.run(["javac", "-cp", class_path, "-d", str(folder / "classes"), str(folder / "LosesAnswers.java")], check=True)
+    subprocess.run(
+        [
+            "javac",
+            "-J-XX:TieredStopAtLevel=1",
+            "-J-XX:+UseSerialGC",
+            "-cp",
+            class_path,
+            "-d",
+            str(folder / "classes"),
+            str(folder / "LosesAnswers.java"),
+        ],
+        check=True,
+    )
     jar = shutil.make_archive(str(folder / "loses"), "zip", folder / "classes")  # which is all that a jar is
     ended = subprocess.run(
         [sys.executable, "-c", _PROCESS, ",".join([*ours, jar]), str(folder / "world")],
-        env={**os.environ, "JDK_JAVA_OPTIONS": JAVA, "GEO_LOSE": str(folder / "lose")},
+        env=environment(GEO_LOSE=str(folder / "lose")),
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

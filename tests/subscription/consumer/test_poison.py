@@ -4,7 +4,6 @@ everything is nobody's."""
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.consumer.dead_letters import ERROR, ORIGIN_MESSAGE_ID
-from tests.processes import JAVA, LIMIT_S
+from tests.processes import LIMIT_S, environment
 from tests.subscription.consuming import Given, Running, consume, consuming, ids, known, letters
 from tests.world import TOPIC, World
 
@@ -185,9 +184,8 @@ def test_a_message_on_which_the_process_dies_is_found_in_halves_and_becomes_a_de
     world.write("eu", 0, 4)
 
     def run() -> tuple[int, list[str]]:
-        environment = {**os.environ, "MASTER": "local[2]", "JDK_JAVA_OPTIONS": JAVA}
         command = [sys.executable, "-c", _DIES_ON_K2, str(world.path), str(TOPIC)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S)
         return done.returncode, done.stdout.splitlines()
 
     assert run() == (-signal.SIGKILL, ["k0 k1 k2 k3"])
