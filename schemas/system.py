@@ -207,6 +207,12 @@ CURSORS = TableSchema(
         Column("sequence", "BIGINT", "counts the subscription's rows here; the newest has the highest", nullable=False),
         Column("updated_at", "TIMESTAMP", "when this row was written", nullable=False),
         Column("replicated", "BOOLEAN", "all regions share it; false: it is of this one only; NULL: shared", added=True),
+        Column(
+            "named_on",
+            "MAP<STRING, BIGINT>",
+            "`origin:ledger` to the day, since 1970, on which a record last named it; NULL: not known, or the topic has no TTL",
+            added=True,
+        ),
     ),
 )
 

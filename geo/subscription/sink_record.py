@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from geo.errors import UnsafeError
+from geo.log.ledgers import LEDGER_RANDOM_BITS
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import decode, encode
@@ -19,6 +20,10 @@ SINK_VERSION = 1
 
 MOST_BYTES = 256 * 1024
 """Of the messages in a record. A subscription that is consumed in order needs some 15 bytes a ledger."""
+
+FORGOTTEN_S = 7 * 24 * 3600
+"""So much older than the youngest ledger of a record a ledger is of which nothing is known to be acknowledged: what had expired, and was forgotten
+(geo.subscription.acks.forgetting). One that is younger may be of a batch whose acknowledgement was lost with its process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class SinkRecord:
     def after(self, epoch: Epoch, messages: MessageSet, acked: MessageSet, token: str) -> SinkRecord:
         """The record of the commit that brings `messages` next."""
         before = self.messages if self.epoch == epoch else MessageSet()
-        return SinkRecord(self.subscription, epoch, _bounded(before | messages, acked), self.number + 1, token)
+        return SinkRecord(self.subscription, epoch, _bounded(before | messages, acked, messages), self.number + 1, token)
 
 
 def newest_of(commits: Iterable[Commit], subscription: str) -> SinkRecord | None:
@@ -89,15 +94,17 @@ def newest_of(commits: Iterable[Commit], subscription: str) -> SinkRecord | None
     return None if number is None else SinkRecord(subscription, Epoch(), MessageSet(), number, "")
 
 
-def _bounded(messages: MessageSet, acked: MessageSet) -> MessageSet:
-    """Without the oldest ledgers of which all is acknowledged, if a record of all would be too large."""
+def _bounded(messages: MessageSet, acked: MessageSet, fresh: MessageSet) -> MessageSet:
+    """Without the oldest ledgers of which all is acknowledged, or forgotten since, if a record of all would be too large."""
     size = len(encode(AckState(acked=messages), limited=False))
     if size <= MOST_BYTES:
         return messages
     kept = dict(messages.ledgers)
+    forgotten_to = (max(ledger.ledger_id for ledger in kept) >> LEDGER_RANDOM_BITS) - FORGOTTEN_S << LEDGER_RANDOM_BITS
     for ledger in sorted(kept, key=lambda one: one.ledger_id):
         alone = MessageSet({ledger: kept[ledger]})
-        if not alone - acked:
+        is_forgotten = ledger.ledger_id < forgotten_to and ledger not in acked.ledgers and ledger not in fresh.ledgers
+        if is_forgotten or not alone - acked:
             size -= len(encode(AckState(acked=alone), limited=False))
             del kept[ledger]
         if size <= MOST_BYTES:

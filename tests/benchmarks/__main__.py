@@ -31,7 +31,7 @@ from tests.benchmarks.placement import placed
 from tests.benchmarks.publishing import PublishBench
 from tests.benchmarks.regions import effects, longest_log
 from tests.benchmarks.starts import many_starts, one_start, start_after
-from tests.benchmarks.state import states
+from tests.benchmarks.state import forgotten, states
 from tests.benchmarks.subscriptions import HOLE_EVERY, SubscriptionBench, never_acknowledged
 from tests.benchmarks.versions import ages
 from tests.benchmarks.versions import many as many_versions
@@ -292,7 +292,7 @@ def main() -> None:
                     print(line, flush=True)
                 continue
             if which == "state":
-                for line in states(1_000_000 // part, 10_000 // part, 1_000 // part):
+                for line in (*states(1_000_000 // part, 10_000 // part, 1_000 // part), *forgotten(500_000 // part, 30)):
                     print(line, flush=True)
                 continue
             if which == "placement":

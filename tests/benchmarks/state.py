@@ -1,4 +1,5 @@
-"""What PIP-33 keeps for a topic, without Spark: what additions to a cache of snapshots take, and how large the state of a controller gets."""
+"""What is kept, without Spark: of PIP-33 for a topic, what additions to a cache of snapshots take and how large the state of a controller gets; of
+what is acknowledged, what a subscription's state takes with all ledgers that ever were and without those that have expired."""
 
 from __future__ import annotations
 
@@ -6,7 +7,14 @@ import json
 import time
 from collections.abc import Iterator
 
-from geo.ids import Position
+from geo.ids import LedgerId, Position
+from geo.log.ledgers import ledger_id
+from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.acks_topic import ends_as_text, parse_ends
+from geo.subscription.acks.forgetting import DAY_US, Remembered
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.record import decode_all, encode_all
+from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.controller import TopicController
 from geo.subscription.controller_rows import MarkerRow, Progress, Subscribed, Tick
 from geo.subscription.markers import SnapshotTaken, encode
@@ -28,6 +36,41 @@ def states(additions: int, snapshots: int, subscriptions: int) -> Iterator[str]:
         (f"{subscriptions:,} that came one with each snapshot, and all wait", subscriptions, 1, False),
     ):
         yield f"state of a topic of three clusters in {snapshots:,} snapshots, {what}: {_Controller(count, every, finishes).largest(snapshots)}"
+
+
+def forgotten(ledgers: int, ttl_days: int) -> Iterator[str]:
+    """Ledgers that ended one after the other in a thousand days, all acknowledged."""
+    first = today = _BEGAN_US // DAY_US
+    days: dict[LedgerId, int] = {}
+    for number in range(ledgers):
+        today = first + number * 1000 // ledgers
+        days[LedgerId("eu", ledger_id(today * DAY_US // 1_000_000, number % 2**20))] = today
+    whole = Remembered(SubscriptionState(AckState(acked=MessageSet(dict.fromkeys(days, ((0, 999),))))), days)
+    held = [ledger for ledger, day in days.items() if today - day <= ttl_days]
+    began = time.process_time()
+    left = whole.forgetting(held, today, ttl_days)
+    took_s = time.process_time() - began
+    for what, state in (("all that ever were", whole), (f"without what has expired, forgotten in {took_s:.1f} s", left)):
+        parts = list(state.by_age(today, ttl_days))
+        size, batch_s = _batch(state, today)
+        yield (
+            f"{ledgers:,} ledgers in a thousand days, TTL {ttl_days} days, {what}: {len(state.days):,} ledgers, state {size / 1e6:.2f} MB, "
+            f"{len(parts)} compact records of {sum(len(encode_all(part, limited=False)) for part, _ in parts) / 1e6:.2f} MB, "
+            f"a batch of the fold {batch_s:.2f} s"
+        )
+
+
+def _batch(state: Remembered, today: int) -> tuple[int, float]:
+    """The bytes of a state, and the seconds that a fold takes to read it from its cursor, take in an acknowledgement, and make the next cursor."""
+    told, texts = encode_all(state.state, limited=False), ends_as_text(state.days)
+    news = LedgerId("eu", ledger_id(today * DAY_US // 1_000_000, 2**20 - 1))
+    began = time.process_time()
+    before = Remembered(decode_all(told, limited=False), parse_ends(texts)).dated(today)
+    after = before | Remembered(SubscriptionState(AckState(acked=MessageSet({news: ((0, 9),)}))), {news: today})
+    assert after.is_news(before, today, 30)
+    encode_all(after.state, limited=False)
+    ends_as_text(after.days)
+    return len(told), time.process_time() - began
 
 
 def _additions_s(additions: int) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 from geo.errors import UnsafeError
 from geo.ids import LedgerId
+from geo.log.ledgers import ledger_id
 from geo.subscription import sink_record
 from geo.subscription.acks.ack_state import Epoch
 from geo.subscription.acks.message_set import MessageSet
@@ -83,4 +84,21 @@ def test_a_record_that_would_be_too_large_leaves_out_the_oldest_ledgers_that_are
     assert not kept & _set(1, 5)
     assert not _set(2, 5) - kept, "one that is not acknowledged stays"
     assert not _set(20, 5) - kept
+    assert len(kept.ledgers) < 12
+
+
+def test_a_record_that_would_be_too_large_leaves_out_ledgers_that_were_forgotten_before_younger_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What has expired is in nobody's state any more, so nothing says that it is acknowledged."""
+    monkeypatch.setattr(sink_record, "MOST_BYTES", 100)
+    now = 1_800_000_000
+    forgotten = [_set(ledger_id(now - sink_record.FORGOTTEN_S - 1 - number, 0), 5) for number in range(8)]
+    young = [_set(ledger_id(now - sink_record.FORGOTTEN_S + 1, 0), 5), _set(ledger_id(now - 1, 0), 5)]
+    fresh, old = _set(ledger_id(now, 0), 5), _set(ledger_id(1, 0), 5)
+    before = SinkRecord("mine", EPOCH, MessageSet.union([*forgotten, *young]), 5, "t")
+    kept = before.after(EPOCH, fresh | old, young[1], "t").messages
+    assert not (fresh | old) - kept, "what this commit brings"
+    assert not MessageSet.union(young) - kept, "its acknowledgement may be lost with its process"
+    assert not forgotten[-1] & kept
     assert len(kept.ledgers) < 12

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
 from pyspark.sql import Row
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
@@ -19,6 +19,7 @@ from geo.subscription.acks.record import encode_all, key_of, split_all
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.tables.cluster import ClusterTables
 from geo.tables.ownership import name_of_share, owners_of, subscription_prefix, why_dead
+from geo.times import from_us
 
 MOVED = "geo.moved"
 """Property of the record of a failover: `from->to`."""
@@ -36,6 +37,9 @@ Told = tuple[Topic, str, SubscriptionState]
 
 HOME: Sequence[str] = ()
 """The `replicate_to` of a record of this region only, which no link carries and no peer reads."""
+
+Aged = tuple[SubscriptionState, int | None]
+"""A part of a state, and the time in microseconds since 1970 before which it was told; None: now."""
 
 
 class ConsumerState(str, Enum):
@@ -57,19 +61,31 @@ class AckPublisher:
 
     def __init__(self, tables: ClusterTables, config: Config, topic: Topic, producer: str, *, take_over: bool = False) -> None:
         self._publisher = Publisher(tables, config, topic.acks, producer)
-        columns = [StructField("key", StringType()), StructField("payload", BinaryType())]
+        columns = [
+            StructField("key", StringType()),
+            StructField("payload", BinaryType()),
+            StructField("event_time", TimestampType()),
+        ]
         self._publisher.open(StructType(columns), take_over=take_over)
 
     def publish(self, states: Iterable[Told], properties: Mapping[str, str] | None = None) -> None:
         """Publish what states of (topic, subscription) tell, in one commit: what is of this region only so that it stays here."""
+        self.publish_aged(((topic, subscription, [(state, None)]) for topic, subscription, state in states), properties)
+
+    def publish_aged(
+        self, states: Iterable[tuple[Topic, str, Iterable[Aged]]], properties: Mapping[str, str] | None = None
+    ) -> None:
+        """As `publish`, of states in parts of which each was told before a time."""
         rows = [
             {
                 "key": key_of(topic, subscription),
                 "payload": encode_all(part),
                 "properties": properties,
                 "replicate_to": None if part.regional is None else [*HOME],
+                "event_time": None if before_us is None else from_us(before_us),
             }
-            for topic, subscription, state in states
+            for topic, subscription, parts in states
+            for state, before_us in parts
             for part in split_all(state)
         ]
         if rows:

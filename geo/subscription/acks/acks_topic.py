@@ -39,6 +39,8 @@ ACK_COLUMNS = ("origin", "key", "payload", "unix_micros(publish_time) AS publish
 """What `received` reads of an `__acks` log, as SQL. A time as a number: one that Python has no datetime for is refused, and stops
 nobody."""
 
+TOLD_COLUMNS = (*ACK_COLUMNS, "unix_micros(event_time) AS event_time_us")
+"""The same with the time before which a record was told, for who forgets."""
 
 MOST_AT_ONCE = 10_000
 """Records that come to this process. More, as where nobody has folded for a long time, are read again and folded by tasks, of which the
@@ -108,6 +110,14 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
     return Known(_with_newer(Fold(tables.cluster.name, states), log_table, version, key, folded), version)
 
 
+def read_after(
+    tables: ClusterTables, topic: Topic, subscription: str, folded: Mapping[LedgerId, int]
+) -> SubscriptionState | None:
+    """What the records of a subscription after these entries of their ledgers tell; None: there are none."""
+    log_table, key = tables.log(topic.acks), key_of(topic, subscription)
+    return _with_newer(Fold(tables.cluster.name), log_table, log_table.latest_version(), key, {key: folded}).known.get(key)
+
+
 def _with_newer(
     fold: Fold,
     log_table: Table,
@@ -173,8 +183,10 @@ def received(record: Mapping[str, object]) -> Received:
     """A row of an `__acks` log, as ACK_COLUMNS, as the fold takes it."""
     payload, time_us = record["payload"], record["publish_time_us"]
     body = bytes(payload) if isinstance(payload, (bytes, bytearray)) else None
+    event_us = record.get("event_time_us")
     # A row without a time: the fold refuses it as one of before 1970.
-    return Received(str(record["origin"]), _text(record["key"]), body, time_us if isinstance(time_us, int) else -1)
+    time_us = time_us if isinstance(time_us, int) else -1
+    return Received(str(record["origin"]), _text(record["key"]), body, time_us, event_us if isinstance(event_us, int) else None)
 
 
 def parse_ends(folded: Mapping[str, int]) -> dict[LedgerId, int]:

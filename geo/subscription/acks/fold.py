@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from geo.ids import LedgerId
 from geo.log.ledgers import LEDGER_RANDOM_BITS
 from geo.subscription.acks.ack_state import AckState, Epoch
+from geo.subscription.acks.forgetting import day_of, still_named
 from geo.subscription.acks.record import Refusal, RefusedRecordError, decode_all, parse_key
 from geo.subscription.acks.subscription_state import SubscriptionState, all_of
 from geo.times import LAST_US
@@ -21,12 +23,14 @@ message."""
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A row of an `__acks` log: by whom it was first written, its key and payload, and when, in microseconds since 1970."""
+    """A row of an `__acks` log: by whom it was first written, its key and payload, and when, in microseconds since 1970.
+    `event_time_us`: what a compact record tells was told before that time."""
 
     origin: str
     key: str | None
     payload: bytes | None
     publish_time_us: int
+    event_time_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -41,6 +45,8 @@ class Fold:
     cluster: str
     known: dict[str, SubscriptionState] = field(default_factory=dict)
     """By the records' key, all that is known."""
+    days: dict[str, dict[LedgerId, int]] | None = None
+    """If given: by the records' key, of the ledgers that records of the state's epoch named the last day on which one did."""
     _refused: Counter[tuple[str, Refusal]] = field(default_factory=Counter)
     """By the records' key, as it was."""
 
@@ -60,6 +66,7 @@ class Fold:
     def add(self, records: Iterable[Received]) -> set[str]:
         """Take records in. Returns the keys of the subscriptions whose state they changed."""
         found: dict[str, list[SubscriptionState]] = {}
+        told: dict[str, list[tuple[SubscriptionState, int]]] = {}
         for record in records:
             try:
                 state = self._checked(record)
@@ -67,12 +74,18 @@ class Fold:
                 self._refused[record.key or "", error.reason] += 1
             else:
                 found.setdefault(record.key or "", []).append(state)
+                if self.days is not None:
+                    day = day_of(record.publish_time_us, record.event_time_us)
+                    told.setdefault(record.key or "", []).append((state, day))
         changed = set()
         for key, states in found.items():
             before = self.known.get(key)
             after = all_of([before, *states] if before else states)
             if before is not None and (older := sum(one.is_older_than(before) for one in states)):
                 self._refused[key, Refusal.OLDER_EPOCH] += older
+            if self.days is not None:
+                goes_on = before is not None and not before.is_older_than(after)
+                self.days[key] = _later(self.days.get(key, {}) if goes_on else {}, after, told[key])
             if after != before:
                 self.known[key] = after
                 changed.add(key)
@@ -112,6 +125,17 @@ class Fold:
             for (origin, ledger_id), found in messages.ledgers.items():
                 if found[-1][1] > longest_end(ledger_id, at_us):
                     raise RefusedRecordError(Refusal.TOO_LARGE, f"{origin}:{ledger_id} up to entry {found[-1][1]}")
+
+
+def _later(
+    days: Mapping[LedgerId, int], after: SubscriptionState, told: Iterable[tuple[SubscriptionState, int]]
+) -> dict[LedgerId, int]:
+    """The days with those of records, as far as they are of the epoch of the state that came of them."""
+    found = dict(days)
+    for state, day in told:
+        for ledger in still_named(state, after):
+            found[ledger] = max(day, found.get(ledger, day))
+    return found
 
 
 def epoch_is_possible(epoch: Epoch, at_us: int) -> bool:

@@ -2,7 +2,8 @@
 
 With it a consumer starts from one row and the newest records however long the history is, old records can expire, and a cluster
 that joins late lacks nothing: now and then all of a state is published again as compact records, which are records like any
-other. Nothing depends on it running. What a record means is decided in `fold.py`.
+other. What has expired is left out of state and records (`forgetting.py`). Nothing depends on it running. What a record means is
+decided in `fold.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
+from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.log.housekeeping import open_for_writing
+from geo.log.ledger_parts import ledger_parts
 from geo.log.log_cutter import fold_checkpoint
 from geo.log.topic_log import is_message
 from geo.log.topics import registered_topics
@@ -39,15 +42,17 @@ from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
-from geo.subscription.acks.ack_publisher import AckPublisher, Told
+from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import ACK_COLUMNS, ends_as_text, received
+from geo.subscription.acks.acks_topic import TOLD_COLUMNS, ends_as_text, parse_ends, read_after, received
 from geo.subscription.acks.fold import Fold
+from geo.subscription.acks.forgetting import DAY_US, Remembered, beginning_of, days_of
 from geo.subscription.acks.record import decode_all, encode_all, is_newer, key_of
-from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.tables.cluster import ClusterTables, connect
+from geo.tables.storage_clock import checked_now_us
+from geo.text import first_line
 from geo.times import utc
-from schemas import CURSORS
+from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +72,7 @@ MOST_PARTITIONS = 4
 """Of the states, some kilobytes each: every one is a task and a commit of a state store in each batch. With Spark's 200, as on a
 cluster, a fold of two records took half a minute on two cores. Frozen into a checkpoint at its creation."""
 
-_OUTPUT = "topic STRING, subscription STRING, state BINARY, folded STRING, refused STRING, changed BOOLEAN"
+_OUTPUT = "topic STRING, subscription STRING, state BINARY, named_on STRING, began STRING, folded STRING, refused STRING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +86,11 @@ class Folded:
 
 
 class Processor(StatefulProcessor):
-    """The state of one subscription (key: topic, subscription). Emits it whenever records came.
+    """What comes of one subscription (key: topic, subscription). Emits whenever records came what they tell. It keeps where the
+    subscription begins, which says of what epoch records count, and not what is acknowledged: that is in its cursor.
 
-    `folded` says of each ledger of records up to which entry they are in the state. It never passes a record that a newer program
-    wrote: readers find that one in the log until one of them can read it.
+    `folded` says of each ledger of records up to which entry they were told, `began` the same of before. It never passes a record that a
+    newer program wrote: readers find that one in the log until one of them can read it.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -97,10 +103,10 @@ class Processor(StatefulProcessor):
         topic, subscription = key
         name = f"{topic}/{subscription}"
         kept = self._kept.get() or (None, "{}", "{}", "{}")
-        fold = Fold(self._cluster, {} if kept[0] is None else {name: decode_all(bytes(kept[0]), limited=False)})
+        before = {} if kept[0] is None else {name: beginning_of(decode_all(bytes(kept[0]), limited=False))}
+        fold = Fold(self._cluster, before, days={})
         folded: dict[str, int] = json.loads(kept[1])
         unread: dict[str, int] = json.loads(kept[3])
-        changed = False
         while batch := list(islice(rows, FOLD_ROWS)):
             for row in batch:
                 ledger, entry = str(LedgerId(row["origin"], row["ledger_id"])), row["entry_id"]
@@ -108,16 +114,18 @@ class Processor(StatefulProcessor):
                     unread[ledger] = min(entry, unread.get(ledger, entry))
                 end = max(entry, folded.get(ledger, -1))
                 folded[ledger] = min(end, unread[ledger] - 1) if ledger in unread else end
-            changed |= bool(fold.add(received(row.asDict()) for row in batch))
+            fold.add(received(row.asDict()) for row in batch)
         refused = json.loads(kept[2])
         for reason, count in fold.refused.items():
             refused[reason.value] = refused.get(reason.value, 0) + count
-        state = encode_all(fold.known[name], limited=False) if name in fold.known else None
+        told = fold.known.get(name)
         ends, reasons = json.dumps(folded, sort_keys=True), json.dumps(refused, sort_keys=True)
-        if state is not None or unread:  # what no program will ever read leaves nothing behind
-            self._kept.update((state, ends, reasons, json.dumps(unread, sort_keys=True)))
+        if told is not None or unread:  # what no program will ever read leaves nothing behind
+            beginning = None if told is None else encode_all(beginning_of(told), limited=False)
+            self._kept.update((beginning, ends, reasons, json.dumps(unread, sort_keys=True)))
         yield Row(
-            topic=topic, subscription=subscription, state=state, folded=ends, refused=reasons, changed=changed
+            topic=topic, subscription=subscription, state=None if told is None else encode_all(told, limited=False),
+            named_on=json.dumps(ends_as_text((fold.days or {}).get(name, {}))), began=kept[1], folded=ends, refused=reasons,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -157,6 +165,8 @@ class NamespaceFold(QueryWork[OpenFold]):
         self._uncompacted: set[str] = set()
         """Keys of states that changed since they were last published as a whole."""
         self._refreshed_at = time.monotonic()
+        self._held: dict[Topic, tuple[int, frozenset[LedgerId] | None]] = {}
+        """The ledgers that logs held on a day; None: not known."""
 
     def __str__(self) -> str:
         return f"fold of {self.acks} in {self._tables.cluster.name}"
@@ -187,7 +197,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         settings = {"spark.sql.shuffle.partitions": str(partitions)}
         rows = table.read_stream({"ignoreDeletes": "true"}, settings=settings).where(is_message())
         named = rows.withColumns({"topic": F.coalesce(parts[0], F.lit("")), "subscription": F.coalesce(parts[1], F.lit(""))})
-        keyed = named.selectExpr("topic", "subscription", "ledger_id", "entry_id", *ACK_COLUMNS)
+        keyed = named.selectExpr("topic", "subscription", "ledger_id", "entry_id", *TOLD_COLUMNS)
         states = keyed.groupBy("topic", "subscription").transformWithState(
             statefulProcessor=Processor(self._tables.cluster.name),
             outputStructType=_OUTPUT,
@@ -207,33 +217,43 @@ class NamespaceFold(QueryWork[OpenFold]):
 
     def _fold_slice(self, rows: Sequence[Row]) -> None:
         known = self._cursors({row["topic"] for row in rows})
-        now = utc_now()
+        now, today = utc_now(), self._today()
         fresh: list[dict[str, Any]] = []
-        due: list[Told] = []
+        due: list[tuple[Topic, str, Remembered]] = []
         for row in rows:
             key = f"{row['topic']}/{row['subscription']}"
             if row["state"] is None:
                 log.warning("%s: records of %.200s refused: %s", self.acks, ascii(key), row["refused"])
                 continue
-            before = known.get(key)
-            state, folded = decode_all(bytes(row["state"]), limited=False), json.loads(row["folded"])
-            if before is not None:
-                state |= decode_all(bytes(before["state"]), limited=False)
-                folded = {**before["folded"], **{name: max(end, before["folded"].get(name, -1)) for name, end in folded.items()}}
-            compacted_at = utc(before["compacted_at"]) if before is not None and before["compacted_at"] is not None else None
-            if row["changed"]:
+            topic, cursor = Topic.parse(row["topic"]), known.get(key)
+            before = Remembered() if cursor is None else self._remembered(topic, cursor, today)
+            told = self._told(topic, row, {} if cursor is None else cursor["folded"], today)
+            state, folded = self._dated(topic, before | told, today), json.loads(row["folded"])
+            if cursor is not None:
+                folded = {**cursor["folded"], **{name: max(end, cursor["folded"].get(name, -1)) for name, end in folded.items()}}
+            compacted_at = utc(cursor["compacted_at"]) if cursor is not None and cursor["compacted_at"] is not None else None
+            if cursor is None or state.is_news(before, today, self._ttl_days(topic)):
                 self._uncompacted.add(key)
             if key in self._uncompacted and _is_long_ago(compacted_at, now, COMPACT_INTERVAL_S):
-                due.append((Topic.parse(row["topic"]), row["subscription"], state))
+                state = self._forgetting(topic, state, today)
+                due.append((topic, row["subscription"], state))
                 compacted_at = now
                 self._uncompacted.discard(key)
-            fresh.append(
-                _cursor(row, state, folded, json.loads(row["refused"]), compacted_at, before["sequence"] if before else 0, now)
-            )
-        self._publish(due)
+            sequence = cursor["sequence"] if cursor else 0
+            fresh.append(_cursor(row, state, folded, json.loads(row["refused"]), compacted_at, sequence, now))
+        self._publish(due, today)
         if fresh:
             self._tables.journal(CURSORS).append(fresh)
             self.done = replace(self.done, cursors=self.done.cursors + len(fresh))
+
+    def _told(self, topic: Topic, row: Row, folded: Mapping[str, int], today: int) -> Remembered:
+        """What a row of the query tells. Where the cursor knows less than was folded before, as when an older copy of it was put back,
+        with what lies between, which is read from the log."""
+        told = Remembered(decode_all(bytes(row["state"]), limited=False), parse_ends(json.loads(row["named_on"])))
+        if all(end <= folded.get(name, -1) for name, end in json.loads(row["began"]).items()):
+            return told
+        missed = read_after(self._tables, topic, row["subscription"], parse_ends(folded))
+        return told if missed is None else told | self._dated(topic, Remembered(missed), today)
 
     def _refresh(self) -> None:
         """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed
@@ -247,21 +267,64 @@ class NamespaceFold(QueryWork[OpenFold]):
                 if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
                 or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, COMPACT_INTERVAL_S))
             ]
-            states = [(row, decode_all(bytes(row["state"]), limited=False)) for row in old]
-            self._publish([(Topic.parse(row["topic"]), row["subscription"], state) for row, state in states])
-            if states:
-                self._tables.journal(CURSORS).append(
-                    [_cursor(row, state, row["folded"], row["refused"], now, row["sequence"], now) for row, state in states]
-                )
-            self._uncompacted -= {key_of(Topic.parse(row["topic"]), row["subscription"]) for row in old}
+            if not old:
+                return
+            today = self._today()
+            read = [(row, Topic.parse(row["topic"])) for row in old]
+            states = [(row, topic, self._forgetting(topic, self._remembered(topic, row, today), today)) for row, topic in read]
+            self._publish([(topic, row["subscription"], state) for row, topic, state in states], today)
+            cursors = [_cursor(row, state, row["folded"], row["refused"], now, row["sequence"], now) for row, _, state in states]
+            self._tables.journal(CURSORS).append(cursors)
+            self._uncompacted -= {key_of(topic, row["subscription"]) for row, topic, _ in states}
 
-    def _publish(self, states: Iterable[Told]) -> None:
-        states = list(states)
+    def _publish(self, states: Sequence[tuple[Topic, str, Remembered]], today: int) -> None:
         if states:
             assert self._publisher is not None
-            self._publisher.publish(states)
+            self._publisher.publish_aged(
+                (topic, subscription, state.by_age(today, self._ttl_days(topic))) for topic, subscription, state in states
+            )
             self.done = replace(self.done, compacted=self.done.compacted + len(states))
             reach(CrashPoint.FOLD_COMPACTED)
+
+    # -- forgetting ------------------------------------------------------------------------------------------------------
+
+    def _today(self) -> int:
+        """The day since 1970. Raises WrongClockError."""
+        return checked_now_us(self._tables, f"{self}: nothing is folded") // DAY_US
+
+    def _ttl_days(self, topic: Topic) -> int | None:
+        ttl_s = self._config.policy(topic).message_ttl_s
+        return None if ttl_s is None else days_of(ttl_s)
+
+    def _remembered(self, topic: Topic, cursor: Row, today: int) -> Remembered:
+        """What a cursor says."""
+        state, days = decode_all(bytes(cursor["state"]), limited=False), parse_ends(cursor["named_on"] or {})
+        return self._dated(topic, Remembered(state, days), today)
+
+    def _dated(self, topic: Topic, state: Remembered, today: int) -> Remembered:
+        """Where nothing expires, days are of no use."""
+        return Remembered(state.state) if self._ttl_days(topic) is None else state.dated(today)
+
+    def _forgetting(self, topic: Topic, state: Remembered, today: int) -> Remembered:
+        ttl_days = self._ttl_days(topic)
+        if ttl_days is None or not state.old(today, ttl_days) or (held := self._held_on(topic, today)) is None:
+            return state
+        return state.forgetting(held, today, ttl_days)
+
+    def _held_on(self, topic: Topic, today: int) -> frozenset[LedgerId] | None:
+        """The ledgers that the log here held on this day, when it was first asked; None: that cannot be told. What has come since is
+        younger than the TTL."""
+        day, held = self._held.get(topic, (None, None))
+        if day != today:
+            try:
+                log_table = self._tables.log(topic)
+                there = log_table.find(TOPIC_LOG) is not None
+                held = frozenset(ledger_parts(log_table, log_table.latest_version())) if there else None
+            except FAULTS as error:
+                log.warning("%s: nothing of %s is forgotten, its log cannot be read: %s", self, topic, first_line(error))
+                held = None
+            self._held = {**{one: known for one, known in self._held.items() if known[0] == today}, topic: (today, held)}
+        return held
 
     def _cursors(self, topics: Collection[str] | None = None) -> dict[str, Row]:
         """Those of the namespace, or of these topics of it, by the keys of their subscriptions."""
@@ -291,13 +354,14 @@ def _is_long_ago(compacted_at: datetime | None, now: datetime, most_s: float) ->
 
 def _cursor(
     row: Row,
-    known: SubscriptionState,
+    remembered: Remembered,
     folded: Mapping[str, int],
     refused: Mapping[str, int],
     compacted_at: datetime | None,
     sequence: int,
     now: datetime,
 ) -> dict[str, Any]:
+    known = remembered.state
     state = known.here or AckState()
     return {
         "topic": row["topic"],
@@ -315,6 +379,7 @@ def _cursor(
         "sequence": sequence + 1,
         "updated_at": now,
         "replicated": not known.is_regional,
+        "named_on": ends_as_text(remembered.days),
     }
 
 

@@ -112,3 +112,33 @@ def test_a_large_state_is_the_same_whatever_the_order_of_its_records(monkeypatch
 
 def test_a_program_that_reads_more_folds_the_log_again() -> None:
     assert FOLD_READS == VERSION
+
+
+def _named(*entries: LedgerId, epoch: int = 0) -> bytes:
+    return encode(AckState(Epoch(epoch, "eu" if epoch else ""), acked=MessageSet(dict.fromkeys(entries, ((0, 3),)))))
+
+
+def test_of_each_ledger_is_known_on_which_day_a_record_of_its_epoch_last_named_it() -> None:
+    one, other, day = LedgerId("eu", LEDGER), LedgerId("us", LEDGER), BORN // 86_400
+    at = [BORN + number * 86_400 for number in range(9)]
+    compact = Received("us", KEY, _named(one), at[8] * 1_000_000, at[1] * 1_000_000)
+    records = [
+        record(_named(one), second=at[2]),
+        record(_named(one, other), second=at[1]),
+        record(_named(other), second=at[4]),
+        compact,
+    ]
+    for found in (records, records[::-1], [*records, *records]):
+        fold = Fold("eu", days={})
+        for some in (found[:1], found[1:]):
+            fold.add(some)
+        assert fold.days == {KEY: {one: day + 2, other: day + 4}}
+    reset = record(_named(one, epoch=1), second=at[3])
+    for found in ([*records, reset], [reset, *records]):
+        fold = Fold("eu", days={})
+        for each in found:
+            fold.add([each])
+        assert fold.days == {KEY: {one: day + 3}}, "what was acknowledged before a reset does not count"
+        whole = Fold("eu", days={})
+        whole.add(found)
+        assert whole.days == fold.days

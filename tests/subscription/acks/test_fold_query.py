@@ -10,19 +10,22 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
-from geo.ids import MessageId
+from geo.ids import LedgerId, MessageId
 from geo.log.publisher import Publisher
+from geo.now import now_us
 from geo.ops.maintain import maintain
 from geo.replication.repair import reconcile_links
 from geo.subscription.acks import acks_topic, fold_query
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold_query import Folded, Folding
+from geo.subscription.acks.forgetting import DAY_US, MARGIN_DAYS, named, without
 from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
 from geo.tables.arrow_rows import rows_frame
 from geo.tables.cluster import connect_later
 from geo.tables.driver import Reads
+from geo.times import in_us, utc
 from schemas import CURSORS
 from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
 from tests.test_crash_points import FOLD_POINTS
@@ -161,3 +164,63 @@ def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: 
     assert len(gone.expired) == 1
     assert not gone.held
     assert state(consumed, "eu") == before
+
+
+def test_what_has_expired_is_forgotten_in_each_cluster_and_what_a_log_still_holds_is_not(
+    consumed: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what was acknowledged 20 days ago eu's log has dropped the ledger eu:1 and still holds us:1."""
+    monkeypatch.setattr(fold_query, "COMPACT_INTERVAL_S", 0.0)
+    with consumed.path.open("a") as file:
+        file.write('topics:\n  - {match: "persistent://*/*/*", message_ttl: 10 days}\n')
+    consumed.reload()
+    before = state(consumed, "eu")
+    assert named(before) == {LedgerId("eu", 1), LedgerId("us", 1)}
+    records = consumed.tables("eu").log(TOPIC.acks)
+    old = records.read().withColumn("publish_time", F.expr("publish_time - INTERVAL 20 DAYS"))
+    old = (
+        old.withColumn("publish_date", F.to_date("publish_time"))
+        .withColumn("ledger_id", F.lit(77).cast("bigint"))
+        .localCheckpoint()
+    )
+    records.delta().delete()
+    records.append(old)
+    consumed.log("eu").delta().delete("origin = 'eu'")
+    consumed.publish("eu", 5)
+    assert len(consume(consumed, "eu")) == 5, "a ledger of now"
+    (young,) = named(state(consumed, "eu")) - named(before)
+    assert fold(consumed) == Folded(cursors=1, compacted=1)
+    row, known = cursor(consumed), state(consumed, "eu")
+    today = now_us() // DAY_US
+    assert decode(bytes(row["state"])) == known == without(before | known, {LedgerId("eu", 1)})
+    assert set(row["named_on"]) == {"us:1", str(young)}
+    assert (row["named_on"]["us:1"], row["named_on"][str(young)] >= today - 1) == (today - 20, True)
+    compact = records.read().where("producer = 'fold'").orderBy("entry_id").collect()
+    told = [(decode(bytes(one["payload"])), one["event_time"] and in_us(utc(one["event_time"])) // DAY_US) for one in compact]
+    assert [(set(named(one)), day) for one, day in told] == [({young}, None), ({LedgerId("us", 1)}, today - 10 - MARGIN_DAYS - 1)]
+    assert consume(consumed, "eu") == []
+
+    consumed.log("eu").delta().delete("origin = 'us'")
+    consumed.publish("eu", 6)
+    assert len(consume(consumed, "eu")) == 1
+    fold(consumed)
+    left = named(state(consumed, "eu"))
+    assert young in left
+    assert not {one for one in left if one.ledger_id == 1}
+    assert consume(consumed, "eu") == []
+
+
+def test_a_cursor_that_was_lost_is_made_anew_from_the_records_though_the_fold_goes_on(consumed: World) -> None:
+    fold(consumed)
+    consumed.write("eu", 20, 25)
+    assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 25)]
+    fold(consumed)
+    expected = state(consumed, "eu")
+    cursors = consumed.tables("eu").journal(CURSORS)._table
+    for lost in ("sequence > 1", "true"):  # an older copy was put back; all of it is gone
+        cursors.delta().delete(lost)
+        consumed.write("eu", (end := expected.acked.size - 20), end + 5)
+        assert consume(consumed, "eu") == entries("eu", end, end + 5)
+        expected = state(consumed, "eu")
+        fold(consumed)
+        assert decode(bytes(cursor(consumed)["state"])) == expected

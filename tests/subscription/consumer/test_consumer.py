@@ -32,6 +32,7 @@ from geo.subscription.changes import reset
 from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.dead_letters import dead_letter_topic
 from geo.tables import tail
+from geo.tables.history import LOOK_BACK
 from geo.tables.ownership import producer_runner
 from tests.running import running
 from tests.subscription.consuming import (
@@ -666,6 +667,27 @@ def test_a_consumer_goes_on_after_a_commit_that_changed_rows_when_it_began(backl
         backlog.write("eu", 20, 25)
         consumer.until_given(*ids("eu", 20, 25))
     assert consumer.given.counts.keys() == set(ids("eu", 0, 25))
+
+
+def test_of_a_file_that_somebody_adds_again_long_after_comes_what_is_not_acknowledged_and_nothing_is_skipped(
+    backlog: World,
+) -> None:
+    """Its own commit is too far back for a consumer to know it."""
+    log = backlog.log("eu")
+    folder = Path(log.name) / "_delta_log"
+    commits = [(folder / f"{version:020}.json").read_text().splitlines() for version in range(log.latest_version() + 1)]
+    (added,) = [line for lines in commits for line in lines if line.startswith('{"add"')]
+    with consuming(backlog, "eu", "entry_id <> 3", redelivery_delay_s=600.0) as consumer:
+        consumer.until_given(*EU)
+        for entry in range(20, 20 + LOOK_BACK + 1):
+            backlog.write("eu", entry, entry + 1)
+            consumer.until_given(*ids("eu", entry, entry + 1))
+        again = '{"commitInfo": {"operation": "WRITE"}}\n' + added
+        (folder / f"{log.latest_version() + 1:020}.json").write_text(again)
+        backlog.write("eu", entry + 1, entry + 5)
+        consumer.until_given(*ids("eu", entry + 1, entry + 5))
+    assert consumer.given.ids == ids("eu", 0, entry + 5), "nothing twice: what was not acknowledged waits for its time"
+    assert consume(backlog, "eu").ids == ids("eu", 3, 4)
 
 
 def test_a_consumer_notices_that_its_log_was_replaced_by_an_older_copy(
