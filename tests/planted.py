@@ -1003,6 +1003,22 @@ FAULTS = (
         ("log/test_kept_policies.py",),
     ),
     Fault(
+        "a backfill brings a topic that its registry lost to where it never was",
+        "geo/replication/repair.py",
+        "if one.is_unclear and not has_carried(rows.get(one.topic))",
+        "if one.is_unclear and one.is_unknown and one.is_deleted",
+        ("replication/test_kept_policies.py -k does_not_say",),
+        spark=True,
+    ),
+    Fault(
+        "a backfill brings what the source's log forbids",
+        "geo/fleet/backfill.py",
+        "refuse_forbidden(seen.properties.get(POLICIES_PROPERTY), *ends,",
+        "refuse_forbidden(None, *ends,",
+        ("replication/test_kept_policies.py -k log_forbids",),
+        spark=True,
+    ),
+    Fault(
         "a number that nobody knows becomes 0 by adding to it",
         "geo/replication/link_row.py",
         "self._impossible = None if self._impossible is None else self._impossible + impossible",

@@ -15,14 +15,13 @@ from geo.config import load
 from geo.faults import FAULTS
 from geo.fleet.replicator import Replicator
 from geo.log.housekeeping import open_for_writing
-from geo.log.topics import registered_topics
 from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.replication.lag import Lag
 from geo.replication.link_requests import Action, Requests
 from geo.replication.link_state import LinkState
 from geo.replication.link_status import HighWatermarks, LinkStatus, high_watermarks, link_statuses, told_state
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import LinkReport
+from geo.replication.link_topics import LinkReport, topics_of_source
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import Reconciled, reconcile_links, resolve_links
 from geo.replication.request_table import ask, read_requests
@@ -230,10 +229,12 @@ def ask_links(args: argparse.Namespace, output: Output) -> int:
     config = load(args.config)
     link, topics, action = config.link(args.source, args.target), check_topic_glob(args.topic), args.action
     spark = start_spark("geo links", config)
-    ask(open_for_writing(connect(spark, config.cluster(args.target)), config), args.source, topics, action)
+    target = connect(spark, config.cluster(args.target))
+    ask(open_for_writing(target, config), args.source, topics, action)
     try:
-        registered = registered_topics(connect(spark, config.cluster(args.source)))
-        matching = sum(topic_glob_matches(topics, one.topic) for one in registered)
+        replicated = [Topic.parse(topic) for source, topic in read_links(target) if source == args.source]
+        registered = topics_of_source(connect(spark, config.cluster(args.source)), replicated)
+        matching = sum(topic_glob_matches(topics, one.topic) and not one.is_deleted for one in registered)
         matches = f"{counted(matching, 'topic')} of {args.source} now"
     except FAULTS as error:  # it may be away; the link rests in its target
         matching, matches = None, f"nobody knows what, since {args.source} cannot be read ({first_line(error)})"

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from geo.errors import RetryableError
+
 Policies = Mapping[str, str]
 """Of a topic, as its row in the registry has them."""
 
@@ -52,3 +54,14 @@ def forbids(told: str | None, source: str, target: str) -> tuple[str, ...] | Non
     the log forbids nothing, or does not say."""
     among = None if told is None else clusters_of(restored(told))
     return None if among is None or {source, target} <= set(among) else among
+
+
+def refuse_forbidden(told: str | None, source: str, target: str, who: str, table: str, topic: str) -> None:
+    """Raises RetryableError if the topic's log in the source (`table`) says that it does not go this way, whatever the registry there says
+    now. `who` brings it."""
+    if (among := forbids(told, source, target)) is not None:
+        raise RetryableError(
+            f"{who}: its log {table} says that it replicates between {', '.join(among)} alone, and the registry of {source} says "
+            "otherwise: an older copy of that was put back, or who set it died. Nothing was replicated. Say it again: geo topics set "
+            f"--cluster {source} --topic {topic} --replication-clusters …, or --inherit"
+        )

@@ -149,7 +149,7 @@ class LinkTopics:
 
     def _unclear(self, one: Registered, rows: Callable[[], Mapping[str, LinkState]]) -> str | None:
         """Why the link does not carry a topic of which nobody knows where it may go; None: it does, since it has."""
-        if not one.is_unclear or ((row := rows().get(str(one.topic))) is not None and row.cursor is not None):
+        if not one.is_unclear or has_carried(rows().get(str(one.topic))):
             return None
         why = lost_by_registry(one, self.link.source, str(self._source.journal(TOPICS))) or ""
         if one.topic not in self._told_unclear:
@@ -219,6 +219,11 @@ def topics_of_source(source: ClusterTables, replicated: Iterable[Topic]) -> list
         return []
     without_log = by_link.difference(one.topic for one in found)
     return [*found, *(Registered.unknown(topic, None) for topic in sorted(without_log))]
+
+
+def has_carried(row: LinkState | None) -> bool:
+    """Whether the link of this row has carried its topic: such a link does so though nobody knows where the topic may go."""
+    return row is not None and row.cursor is not None
 
 
 def has_log(source: ClusterTables, topic: Topic) -> bool:

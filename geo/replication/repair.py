@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,13 +10,14 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint
-from geo.errors import UsageError
+from geo.errors import RetryableError, UsageError
 from geo.faults import FAULTS, session_is_gone
+from geo.log.absence import gone_region, lost_by_registry
 from geo.log.housekeeping import open_for_writing
-from geo.log.topics import deleted_topics, registered_topics
+from geo.log.topics import deleted_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import replicates
+from geo.replication.link_topics import has_carried, has_log, replicates, topics_of_source
 from geo.replication.source_history import beside_words
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
@@ -23,6 +25,9 @@ from geo.streams.life import State
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import claim, release
 from geo.text import first_line
+from schemas import TOPICS
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +85,31 @@ def reconcile_links(
 
 
 def carried_topics(config: Config, link: Link, source: ClusterTables, target: ClusterTables, glob: str) -> list[Topic]:
-    """The topics of a link's source that match, that it carries, and that were not deleted in its target. Raises UsageError if
-    there are none."""
+    """The topics of a link's source that match, that it carries, and that were not deleted in its target; also those that the source's
+    registry lacks, though their logs are there. Of which nobody knows where it may go it carries what it has carried before.
+
+    Raises UsageError if there are none, RetryableError if the source's registry, which the link has read, is not there.
+    """
     gone = deleted_topics(target)
-    matching = [one for one in registered_topics(source) if topic_glob_matches(glob, one.topic)]
-    found = [one.topic for one in matching if replicates(config, link, one) and one.topic not in gone]
+    rows = {Topic.parse(topic): row for (name, topic), row in read_links(target).items() if name == link.source}
+    registered = [one for one in topics_of_source(source, rows) if not one.is_deleted]
+    if not registered and rows:
+        raise RetryableError(f"{link.name}: {gone_region(link.source, source.place, [link.target])}")
+    matching = [
+        one for one in registered if topic_glob_matches(glob, one.topic) and (not one.is_unknown or has_log(source, one.topic))
+    ]
+    carried = [one for one in matching if replicates(config, link, one) and one.topic not in gone]
+    unclear = [one for one in carried if one.is_unclear and not has_carried(rows.get(one.topic))]
+    told = [f"{one.topic} is not carried: {lost_by_registry(one, link.source, str(source.journal(TOPICS)))}" for one in unclear]
+    found = [one.topic for one in carried if one not in unclear]
     if not found:
         names = ", ".join(str(one.topic) for one in matching)
         why = f"{link.name} does not carry {names}" if matching else f"{link.source} has no such topic"
         if was := ", ".join(str(one.topic) for one in matching if one.topic in gone):
             why = f"{was} was deleted in {link.target}; `geo topics create` makes it again"
-        raise UsageError(f"no topic that matches {glob}: {why}.")
+        raise UsageError(f"no topic that matches {glob}: {'; '.join(told) or why}.")
+    for why in told:
+        log.warning("%s: %s", link.name, why)
     return found
 
 

@@ -24,11 +24,11 @@ from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
 from geo.faults import FAULTS, session_is_gone
-from geo.log.kept_policies import forbids
+from geo.log.kept_policies import refuse_forbidden
 from geo.log.ledgers import Batch
 from geo.log.promised_ends import SharedPromises, read_promises
 from geo.log.promises import Promise, accepted_end, told_range
-from geo.log.topic_log import open_log, seen_log, user_columns
+from geo.log.topic_log import seen_log, user_columns
 from geo.log.topics import deleted_topics, ensure_topic, grow
 from geo.names import Topic
 from geo.replication import missing_rows
@@ -53,6 +53,7 @@ from geo.tables.history import CommitName, turn_of
 from geo.tables.ownership import Ownership, Runner, origin_runners
 from geo.tables.spark_checkpoint import forget
 from geo.tables.storage_clock import checked_now_us
+from geo.tables.table import Seen, Table
 from geo.text import counted, first_line
 from schemas.table import POLICIES_PROPERTY
 
@@ -162,8 +163,7 @@ class TopicLink:
         ownership.refuse_if_lost()
         self._now_us()  # a host whose clock is wrong makes nothing and records nothing
         self.look_for_source(recorded)
-        self._source_log, seen = seen_log(self.source, self.topic)
-        self._refuse_forbidden(seen.properties.get(POLICIES_PROPERTY))
+        self._source_log, seen = self._source_as_seen()
         columns = seen.columns
         self._source_look = SourceLook(self._source_log, self.rule.origins, str(self))
         target = ensure_topic(self.target, self.topic, user_columns(columns))
@@ -228,14 +228,12 @@ class TopicLink:
             return False
         return True
 
-    def _refuse_forbidden(self, told: str | None) -> None:
-        """Raises RetryableError if the source's log says that the topic does not go this way, whatever its registry says now."""
-        if (among := forbids(told, self.link.source, self.link.target)) is not None:
-            raise RetryableError(
-                f"{self}: its log {self.source.log(self.topic)} says that it replicates between {', '.join(among)} alone, and the registry of "
-                f"{self.link.source} says otherwise: an older copy of that was put back, or who set it died. Nothing was replicated. Say it "
-                f"again: geo topics set --cluster {self.link.source} --topic {self.topic} --replication-clusters …, or --inherit"
-            )
+    def _source_as_seen(self) -> tuple[Table, Seen]:
+        """The source's log and what was seen of it. Raises RetryableError if it says that the topic does not go this way."""
+        source, seen = seen_log(self.source, self.topic)
+        ends = (self.link.source, self.link.target)
+        refuse_forbidden(seen.properties.get(POLICIES_PROPERTY), *ends, str(self), str(source), str(self.topic))
+        return source, seen
 
     def is_deleted_at_source(self) -> bool:
         """Whether the source says that somebody deleted the topic there."""
@@ -257,9 +255,9 @@ class TopicLink:
         return SourceChangedError(fault.message(self.link.source, self.link.target, str(self.topic), cursor))
 
     def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> Preview:
-        """What a comparison would do now. Writes nothing."""
+        """What a comparison would do now. Writes nothing. Raises RetryableError if it would be refused."""
         clock = partial(checked_now_us, self.target, f"{self}: nothing is compared", writes=False)
-        logs = BothLogs(open_log(self.source, self.topic)[0], self.target.log(self.topic), self.rule, str(self), clock)
+        logs = BothLogs(self._source_as_seen()[0], self.target.log(self.topic), self.rule, str(self), clock)
         return preview(logs, recorded, start_at or begins_at(recorded, self.link, self.topic))
 
     # -- what is above the cursor ------------------------------------------------------------------------------------

@@ -11,8 +11,11 @@ from pyspark.sql import SparkSession
 
 from geo.cli.main import main
 from geo.crash import CrashPoint, watched
+from geo.errors import RetryableError, UsageError
+from geo.fleet.backfill import backfill
 from geo.log.topics import create_topic, ensure_topic, known_topics, replication_clusters, set_replication_clusters
 from geo.names import Topic
+from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from schemas.table import POLICIES_PROPERTY
 from tests.world import TOPIC, World
@@ -78,6 +81,17 @@ def test_an_older_row_of_the_registry_lets_no_link_carry_what_the_log_forbids(re
     regional.replicate("ap")
     assert regional.count("ap") == 0, "nor the other way round"
 
+    _put_back(regional, "wide")
+    set_replication_clusters(us, regional.config, TOPIC, ["eu", "us"])
+    _put_back(regional, "wide")
+    for dry_run in (True, False):
+        done, not_done = backfill(regional.spark, regional.config, "us", "ap", topics=str(TOPIC), dry_run=dry_run)
+        assert not done
+        assert f"geo topics set --cluster us --topic {TOPIC}" in not_done[str(TOPIC)]
+        with pytest.raises(RetryableError, match=f"geo topics set --cluster us --topic {TOPIC}"):
+            reconcile_links(regional.spark, regional.config, "us", "ap", topics=str(TOPIC), dry_run=dry_run)
+    assert regional.count("ap") == 0
+
 
 def test_of_a_log_that_does_not_say_only_links_that_have_carried_it_do(
     regional: World, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
@@ -89,6 +103,16 @@ def test_of_a_log_that_does_not_say_only_links_that_have_carried_it_do(
     said = f"Say where it may go, which registers it too: geo topics set --cluster us --topic {TOPIC}"
     assert f"link us->ap: {TOPIC} is not carried" in caplog.text
     assert said in caplog.text
+
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        done, not_done = backfill(regional.spark, regional.config, "us", "ap", topics="persistent://shop/web/*")
+    assert ([one.topic for one in done], not_done) == ([str(OTHER)], {})
+    assert f"us->ap: {TOPIC} is not carried" in caplog.text
+    with pytest.raises(UsageError, match=said):
+        reconcile_links(regional.spark, regional.config, "us", "ap", topics=str(TOPIC))
+    (again,) = reconcile_links(regional.spark, regional.config, "us", "eu", topics=str(TOPIC))
+    assert again.missing == 0, "that link has carried it"
 
     regional.publish("us", 10)  # registers it, and knows no more
     regional.replicate("eu")
