@@ -81,10 +81,10 @@ FAULTS = (
     ),
     Fault(
         "messages that somebody put into a target before their source has them come a second time",
-        "geo/replication/foreign_rows.py",
-        "if first <= last][:EXAMPLES]",
-        "if first < 0][:EXAMPLES]",
-        ("replication/test_foreign_commits.py -k before_their_producer_published",),
+        "geo/replication/both_logs.py",
+        "if of in ends and last > ends[of]}",
+        "if of not in ends}",
+        ("replication/test_foreign_commits.py -k before_its_producer_published",),
         spark=True,
     ),
     Fault(

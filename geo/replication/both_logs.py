@@ -19,9 +19,11 @@ from geo.config.model import Start
 from geo.ids import LedgerId
 from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, stated_ranges
 from geo.log.promises import Promise, due, lost_entries
-from geo.log.topic_log import ID, after_ends, ids_of
+from geo.log.promises import told_range as told_entries
+from geo.log.topic_log import ID, after_ends, ids_of, is_message, ledger_ranges
 from geo.replication import missing_rows
-from geo.replication.foreign_rows import ahead, ambiguous, differing
+from geo.replication.foreign_rows import ambiguous, differing, in_partitions
+from geo.replication.gaps import Gap
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
@@ -142,23 +144,38 @@ class BothLogs:
         return found
 
     def ambiguous(self, version: int, touched: Collection[Partition] | None) -> list[str]:
-        """As `foreign_rows.ambiguous`, of the link's origins."""
-        if touched is not None and not touched:
-            return []
-        return ambiguous(self.source.read(version), self.rule.origins, touched)
+        """As `foreign_rows.ambiguous`, of the link's origins, in these partitions; None: in the ledgers that have more messages than
+        entries."""
+        if touched is not None:
+            return ambiguous(in_partitions(self.source.read(version), touched), self.rule.origins) if touched else []
+        parts = ledger_parts(self.source, version).items()
+        doubled = [Gap(of, part.first, part.last) for of, part in parts if part.count > part.last - part.first + 1]
+        doubled = [gap for gap in doubled if gap.ledger.origin in self.rule.origins]
+        return ambiguous(missing_rows.within(self.source.read(version), doubled), self.rule.origins) if doubled else []
 
     def differing(self, version: int, target_version: int, touched: Collection[Partition] | None) -> tuple[list[str], list[str]]:
         """As `foreign_rows.differing`, of the link's origins."""
         if touched is not None and not touched:
             return [], []
-        return differing(self.source.read(version), self.target.read(target_version), self.rule.origins, touched)
+        here, there = (in_partitions(rows, touched) for rows in (self.target.read(target_version), self.source.read(version)))
+        return differing(there, here, self.rule.origins)
 
-    def ahead(self, version: int, target_version: int, touched: Collection[Partition] | None) -> list[str]:
-        """As `foreign_rows.ahead`, of the link's origins: what the link would bring once more when the source has it."""
+    def ahead(
+        self, version: int, target_version: int, promises: Sequence[Promise], touched: Collection[Partition] | None
+    ) -> list[str]:
+        """What the target holds in these partitions (None: in any) beyond the ends of ledgers that the source has, as
+        `origin:ledger:first-last`: the link would bring it once more when the source has it. What its producers once recorded is not
+        among it: it was there, and is lost."""
         if touched is not None and not touched:
             return []
-        rows, since_us = self.target.read(target_version), self.rule.expired_before_us(self.clock())
-        return ahead(rows, self._ends(self.source, version), self.rule.origins, touched, since_us)
+        ends, origins = self._ends(self.source, version), self.rule.origins
+        for promise in promises:
+            if promise.ledger in ends:
+                ends[promise.ledger] = max(promise.end, ends[promise.ledger])
+        rows = in_partitions(self.target.read(target_version), touched).where(F.col("origin").isin(*origins) & is_message())
+        held = ledger_ranges(rows).items()
+        beyond = {of: (max(first, ends[of] + 1), last) for of, (first, last) in held if of in ends and last > ends[of]}
+        return [told_entries(*one) for one in sorted(beyond.items())]
 
     def _oldest_us(self, version: int) -> int | None:
         """Begin of the oldest date of which the source has messages; None if it has none."""

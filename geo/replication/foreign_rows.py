@@ -3,7 +3,7 @@ rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import reduce
 from operator import and_, or_
 
@@ -11,59 +11,50 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.ids import LedgerId
-from geo.log.topic_log import ERASED_PROPERTY, ID, is_message, ledger_ranges
+from geo.log.topic_log import ERASED_PROPERTY, ID, is_message
 from geo.sql_text import identifier
 from geo.tables.actions import Partition
+
+DAY = "publish_date"
+"""By which topic logs are partitioned."""
 
 EXAMPLES = 10
 """Messages that are named: a person looks for the others by their dates."""
 
 
-def differing(
-    source: DataFrame, target: DataFrame, origins: Collection[str], touched: Collection[Partition] | None
-) -> tuple[list[str], list[str]]:
+def differing(source: DataFrame, target: DataFrame, origins: Collection[str]) -> tuple[list[str], list[str]]:
     """The messages of these origins that both hold with different content, and those that the target holds more than once, as
-    `origin:ledger:entry`, at most EXAMPLES each, in order. `touched`: the partitions that are looked at; None: all.
+    `origin:ledger:entry`, at most EXAMPLES each, in order.
 
     A message that was erased in one of them is left out: each cluster is erased on its own. Equal is what is equal as JSON.
     """
-    here, there = (_content(rows.where(_asked(origins, touched))) for rows in (target, source))
+    here, there = (_content(rows.where(_asked(origins))) for rows in (target, source))
     twice = here.groupBy(*ID).count().where("count > 1")
     other = here.join(there.withColumnRenamed("content", "wanted"), list(ID)).where(F.col("content") != F.col("wanted"))
     return _named(other), _named(twice)
 
 
-def ahead(
-    rows: DataFrame,
-    ends: Mapping[LedgerId, int],
-    origins: Collection[str],
-    touched: Collection[Partition] | None,
-    since_us: int | None,
-) -> list[str]:
-    """What a target holds of these origins beyond the ends of the source's ledgers, published at `since_us` or later (None: whenever), as
-    `origin:ledger:first-last`, at most EXAMPLES. As in `differing`."""
-    asked = _asked(origins, touched)
-    if since_us is not None:
-        asked &= F.col("publish_time") >= F.timestamp_micros(F.lit(since_us))
-    held = ledger_ranges(rows.where(asked))
-    beyond = {ledger: (max(first, ends.get(ledger, -1) + 1), last) for ledger, (first, last) in held.items()}
-    return [f"{ledger}:{first}-{last}" for ledger, (first, last) in sorted(beyond.items()) if first <= last][:EXAMPLES]
-
-
-def ambiguous(rows: DataFrame, origins: Collection[str], touched: Collection[Partition] | None) -> list[str]:
+def ambiguous(rows: DataFrame, origins: Collection[str]) -> list[str]:
     """The messages of these origins that one log holds more than once, with different content. As in `differing`."""
-    held = _content(rows.where(_asked(origins, touched))).groupBy(*ID)
+    held = _content(rows.where(_asked(origins))).groupBy(*ID)
     return _named(held.agg(F.min("content").alias("one"), F.max("content").alias("other")).where("one <> other"))
 
 
-def _asked(origins: Collection[str], touched: Collection[Partition] | None) -> Column:
-    """Messages of these origins in these partitions. (A row's date is that of its publish time, alike everywhere.)"""
-    asked = is_message() & F.col("origin").isin(*origins)
-    return asked if touched is None else asked & reduce(or_, map(_is_in, touched), F.lit(False))
+def in_partitions(rows: DataFrame, touched: Collection[Partition] | None) -> DataFrame:
+    """The rows in these partitions; None: all. A row's date is that of its publish time, alike everywhere."""
+    if touched is None:
+        return rows
+    days = [values[DAY] for partition in touched if (values := dict(partition)).keys() == {DAY} and values[DAY] is not None]
+    others = [partition for partition in touched if dict(partition).get(DAY) not in days]
+    return rows.where(reduce(or_, map(_is_in, others), F.col(DAY).isin(days)))
 
 
 def _is_in(partition: Partition) -> Column:
     return reduce(and_, (F.col(name).eqNullSafe(F.lit(value)) for name, value in partition), F.lit(True))
+
+
+def _asked(origins: Collection[str]) -> Column:
+    return is_message() & F.col("origin").isin(*origins)
 
 
 def _content(rows: DataFrame) -> DataFrame:

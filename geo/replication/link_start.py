@@ -162,7 +162,7 @@ class GoOn:
 class Reconcile:
     """Compare both logs and append what is missing; `why` is None if a person asked for it. `check_lost`: first make sure that
     nothing this link had still to read is gone. `source_touched`, `target_touched`: the partitions in which somebody else put or
-    changed rows there, so that what they say is compared, too; None: it may be any."""
+    changed rows there, so that what they say is compared, too; None: it may be any, as in a source that the link reads for the first time."""
 
     why: str | None
     check_lost: bool = False
@@ -171,9 +171,8 @@ class Reconcile:
 
     @property
     def touched(self) -> frozenset[Partition] | None:
-        """In either."""
-        here, there = self.source_touched, self.target_touched
-        return None if here is None or there is None else here | there
+        """The partitions in which what both say is compared; None: all. (Of a source that is read for the first time nothing was there.)"""
+        return None if self.target_touched is None else self.target_touched | (self.source_touched or frozenset())
 
 
 def start(
@@ -199,7 +198,7 @@ def start(
     if stands.why is not None or stands.cursor is None:
         why = stands.why or "it has no cursor"
         if source is None:
-            return Reconcile(why, target_touched=stands.touched)
+            return Reconcile(why, False, None if stands.cursor is None else frozenset(), stands.touched)
         return Reconcile(why, source.unseen, source.touched, stands.touched)
     if source is not None:
         return Reconcile(source.why, source.unseen, source.touched)

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from geo.config.model import Start
 from geo.crash import CrashPoint, reach
-from geo.errors import SourceChangedError, UnsafeError
+from geo.errors import RetryableError, SourceChangedError, UnsafeError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.log.promises import Promise, as_accepted, told_range
@@ -130,7 +130,8 @@ class Reconciliation:
                     count = self._into.append(rows, source, reconciling=True)
                 reach(CrashPoint.LINK_AFTER_RECONCILE_APPEND)
             self._turns.took(count, round(count * row_bytes))
-        self._refuse_differing(source.version, decision)
+        self._refuse_differing(source.version, decision.touched)
+        self._refuse_ahead(source.version, promises, decision.target_touched)
         row.found(impossible=logs.count_impossible(source.version))
         looked = self._into.look_on(target)
         self.reached = source
@@ -148,22 +149,29 @@ class Reconciliation:
             f"log of {topic} in {rule.source}. Then run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}"
         )
 
-    def _refuse_differing(self, version: int, decision: Reconcile) -> None:
-        """Raises UnsafeError if the target, where somebody else touched it, holds messages otherwise than the source at `version`, or twice, or
-        such as the source has not."""
-        there = self._into.log.latest_version()
-        other, twice = self._logs.differing(version, there, decision.touched)
-        ahead = self._logs.ahead(version, there, decision.target_touched)
-        if not other and not twice and not ahead:
+    def _refuse_differing(self, version: int, touched: Collection[Partition] | None) -> None:
+        """Raises UnsafeError if the target holds messages otherwise than the source at `version`, or twice, in the partitions."""
+        other, twice = self._logs.differing(version, self._into.log.latest_version(), touched)
+        if not other and not twice:
             return
         rule, topic = self._logs.rule, self._into.topic
         found = [f"{', '.join(other)} with other content than {rule.source}"] if other else []
         found += [f"{', '.join(twice)} more than once"] if twice else []
-        found += [f"{', '.join(ahead)}, which {rule.source} has not yet and would bring a second time"] if ahead else []
         raise UnsafeError(
             f"somebody else changed or appended messages in {rule.target}, which now holds {' and '.join(found)} (these are the first). What was "
             f"missing was brought. Delete these rows from the log of {topic} in {rule.target}: the link then brings them once more by "
             f"itself. To keep them as they are, run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}"
+        )
+
+    def _refuse_ahead(self, version: int, promises: Sequence[Promise], touched: Collection[Partition] | None) -> None:
+        """Raises RetryableError if somebody else put messages into the partitions of the target that the source at `version` has not yet:
+        until it has them each start compares, so that they do not come a second time."""
+        if not (found := self._logs.ahead(version, self._into.log.latest_version(), promises, touched)):
+            return
+        source, target = self._logs.rule.source, self._logs.rule.target
+        raise RetryableError(
+            f"somebody else appended messages in {target} that {source} has not published: {', '.join(found[:10])}. What was missing was brought. "
+            f"Both logs are compared again until {source} has published them."
         )
 
     def _refuse_loss(self, version: int, cursor: CommitName | None, promises: Sequence[Promise], *, gaps: bool) -> None:

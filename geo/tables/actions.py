@@ -49,7 +49,8 @@ class Actions:
     rows: int | None = 0
     size: int = 0
     partitions: frozenset[Partition] = frozenset()
-    """Of the files that came with a change of data."""
+    """Of the files by which rows may have come: those that came with a change of data, and those that were listed without one and without
+    others that went."""
     columns: frozenset[str] | None = None
     """The names of all columns, inner ones with a dot, after a commit that describes the table anew; None of any other commit."""
     why: str = ""
@@ -75,6 +76,7 @@ def actions_of(actions: Iterable[Mapping[str, Any]]) -> Actions:
     came, went, moved_in, moved_out = _Files(), _Files(), _Files(), _Files()
     paths: list[str] = []
     partitions: set[Partition] = set()
+    listed: set[Partition] = set()
     size = 0
     columns: frozenset[str] | None = None
     why, has_feed = "", False
@@ -82,9 +84,10 @@ def actions_of(actions: Iterable[Mapping[str, Any]]) -> Actions:
         for name, fields in action.items():
             if name == "add":
                 (came if fields["dataChange"] else moved_in).add(fields)
+                of = partitions if fields["dataChange"] else listed
+                of.add(tuple(sorted((fields.get("partitionValues") or {}).items())))
                 if fields["dataChange"]:
                     paths.append(fields["path"])
-                    partitions.add(tuple(sorted((fields.get("partitionValues") or {}).items())))
                     size += fields["size"]
             elif name == "remove":
                 (went if fields["dataChange"] else moved_out).add(fields)
@@ -101,6 +104,8 @@ def actions_of(actions: Iterable[Mapping[str, Any]]) -> Actions:
     if (moved_out.count and moved_in.rows != moved_out.rows) and not _is_promised(moved_in, moved_out):
         why = why or "files were replaced by others with another number of rows, though no data was to change"
     effect = _effect(came, went, moved_in, moved_out, why)
+    if effect is Effect.RELISTED:
+        partitions |= listed
     return Actions(effect, tuple(paths), came.rows, size, frozenset(partitions), columns, why)
 
 

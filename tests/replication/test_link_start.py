@@ -195,14 +195,15 @@ def test_a_start(stands: Standing, source: Fault | Compare | None, decision: obj
 
 def test_what_is_compared_beyond_ids_is_what_others_touched_in_either_log() -> None:
     assert Reconcile("", False, frozenset({OTHER}), frozenset({DAY})).touched == frozenset({DAY, OTHER})
-    assert Reconcile("", False, None, frozenset({DAY})).touched is None
+    assert Reconcile("", False, None, frozenset({DAY})).touched == frozenset({DAY})
     assert Reconcile("", False, frozenset({DAY}), None).touched is None
 
 
 def test_a_person_may_say_that_the_source_is_right() -> None:
     assert start(row(), HERE, FAULT, accept_source=True) == Reconcile(None)
     assert start(row(), LACKS, APPENDED, accept_source=True) == Reconcile(None)
-    assert start(None, Standing(None, "it has never run"), None) == Reconcile("it has never run")
+    first = Reconcile("it has never run", source_touched=None)
+    assert start(None, Standing(None, "it has never run"), None) == first, "nobody has looked at the source before"
 
 
 def test_what_fails_twice_at_the_same_place_is_compared() -> None:

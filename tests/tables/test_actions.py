@@ -81,6 +81,20 @@ def test_rows_and_bytes_are_counted_from_the_files_that_came() -> None:
     assert actions_of([INFO]) == Actions(NONE)
 
 
+def _on(day: str, name: str = "add", *, change: bool = True) -> dict[str, Any]:
+    fields = _file(name, path=day, change=change)[name]
+    return {name: {**fields, "partitionValues": {"publish_date": day}}}
+
+
+def test_rows_may_have_come_into_the_partitions_of_files_that_came_or_were_listed_alone() -> None:
+    def days(*actions: dict[str, Any]) -> set[str | None]:
+        return {value for partition in actions_of(actions).partitions for _, value in partition}
+
+    assert days(_on("1"), _on("2", change=False)) == {"1", "2"}
+    assert days(_on("1", change=False)) == {"1"}, "an append that denies its rows"
+    assert days(_on("1", change=False), _on("1", "remove", change=False)) == set(), "files that took the place of others"
+
+
 @pytest.mark.parametrize("action", [{"add": {"path": "x"}}, {"add": None}, {"remove": {}}, {"metaData": {}}])
 def test_what_is_no_action_of_the_protocol_is_not_judged(action: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, AttributeError)):
