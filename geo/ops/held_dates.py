@@ -59,6 +59,7 @@ def _held_by(
     """Which of the dates `due` the link has not read to the end; None if it has."""
     try:
         target = connect(tables.spark, config.cluster(link.target))
+        target.refuse_other_cluster()  # what another one's links have read says nothing of this one's
         states = target.journal(LINKS).newest(source=link.source, topic=str(topic))
         if not states and topic in deleted_topics(target):
             return None

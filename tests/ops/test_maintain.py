@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -10,11 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
+from geo.config.model import Cluster
 from geo.errors import UnsafeError
 from geo.log import log_cutter
+from geo.log.topics import create_topic
 from geo.ops.delete_topic import delete_topics
+from geo.ops.held_dates import held_dates
 from geo.ops.maintain import MARGIN, expired_days, maintain
 from geo.replication.repair import reconcile_links
+from geo.tables.cluster import connect
 from geo.tables.commits import Kind
 from geo.tables.storage_clock import renew
 from schemas import LINKS, PROCESSES
@@ -75,6 +80,22 @@ def test_what_has_expired_goes_and_what_a_link_has_not_read_stays(linked: World)
     assert world.log("eu").read().where("origin = 'us'").agg(F.max("entry_id")).collect()[0][0] == 39
     report = world.verify()
     assert report.clean, "\n".join(report.lines())
+
+
+@pytest.mark.spark
+def test_what_another_clusters_links_have_read_by_a_name_that_is_not_its_own_lets_no_date_go(linked: World) -> None:
+    _age(linked, "us", 20)
+    log, now = linked.log("us"), datetime.now(timezone.utc)
+    (row,) = linked.tables("eu").journal(LINKS).newest(source="us")
+    place = Cluster("asia", root=str(linked.folder / "asia"))
+    asia = connect(linked.spark, place)
+    create_topic(asia, TOPIC)
+    asia.journal(LINKS).append([{**row.asDict(), "source_version": log.latest_version()}])
+    mixed_up = replace(linked.config, clusters={**linked.config.clusters, "eu": replace(place, name="eu")})
+    due = [now.date() - timedelta(days=20)]
+    (held,) = held_dates(mixed_up, linked.tables("us"), TOPIC, log, due, now)
+    assert (held.link, held.days, held.silent) == ("us->eu", tuple(due), True)
+    assert "is that of cluster asia" in held.why
 
 
 @pytest.mark.spark
