@@ -319,8 +319,11 @@ class Crew(Generic[W]):
         reason = str(error) if event is Event.REFUSED else SPARK_ENDED if session_is_gone(error) else first_line(error)
         state = State.FAILED if event is Event.REFUSED else State.DELAYED
         if slot.work.is_owned:
+            # What a person must see to is recorded however long that takes; a fault comes again, and holds up no other work.
+            patience = nullcontext if event is Event.REFUSED else without_waiting
             try:
-                slot.work.give_up(state, reason, error)
+                with patience():
+                    slot.work.give_up(state, reason, error)
             except self._faults as another:
                 log.warning("%s: its state could not be recorded: %s", slot.work, first_line(another))
         slot.work = slot.work if instead is None else instead

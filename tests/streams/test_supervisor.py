@@ -40,6 +40,7 @@ class Job:
     ends_well: bool | BaseException = True
     waits_for: threading.Event | None = None
     hangs: Callable[[], tuple[Job, BaseException] | None] = lambda: None
+    gives_up: Callable[[], None] = lambda: None
     is_owned: bool = False
     how_far: int | None = 0
     noted: list[str] = field(default_factory=list)
@@ -72,6 +73,7 @@ class Job:
     def give_up(self, state: State, reason: str, error: BaseException) -> None:
         self.noted.append(f"give up {state.value}")
         self.is_owned = False
+        self.gives_up()
 
     def abandon(self) -> None:
         if self.is_owned:
@@ -565,6 +567,25 @@ def test_what_cannot_be_recorded_without_waiting_holds_up_no_work_and_is_recorde
             assert running.states("a") == [State.RUNNING]
         running.until(lambda: "record RUNNING" in job.noted)
     assert job.noted[-1] == "record STOPPED", "at a stop it is waited for"
+
+
+def test_a_fault_that_cannot_be_recorded_without_waiting_holds_up_no_work(tmp_path: Path) -> None:
+    lock, recorded = tmp_path / "x.lock", threading.Event()
+
+    def record() -> None:
+        with table_lock(lock, this_process(0)):
+            recorded.set()
+
+    away, wrong = RetryableError("away"), SourceChangedError("restored")
+    jobs = [Job("a", faults=[away], gives_up=record), Job("b")]
+    with table_lock(lock, this_process(0)), Running(Jobs(jobs)) as running:
+        running.until(lambda: running.states("a")[-2:] == [State.DELAYED, State.RUNNING])
+        assert not recorded.is_set()
+    refused = Job("c", faults=[wrong], gives_up=record)
+    with Running(Jobs([refused])) as running:
+        with table_lock(lock, this_process(0)):
+            running.until(lambda: "give up FAILED" in refused.noted)
+        running.until(recorded.is_set)
 
 
 def test_what_is_to_begin_again_does_once_nothing_is_done_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
