@@ -307,7 +307,8 @@ class Journal:
 
     def upgrade(self) -> None:
         """Let the table, which exists, have the version of its schema: programs that know only those before refuse it from now on."""
-        if self._table.properties().get(VERSION_PROPERTY) != str(self._schema.version):
+        stored = self._table.properties().get(VERSION_PROPERTY, "")
+        if stored.isdigit() and int(stored) < self._schema.version:  # a later program's stays, which nobody looked for since
             self._table.set_property(VERSION_PROPERTY, str(self._schema.version))
 
     def stream(self, settings: Mapping[str, str]) -> DataFrame:

@@ -22,6 +22,7 @@ from geo.tables.driver import Driver
 from geo.tables.journal import Journal
 from geo.tables.table import Table
 from schemas import LINKS, OWNERS, PROCESSES, TableSchema
+from schemas.table import VERSION_PROPERTY
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
@@ -196,3 +197,17 @@ def test_old_commits_of_a_journal_go(spark: SparkSession, tmp_path: Path, monkey
     assert _tokens(_journal(spark.newSession(), tmp_path)) == {"a": "7-0"}
     assert not journal.append_once([_owner("b", 2)], ("geo.claims", 2), "again"), "the numbers are in the checkpoint"
     assert journal.cut() == 0
+
+
+@pytest.mark.spark
+def test_an_upgrade_leaves_the_version_of_a_later_program_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(Driver.of(spark), str(tmp_path / OWNERS.kind), by_path=True, lock=None)
+    Journal(table, OWNERS).append([_owner("a", 1)])
+    known = OWNERS.version
+    journal = Journal(table, replace(OWNERS, version=known + 1))
+    journal.newest()
+    journal.upgrade()
+    assert table.properties()[VERSION_PROPERTY] == str(known + 1)
+    table.set_property(VERSION_PROPERTY, str(known + 2))  # while this process runs, which looked before
+    journal.upgrade()
+    assert table.properties()[VERSION_PROPERTY] == str(known + 2)
