@@ -307,6 +307,7 @@ def rebuild_cluster(args: argparse.Namespace, output: Output) -> int:
     verb = "would come back" if args.dry_run else "came back"
     for one in done:
         output.text(f"{one.topic}: {counted(one.messages, 'message')} of {args.cluster} {verb} from {args.peer}")
+    output.text(*(f"{one.topic}: {one.unclear}" for one in done if one.unclear is not None))
     return 0
 
 

@@ -199,6 +199,16 @@ def create_topic(tables: ClusterTables, topic: Topic, columns: Sequence[StructFi
     return open_log(tables, topic)[1]
 
 
+def register_unclear(tables: ClusterTables, topic: Topic, columns: Sequence[StructField]) -> None:
+    """Register a topic that is to come back into a cluster which has neither its row nor its log: only links that have carried it do, until
+    a person says where it may go. (A partition has the policies of those that are there.)"""
+    registry = tables.journal(TOPICS)
+    is_there = bool(registry.newest(topic=str(topic))) or tables.log(topic).exists()
+    if not is_there and not (topic.partitioned and _partition_rows(registry, topic.partitioned)):
+        _register(tables, topic, restored(None), typed=bool(columns))
+        reach(CrashPoint.TOPIC_REGISTERED)
+
+
 def _register(tables: ClusterTables, topic: Topic, policies: Policies | None, *, typed: bool, sequence: int = 1) -> None:
     row = {
         "topic": str(topic),

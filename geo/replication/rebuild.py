@@ -5,9 +5,8 @@ Only rows whose origin is the region itself; what others wrote comes by its link
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +16,11 @@ from pyspark.sql import functions as F
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.errors import UsageError
+from geo.log.absence import lost_by_registry
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledgers import REBUILD_RECORD
 from geo.log.topic_log import is_message, open_log, user_columns
-from geo.log.topics import deleted_topics, ensure_topic, grow, registered_topics
+from geo.log.topics import deleted_topics, ensure_topic, grow, known_topics, register_unclear, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import count_rows, in_target_shape
@@ -31,8 +31,6 @@ from geo.tables.ownership import claim, filling_runners, origin_runners, refuse_
 from geo.tables.table import Table
 from schemas import TOPIC_LOG, TOPICS
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
@@ -40,6 +38,8 @@ class Rebuilt:
 
     topic: str
     messages: int
+    unclear: str | None = None
+    """Why only links that have carried it do, and what to do; None: where it may go is known. (Of a rehearsal: None.)"""
 
 
 def rebuild(
@@ -48,7 +48,8 @@ def rebuild(
     """Append to the logs of `cluster` its own messages that `peer` holds and it does not, by message id. Idempotent.
 
     Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start afterwards
-    they open new ones. A topic that was deleted in `cluster` stays so. What no peer holds (`replicate_to` this cluster only, or
+    they open new ones. A topic that was deleted in `cluster` stays so; of one that `cluster` knows nothing of any more, nor to where it may
+    replicate, a person is to say that again (`geo topics set`): until then only links that have carried it do. What no peer holds (`replicate_to` this cluster only, or
     not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
     """
     check_topic_glob(topics)
@@ -64,7 +65,12 @@ def rebuild(
         raise UsageError(f"{peer} has {of}{' and was not deleted in ' + cluster if matching else ''}.")
     for registered in found:
         refuse_producers(own, registered.topic)
-    return [Rebuilt(str(r.topic), _rebuild(own, other, r.topic, cluster, dry_run=dry_run)) for r in found]
+    done = [Rebuilt(str(r.topic), _rebuild(own, other, r.topic, cluster, dry_run=dry_run)) for r in found]
+    if dry_run:
+        return done
+    registry = str(own.journal(TOPICS))
+    unclear = {str(one.topic): lost_by_registry(one, cluster, registry) for one in known_topics(own)}
+    return [replace(one, unclear=unclear.get(one.topic)) for one in done]
 
 
 def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, dry_run: bool) -> int:
@@ -78,12 +84,7 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     ways = [*origin_runners({cluster}, topic, cluster), *filling_runners({cluster}, topic, cluster)]
     (ownership,) = claim(own, [ways])
     try:
-        if target.look() is None and not own.journal(TOPICS).newest(topic=str(topic)):
-            log.warning(
-                "%s: %s knew nothing of it any more, nor to where it may replicate: now as the configuration says. If `geo topics set` said "
-                "otherwise, say it again before links out of %s run: geo topics set --cluster %s --topic %s --replication-clusters …",
-                what, cluster, cluster, cluster, topic,
-            )  # fmt: skip
+        register_unclear(own, topic, user_columns(columns))
         there = ensure_topic(own, topic, user_columns(columns))
         kept = grow(target, there, user_columns(columns), what)
         ownership.fence(target)

@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.cli.main import main
-from geo.crash import CrashPoint, watched
+from geo.crash import CrashPoint, InjectedCrash, arm, watched
 from geo.errors import RetryableError, UsageError
 from geo.fleet.backfill import backfill
 from geo.log.topics import create_topic, ensure_topic, known_topics, replication_clusters, set_replication_clusters
 from geo.names import Topic
+from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
 from schemas.table import POLICIES_PROPERTY
@@ -127,6 +128,27 @@ def test_of_a_log_that_does_not_say_only_links_that_have_carried_it_do(
     assert regional.log("us").properties()[POLICIES_PROPERTY] == '{"replication_clusters": "eu,us"}'
     for verb in (["topics"], ["links", "status"], ["verify", "--quick"]):
         assert main([*verb, "--config", str(regional.path)]) == 0, verb
+
+
+def test_a_topic_that_comes_back_into_a_region_that_lost_all_goes_only_where_it_was(regional: World) -> None:
+    us = regional.folder / "us"
+    shutil.rmtree(us)
+    for point in (CrashPoint.TOPIC_REGISTERED, CrashPoint.REBUILD_APPENDED):
+        arm(f"{point.value}:raise")
+        with pytest.raises(InjectedCrash):
+            rebuild(regional.spark, regional.config, "us", "eu", str(TOPIC))
+        arm(None)
+        regional.replicate("ap")
+    (done,) = rebuild(regional.spark, regional.config, "us", "eu", str(TOPIC))
+    regional.replicate("ap")
+    assert (regional.count("us"), regional.count("ap")) == (5, 0)
+    assert f"geo topics set --cluster us --topic {TOPIC}" in (done.unclear or "")
+    with pytest.raises(UsageError, match="Say where it may go"):
+        reconcile_links(regional.spark, regional.config, "us", "ap", topics=str(TOPIC))
+    reconcile_links(regional.spark, regional.config, "us", "eu", topics=str(TOPIC))
+    regional.publish("us", 8)
+    regional.replicate("eu")
+    assert regional.count("eu") == 5 + 8, "that link has carried it; the producer, whose records are lost, began anew"
 
 
 def test_setting_its_clusters_registers_a_topic_that_the_registry_lost(regional: World) -> None:
