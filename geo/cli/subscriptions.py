@@ -41,7 +41,7 @@ from geo.streams.trigger import parse_trigger
 from geo.subscription import changes
 from geo.subscription import failover as moving
 from geo.subscription import status as statuses
-from geo.subscription.acks.fold_query import Folding
+from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer import Subscription, Subscriptions
 from geo.subscription.consumer.run import TRIGGER

@@ -15,8 +15,8 @@ from geo.errors import UnsafeError, UsageError
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
-from geo.subscription.acks.fold_query import Folding
 from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import is_newer, key_of
 from geo.subscription.changes import create, delete, reset, switch
 from geo.subscription.failover import failover, failover_all

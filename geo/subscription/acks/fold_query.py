@@ -1,4 +1,4 @@
-"""The folding query: a stateful stream over a namespace's `__acks` that keeps each subscription's state in `system/cursors`.
+"""The folding query: a stateful stream over one namespace's `__acks` that keeps each subscription's state in `system/cursors`.
 
 With it a consumer starts from one row and the newest records however long the history is, old records can expire, and a cluster
 that joins late lacks nothing: now and then all of a state is published again as compact records, which are records like any
@@ -12,43 +12,33 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.faults import FAULTS
 from geo.ids import LedgerId
-from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_parts import ledger_parts
 from geo.log.log_cutter import fold_checkpoint
 from geo.log.topic_log import is_message
-from geo.log.topics import registered_topics
 from geo.names import Topic
 from geo.now import utc_now
-from geo.session import ROCKSDB, require_delta
-from geo.streams.again import FAILED_AGAIN_S, FailedAgain
-from geo.streams.life import Life, State
 from geo.streams.query import BatchQuery
-from geo.streams.query_work import QueryWork, leave
-from geo.streams.share import ALL, Share, in_share
-from geo.streams.supervisor import Supervisor
+from geo.streams.query_work import QueryWork
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.streams.work import Failed, Found
 from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import TOLD_COLUMNS, ends_as_text, parse_ends, read_after, received
-from geo.subscription.acks.fold import Fold
-from geo.subscription.acks.forgetting import DAY_US, Remembered, beginning_of, days_of
-from geo.subscription.acks.record import decode_all, encode_all, is_newer, key_of
-from geo.tables.cluster import ClusterTables, connect
+from geo.subscription.acks.acks_topic import TOLD_COLUMNS, ends_as_text, parse_ends, read_after
+from geo.subscription.acks.fold_processor import OUTPUT, Processor
+from geo.subscription.acks.forgetting import DAY_US, Remembered, days_of
+from geo.subscription.acks.record import decode_all, encode_all, key_of
+from geo.tables.cluster import ClusterTables
 from geo.tables.storage_clock import checked_now_us
 from geo.text import first_line
 from geo.times import utc
@@ -62,17 +52,12 @@ FOLD = "fold"
 COMPACT_INTERVAL_S = 3600.0
 """At most so often a subscription that changed is published as a whole."""
 
-FOLD_ROWS = 10_000
-"""Records of a subscription that are merged at once: a first batch has all of the log."""
-
 SLICE, SLICE_BYTES = 100, 16 * 1024 * 1024
 """Subscriptions whose cursors are made anew at once. Their states have so many bytes at most, unless a single one has more."""
 
 MOST_PARTITIONS = 4
 """Of the states, some kilobytes each: every one is a task and a commit of a state store in each batch. With Spark's 200, as on a
 cluster, a fold of two records took half a minute on two cores. Frozen into a checkpoint at its creation."""
-
-_OUTPUT = "topic STRING, subscription STRING, state BINARY, named_on STRING, began STRING, folded STRING, refused STRING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,53 +68,6 @@ class Folded:
     compacted: int = 0
     unfinished: Mapping[str, str] = field(default_factory=dict)
     """By `__acks` topic: state and reason of a namespace that could not be folded to its end."""
-
-
-class Processor(StatefulProcessor):
-    """What comes of one subscription (key: topic, subscription). Emits whenever records came what they tell. It keeps where the
-    subscription begins, which says of what epoch records count, and not what is acknowledged: that is in its cursor.
-
-    `folded` says of each ledger of records up to which entry they were told, `began` the same of before. It never passes a record that a
-    newer program wrote: readers find that one in the log until one of them can read it.
-    """
-
-    def __init__(self, cluster: str) -> None:
-        self._cluster = cluster
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._kept = handle.getValueState("subscription", "state BINARY, folded STRING, refused STRING, unread STRING")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # Spark's names
-        topic, subscription = key
-        name = f"{topic}/{subscription}"
-        kept = self._kept.get() or (None, "{}", "{}", "{}")
-        before = {} if kept[0] is None else {name: beginning_of(decode_all(bytes(kept[0]), limited=False))}
-        fold = Fold(self._cluster, before, days={})
-        folded: dict[str, int] = json.loads(kept[1])
-        unread: dict[str, int] = json.loads(kept[3])
-        while batch := list(islice(rows, FOLD_ROWS)):
-            for row in batch:
-                ledger, entry = str(LedgerId(row["origin"], row["ledger_id"])), row["entry_id"]
-                if is_newer(row["payload"]):
-                    unread[ledger] = min(entry, unread.get(ledger, entry))
-                end = max(entry, folded.get(ledger, -1))
-                folded[ledger] = min(end, unread[ledger] - 1) if ledger in unread else end
-            fold.add(received(row.asDict()) for row in batch)
-        refused = json.loads(kept[2])
-        for reason, count in fold.refused.items():
-            refused[reason.value] = refused.get(reason.value, 0) + count
-        told = fold.known.get(name)
-        ends, reasons = json.dumps(folded, sort_keys=True), json.dumps(refused, sort_keys=True)
-        if told is not None or unread:  # what no program will ever read leaves nothing behind
-            beginning = None if told is None else encode_all(beginning_of(told), limited=False)
-            self._kept.update((beginning, ends, reasons, json.dumps(unread, sort_keys=True)))
-        yield Row(
-            topic=topic, subscription=subscription, state=None if told is None else encode_all(told, limited=False),
-            named_on=json.dumps(ends_as_text((fold.days or {}).get(name, {}))), began=kept[1], folded=ends, refused=reasons,
-        )  # fmt: skip
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +138,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         keyed = named.selectExpr("topic", "subscription", "ledger_id", "entry_id", *TOLD_COLUMNS)
         states = keyed.groupBy("topic", "subscription").transformWithState(
             statefulProcessor=Processor(self._tables.cluster.name),
-            outputStructType=_OUTPUT,
+            outputStructType=OUTPUT,
             outputMode="append",
             timeMode="none",
         )
@@ -381,70 +319,3 @@ def _cursor(
         "replicated": not known.is_regional,
         "named_on": ends_as_text(remembered.days),
     }
-
-
-class Namespaces:
-    """The namespaces of a cluster that have acknowledgements, as works."""
-
-    def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool, share: Share = ALL) -> None:
-        """`share`: the topics of acknowledgements that are folded by this process."""
-        self._tables, self._config, self._trigger, self._take_over = tables, config, trigger, take_over
-        self._share = share
-        tables.spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-        self._again = FailedAgain(FAILED_AGAIN_S)
-
-    def __str__(self) -> str:
-        return f"folds in {self._tables.cluster.name}"
-
-    def discover(self, known: Mapping[Hashable, tuple[NamespaceFold, State]]) -> Found[NamespaceFold]:
-        namespaces = [one.topic for one in registered_topics(self._tables) if one.topic == one.topic.acks]
-        fresh = [
-            (acks, NamespaceFold(self._tables, self._config, acks, self._trigger, take_over=self._take_over))
-            for acks in namespaces
-            if acks not in known
-        ]
-        return in_share(Found(fresh, resolved=self._again.due(known)), known, self._share, lambda work: work.acks)
-
-    def claim(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
-        return []  # each owns itself when it is begun
-
-    def record_states(self, works: Sequence[tuple[NamespaceFold, State]]) -> Failed[NamespaceFold]:
-        return []  # each batch writes the cursors' rows itself
-
-    def release(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
-        return leave(works)
-
-
-class Folding:
-    """Folds the acknowledgements of every namespace of a cluster; `run` until done or stopped."""
-
-    def __init__(
-        self, spark: SparkSession, config: Config, cluster: str, *, trigger: str = AVAILABLE_NOW, take_over: bool = False
-    ) -> None:
-        require_delta(spark)
-        parse_trigger(trigger)
-        tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
-        group = Namespaces(tables, config, trigger, take_over=take_over)
-        self._supervisor = Supervisor[NamespaceFold]([group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
-
-    def stop(self) -> None:
-        """Let running batches end, then stop; callable from a signal handler."""
-        self._supervisor.stop()
-
-    def run(self) -> Folded:
-        """Fold until stopped, or with the available-now trigger what is there. A namespace that fails stops no other.
-
-        One that another process folds here is DELAYED: taken up once that one has ended.
-        """
-        done = Folded()
-        for group, work, life in self._supervisor.run():
-            name = str(group if work is None else work.acks)
-            unfinished = {} if life.reason is None else {name: f"{life.state.value}: {life.reason}"}
-            more = Folded() if work is None else work.done
-            done = Folded(done.cursors + more.cursors, done.compacted + more.compacted, {**done.unfinished, **unfinished})
-        return done
-
-
-def _log_fault(group: object, work: NamespaceFold | None, life: Life) -> None:
-    if life.reason is not None:
-        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)

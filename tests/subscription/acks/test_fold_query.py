@@ -18,8 +18,9 @@ from geo.replication.repair import reconcile_links
 from geo.subscription.acks import acks_topic, fold_query
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
-from geo.subscription.acks.fold_query import Folded, Folding
+from geo.subscription.acks.fold_query import Folded
 from geo.subscription.acks.forgetting import DAY_US, MARGIN_DAYS, named, without
+from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
 from geo.tables.arrow_rows import rows_frame

@@ -16,8 +16,8 @@ from geo.now import now_us
 from geo.subscription.acks.ack_state import AckState, merged
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.fold import Fold, Received, longest_end
-from geo.subscription.acks.fold_query import Folding
 from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import encode, key_of
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.tables.arrow_rows import rows_table

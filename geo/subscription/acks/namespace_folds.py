@@ -1,0 +1,91 @@
+"""The folds of a cluster's namespaces as works of a supervisor: which there are, and running them alone (`geo subscriptions fold`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from geo.config.model import Config
+from geo.log.housekeeping import open_for_writing
+from geo.log.topics import registered_topics
+from geo.session import ROCKSDB, require_delta
+from geo.streams.again import FAILED_AGAIN_S, FailedAgain
+from geo.streams.life import Life, State
+from geo.streams.query_work import leave
+from geo.streams.share import ALL, Share, in_share
+from geo.streams.supervisor import Supervisor
+from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.work import Failed, Found
+from geo.subscription.acks.fold_query import Folded, NamespaceFold
+from geo.tables.cluster import ClusterTables, connect
+
+log = logging.getLogger(__name__)
+
+
+class Namespaces:
+    """The namespaces of a cluster that have acknowledgements, as works."""
+
+    def __init__(self, tables: ClusterTables, config: Config, trigger: str, *, take_over: bool, share: Share = ALL) -> None:
+        """`share`: the topics of acknowledgements that are folded by this process."""
+        self._tables, self._config, self._trigger, self._take_over = tables, config, trigger, take_over
+        self._share = share
+        tables.spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+        self._again = FailedAgain(FAILED_AGAIN_S)
+
+    def __str__(self) -> str:
+        return f"folds in {self._tables.cluster.name}"
+
+    def discover(self, known: Mapping[Hashable, tuple[NamespaceFold, State]]) -> Found[NamespaceFold]:
+        namespaces = [one.topic for one in registered_topics(self._tables) if one.topic == one.topic.acks]
+        fresh = [
+            (acks, NamespaceFold(self._tables, self._config, acks, self._trigger, take_over=self._take_over))
+            for acks in namespaces
+            if acks not in known
+        ]
+        return in_share(Found(fresh, resolved=self._again.due(known)), known, self._share, lambda work: work.acks)
+
+    def claim(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
+        return []  # each owns itself when it is begun
+
+    def record_states(self, works: Sequence[tuple[NamespaceFold, State]]) -> Failed[NamespaceFold]:
+        return []  # each batch writes the cursors' rows itself
+
+    def release(self, works: Sequence[NamespaceFold]) -> Failed[NamespaceFold]:
+        return leave(works)
+
+
+class Folding:
+    """Folds the acknowledgements of every namespace of a cluster; `run` until done or stopped."""
+
+    def __init__(
+        self, spark: SparkSession, config: Config, cluster: str, *, trigger: str = AVAILABLE_NOW, take_over: bool = False
+    ) -> None:
+        require_delta(spark)
+        parse_trigger(trigger)
+        tables = open_for_writing(connect(spark, config.cluster(cluster)), config)
+        group = Namespaces(tables, config, trigger, take_over=take_over)
+        self._supervisor = Supervisor[NamespaceFold]([group], once=trigger == AVAILABLE_NOW, on_change=_log_fault)
+
+    def stop(self) -> None:
+        """Let running batches end, then stop; callable from a signal handler."""
+        self._supervisor.stop()
+
+    def run(self) -> Folded:
+        """Fold until stopped, or with the available-now trigger what is there. A namespace that fails stops no other.
+
+        One that another process folds here is DELAYED: taken up once that one has ended.
+        """
+        done = Folded()
+        for group, work, life in self._supervisor.run():
+            name = str(group if work is None else work.acks)
+            unfinished = {} if life.reason is None else {name: f"{life.state.value}: {life.reason}"}
+            more = Folded() if work is None else work.done
+            done = Folded(done.cursors + more.cursors, done.compacted + more.compacted, {**done.unfinished, **unfinished})
+        return done
+
+
+def _log_fault(group: object, work: NamespaceFold | None, life: Life) -> None:
+    if life.reason is not None:
+        log.warning("%s: %s: %s", group if work is None else work, life.state.value, life.reason)
