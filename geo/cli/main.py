@@ -30,9 +30,12 @@ VERBS = {
     "peek": ("topics", "show the newest messages of a topic"),
     "topics": ("topics", "list topics (also without VERB), create, set policies, delete"),
     "clusters": ("clusters", "remove a cluster: what hangs on it in all others"),
-    "consume": ("subscriptions", "deliver a topic's messages to a subscription and print them"),
-    "subscriptions": ("subscriptions", "list subscriptions (also without VERB), create, look at, ack, reset, delete, fold, sync"),
-    "failover": ("subscriptions", "move a subscription's consumer to another cluster; works when the first is gone"),
+    "consume": ("consume", "deliver a topic's messages to a subscription and print them"),
+    "subscriptions": (
+        "subscriptions",
+        "list subscriptions (also without VERB), create, set, look at, ack, reset, delete, fold, sync",
+    ),
+    "failover": ("failover", "move a subscription's consumer to another cluster; works when the first is gone"),
     "brokers": ("brokers", "list the brokers that share a cluster (also without VERB), and what they report"),
     "bundles": (
         "bundles",

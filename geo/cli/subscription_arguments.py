@@ -1,0 +1,48 @@
+"""The arguments by which verbs name a subscription and say how it is made, and what they name."""
+
+from __future__ import annotations
+
+import argparse
+
+from geo.cli.arguments import TOPIC_FORM, flag
+from geo.cli.arguments import start as parse_start
+from geo.config import Config, load
+from geo.names import Topic, check_subscription, is_glob
+
+
+def add_named(p: argparse.ArgumentParser, *, cluster: str | None = None, many: bool = False) -> None:
+    if cluster is not None:
+        p.add_argument("--cluster", required=True, help=cluster)
+    all_that = "; with * or ? all that match" if many else ""
+    p.add_argument("--topic", required=True, help=f"{TOPIC_FORM}{all_that}")
+    p.add_argument("--subscription", required=True, metavar="S", help=f"the named consumer group{all_that}")
+
+
+def add_replicated(p: argparse.ArgumentParser, more: str = "", *, required: bool = False) -> None:
+    p.add_argument(
+        "--replicate-subscription-state",
+        type=flag,
+        required=required,
+        metavar="true|false",
+        help=f"whether all regions share the subscription, or it is of this region only{more}",
+    )
+
+
+def add_start(p: argparse.ArgumentParser, does: str) -> None:
+    p.add_argument(
+        "--start", type=parse_start, metavar="earliest|latest|TIME", default="earliest", help=f"{does} (default: %(default)s)"
+    )
+
+
+def is_many(args: argparse.Namespace) -> bool:
+    """Whether a glob stands for several."""
+    return is_glob(args.topic) or is_glob(args.subscription)
+
+
+def read_named(args: argparse.Namespace) -> tuple[Config, Topic]:
+    """The configuration and the topic, once both and the subscription's name are known to be right."""
+    config, topic = load(args.config), Topic.parse(args.topic)
+    check_subscription(args.subscription)
+    if getattr(args, "cluster", None) is not None:
+        config.cluster(args.cluster)
+    return config, topic
