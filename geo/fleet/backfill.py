@@ -17,7 +17,6 @@ from enum import Enum
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from geo.config.model import Config, DispatchRate, Link
 from geo.crash import CrashPoint, reach
@@ -27,8 +26,7 @@ from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
 from geo.fleet.turns import wait_for_rate
 from geo.log.housekeeping import open_for_writing
-from geo.log.kept_policies import refuse_forbidden
-from geo.log.topic_log import seen_log, user_columns
+from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, grow
 from geo.names import ALL_TOPICS, Topic
 from geo.progress import Progress
@@ -42,6 +40,7 @@ from geo.replication.ordered_append import append_in_order
 from geo.replication.repair import carried_topics
 from geo.replication.rule import Rule
 from geo.replication.source_history import Fault
+from geo.replication.source_log import open_source_log
 from geo.replication.source_look import SourceLook
 from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.replication.turns import TURN_BYTES
@@ -57,7 +56,6 @@ from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import in_us
 from schemas import TOPIC_LOG
-from schemas.table import POLICIES_PROPERTY
 
 log = logging.getLogger(__name__)
 
@@ -206,16 +204,9 @@ class _Filling:
     def __str__(self) -> str:
         return f"backfill {self._link.name} {self._topic}"
 
-    def _see_source(self) -> StructType:
-        """The columns of the source's log. Raises RetryableError if that says that the topic does not go this way."""
-        self._source_log, seen = seen_log(self._source, self._topic)
-        ends = (self._link.source, self._link.target)
-        refuse_forbidden(seen.properties.get(POLICIES_PROPERTY), *ends, str(self), str(self._source_log), str(self._topic))
-        return seen.columns
-
     def preview(self) -> Filled:
         """What a run would bring now. Writes nothing."""
-        self._see_source()
+        self._source_log, _ = open_source_log(self._source, self._topic, self._link, str(self))
         if self._log.find(TOPIC_LOG) is None:
             newest = newest_commit(self._source_log, str(self))
             count = self._wanted(self._source_log.read(newest.version)).count()
@@ -233,7 +224,8 @@ class _Filling:
     def run(self) -> Filled:
         """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
         RetryableError where the link has to see to something first."""
-        columns = self._see_source()
+        self._source_log, seen = open_source_log(self._source, self._topic, self._link, str(self))
+        columns = seen.columns
         owned = self._owned(filling_runners)
         try:
             (filling,) = owned

@@ -33,7 +33,6 @@ the log. A producer that goes on with an older one records its end first (`Ledge
 LEAST = 1_000
 """So many sources are moved at least: a start reads a thousand rows in hundredths of a second, moving them is two Spark jobs."""
 
-
 AGAIN_AFTER = IDLE_FOR / 2
 """What is moved sooner after a topic was deleted was published before: what comes since has to rest for IDLE_FOR first. Half of that leaves
 room for clocks of two hosts."""

@@ -18,8 +18,7 @@ from pyspark.sql import functions as F
 from geo.config.model import Start
 from geo.ids import LedgerId
 from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, stated_ranges
-from geo.log.promises import Promise, due, lost_entries
-from geo.log.promises import told_range as told_entries
+from geo.log.promises import Promise, due, lost_entries, told_range
 from geo.log.topic_log import ID, after_ends, ids_of, is_message, ledger_ranges
 from geo.replication import missing_rows
 from geo.replication.foreign_rows import ambiguous, differing, in_partitions
@@ -175,7 +174,7 @@ class BothLogs:
         rows = in_partitions(self.target.read(target_version), touched).where(F.col("origin").isin(*origins) & is_message())
         held = ledger_ranges(rows).items()
         beyond = {of: (max(first, ends[of] + 1), last) for of, (first, last) in held if of in ends and last > ends[of]}
-        return [told_entries(*one) for one in sorted(beyond.items())]
+        return [told_range(*one) for one in sorted(beyond.items())]
 
     def _oldest_us(self, version: int) -> int | None:
         """Begin of the oldest date of which the source has messages; None if it has none."""

@@ -24,11 +24,10 @@ from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint, reach
 from geo.errors import RetryableError, SourceChangedError
 from geo.faults import FAULTS, session_is_gone
-from geo.log.kept_policies import refuse_forbidden
 from geo.log.ledgers import Batch
 from geo.log.promised_ends import SharedPromises, read_promises
 from geo.log.promises import Promise, accepted_end, told_range
-from geo.log.topic_log import seen_log, user_columns
+from geo.log.topic_log import user_columns
 from geo.log.topics import deleted_topics, ensure_topic, grow
 from geo.names import Topic
 from geo.replication import missing_rows
@@ -43,6 +42,7 @@ from geo.replication.rule import AHEAD_US, LeftOut, Rule, Verdict
 from geo.replication.rule_columns import verdict_column
 from geo.replication.rule_rows import crossing
 from geo.replication.source_history import Compare, Fault, brings, published_after
+from geo.replication.source_log import open_source_log
 from geo.replication.source_look import SourceLook
 from geo.replication.topic_turns import TopicTurns
 from geo.replication.turns import TURN_BYTES, Turns, Unshared, within
@@ -53,9 +53,7 @@ from geo.tables.history import CommitName, turn_of
 from geo.tables.ownership import Ownership, Runner, origin_runners
 from geo.tables.spark_checkpoint import forget
 from geo.tables.storage_clock import checked_now_us
-from geo.tables.table import Seen, Table
 from geo.text import counted, first_line
-from schemas.table import POLICIES_PROPERTY
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +161,7 @@ class TopicLink:
         ownership.refuse_if_lost()
         self._now_us()  # a host whose clock is wrong makes nothing and records nothing
         self.look_for_source(recorded)
-        self._source_log, seen = self._source_as_seen()
+        self._source_log, seen = open_source_log(self.source, self.topic, self.link, str(self))
         columns = seen.columns
         self._source_look = SourceLook(self._source_log, self.rule.origins, str(self))
         target = ensure_topic(self.target, self.topic, user_columns(columns))
@@ -228,13 +226,6 @@ class TopicLink:
             return False
         return True
 
-    def _source_as_seen(self) -> tuple[Table, Seen]:
-        """The source's log and what was seen of it. Raises RetryableError if it says that the topic does not go this way."""
-        source, seen = seen_log(self.source, self.topic)
-        ends = (self.link.source, self.link.target)
-        refuse_forbidden(seen.properties.get(POLICIES_PROPERTY), *ends, str(self), str(source), str(self.topic))
-        return source, seen
-
     def is_deleted_at_source(self) -> bool:
         """Whether the source says that somebody deleted the topic there."""
         with suppress(*FAULTS):
@@ -257,7 +248,8 @@ class TopicLink:
     def preview(self, recorded: LinkState | None, start_at: Start | datetime | None = None) -> Preview:
         """What a comparison would do now. Writes nothing. Raises RetryableError if it would be refused."""
         clock = partial(checked_now_us, self.target, f"{self}: nothing is compared", writes=False)
-        logs = BothLogs(self._source_as_seen()[0], self.target.log(self.topic), self.rule, str(self), clock)
+        source_log, _ = open_source_log(self.source, self.topic, self.link, str(self))
+        logs = BothLogs(source_log, self.target.log(self.topic), self.rule, str(self), clock)
         return preview(logs, recorded, start_at or begins_at(recorded, self.link, self.topic))
 
     # -- what is above the cursor ------------------------------------------------------------------------------------

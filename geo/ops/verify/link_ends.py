@@ -10,6 +10,9 @@ from geo.names import Topic
 from geo.text import counted
 from geo.times import from_us
 
+PATIENCE_US = 600 * 1_000_000
+"""A link that works records something each minute; clocks of two hosts differ by at most five."""
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -33,10 +36,6 @@ Ends = dict[tuple[str, str, str], End]
 
 def key(link: Link, topic: Topic) -> tuple[str, str, str]:
     return link.target, link.source, str(topic)
-
-
-PATIENCE_US = 600 * 1_000_000
-"""A link that works records something each minute; clocks of two hosts differ by at most five."""
 
 
 def due_before_us(end: End | None, now_us: int, outage_s: int) -> int | None:
