@@ -2002,7 +2002,7 @@ FAULTS = (
     Fault(
         "of records that tasks fold those of one task count",
         "geo/subscription/acks/fold.py",
-        "all_of([self.known[key], state] if key in self.known else [state])",
+        "merged_all([self.known[key], state] if key in self.known else [state])",
         "state",
         ("subscription/acks/test_fold.py",),
     ),

@@ -362,7 +362,8 @@ def set_replication_clusters(
     place and goes on from there. (Pulsar's topic policy, which goes before the namespace's.)
     Returns the topics changed. A topic that the registry lost is registered by it. Raises UsageError for an unknown cluster or topic.
 
-    1. The logs keep it → 2. the registry says it. A death between them leaves links with what both let them carry.
+    1. The logs keep it → 2. the registry says it → 3. logs that came meanwhile keep it. A death between 1 and 2 leaves links with what both
+    let them carry.
     """
     if clusters is not None and tables.cluster.name not in clusters:
         raise UsageError(

@@ -168,10 +168,10 @@ class Reconciliation:
         until it has them each start compares, so that they do not come a second time."""
         if not (found := self._logs.ahead(version, self._into.log.latest_version(), promises, touched)):
             return
-        source, target = self._logs.rule.source, self._logs.rule.target
+        source, target, topic = self._logs.rule.source, self._logs.rule.target, self._into.topic
         raise RetryableError(
             f"somebody else appended messages in {target} that {source} has not published: {', '.join(found[:10])}. What was missing was brought. "
-            f"Both logs are compared again until {source} has published them."
+            f"Both logs are compared again until {source} has published them. If it never will, delete them from the log of {topic} in {target}."
         )
 
     def _refuse_loss(self, version: int, cursor: CommitName | None, promises: Sequence[Promise], *, gaps: bool) -> None:

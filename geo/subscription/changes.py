@@ -23,7 +23,7 @@ from geo.subscription.acks.fold import Fold
 from geo.subscription.acks.peer_acks import known_by_peers, peers_of
 from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
-from geo.subscription.acks.subscription_state import SubscriptionState, all_of
+from geo.subscription.acks.subscription_state import SubscriptionState, merged_all
 from geo.subscription.version_subscriptions import version_subscription
 from geo.tables.cluster import ClusterTables, connect
 
@@ -101,7 +101,7 @@ def switch(
         return [(topic, subscription, known.made_replicated(cluster) if replicated else known.made_regional())]
 
     told = publish_once(tables, config, topic, switched)
-    return before, all_of([before, *(one for _, _, one in told)])
+    return before, merged_all([before, *(one for _, _, one in told)])
 
 
 def _known_by_peers(tables: ClusterTables, config: Config, topic: Topic, subscription: str) -> SubscriptionState:

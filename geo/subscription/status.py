@@ -135,7 +135,8 @@ def _standing(clusters: Mapping[str, ClusterTables], config: Config, cluster: st
     tables = clusters[cluster]
     try:
         known = read_known(tables, topic, subscription)
-        state, is_regional = known.all_of(topic, subscription).here or AckState(), known.all_of(topic, subscription).is_regional
+        of_it = known.all_of(topic, subscription)
+        state, is_regional = of_it.here or AckState(), of_it.is_regional
         log = tables.log(topic)
         present, left_out = split_at(state.base, log, log.latest_version()) if log.exists() else (MessageSet(), MessageSet())
         here, moved = _newest_records(tables, known, topic, subscription)

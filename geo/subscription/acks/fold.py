@@ -11,7 +11,7 @@ from geo.log.ledgers import LEDGER_RANDOM_BITS
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.forgetting import day_of, still_named
 from geo.subscription.acks.record import Refusal, RefusedRecordError, decode_all, parse_key
-from geo.subscription.acks.subscription_state import SubscriptionState, all_of
+from geo.subscription.acks.subscription_state import SubscriptionState, merged_all
 from geo.times import LAST_US
 
 HELD_ENTRIES = 10**9
@@ -37,9 +37,9 @@ class Received:
 class Fold:
     """The states of some subscriptions, as records come in, in any order and more than once.
 
-    Whether a record is taken is a function of the record alone, so every cluster that has seen the same ones has the same state.
-    One of a cluster that has left the configuration counts: a link was to bring it, and what it says did happen. What is of one
-    region only counts if that is `cluster`, whoever has brought it elsewhere.
+    Whether a record that regions share is taken is a function of the record alone, so every cluster that has seen the same ones has the
+    same state. One of a cluster that has left the configuration counts: a link was to bring it, and what it says did happen. What is of
+    one region only counts if that is `cluster`, whoever has brought it elsewhere.
     """
 
     cluster: str
@@ -80,7 +80,7 @@ class Fold:
         changed = set()
         for key, states in found.items():
             before = self.known.get(key)
-            after = all_of([before, *states] if before else states)
+            after = merged_all([before, *states] if before else states)
             if before is not None and (older := sum(one.is_older_than(before) for one in states)):
                 self._refused[key, Refusal.OLDER_EPOCH] += older
             if self.days is not None:
@@ -95,7 +95,7 @@ class Fold:
         """Take in what another fold made of records of a subscription."""
         self._refused.update({(key, reason): count for reason, count in refused.items()})
         if state is not None:
-            self.known[key] = all_of([self.known[key], state] if key in self.known else [state])
+            self.known[key] = merged_all([self.known[key], state] if key in self.known else [state])
 
     def found(self) -> Iterator[tuple[str, SubscriptionState | None, Counter[Refusal]]]:
         """What `join` takes, of each subscription of which there was a record. Records of an older epoch are not among the refused: how

@@ -40,7 +40,7 @@ class SubscriptionState:
 
     def __or__(self, other: SubscriptionState) -> SubscriptionState:
         """What both tell together."""
-        return all_of((self, other))
+        return merged_all((self, other))
 
     @property
     def states(self) -> list[AckState]:
@@ -118,7 +118,7 @@ class SubscriptionState:
         return Epoch(max((one.epoch.counter for one in self.states), default=0) + 1, cluster)
 
 
-def all_of(states: Iterable[SubscriptionState]) -> SubscriptionState:
+def merged_all(states: Iterable[SubscriptionState]) -> SubscriptionState:
     """What all of them tell together; the same whatever their order, and if one is among them twice."""
     found = list(states)
     shared = [one.replicated for one in found if one.replicated is not None]

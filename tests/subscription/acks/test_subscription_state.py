@@ -27,7 +27,7 @@ from geo.subscription.acks.record import (
     split_all,
     told_unreadable,
 )
-from geo.subscription.acks.subscription_state import Regional, SubscriptionState, all_of
+from geo.subscription.acks.subscription_state import Regional, SubscriptionState, merged_all
 from tests.examples import examples
 from tests.subscription.acks.test_ack_state import acked, bases, ids, states
 
@@ -46,7 +46,7 @@ def test_the_merge_is_commutative_associative_and_idempotent(
     a: SubscriptionState, b: SubscriptionState, c: SubscriptionState
 ) -> None:
     assert a | b == b | a
-    assert (a | b) | c == a | (b | c) == all_of([c, a, b, a])
+    assert (a | b) | c == a | (b | c) == merged_all([c, a, b, a])
     assert a | a == a
     assert (a | b) | b == a | b
     assert a | SubscriptionState() == a
@@ -61,7 +61,7 @@ def test_all_that_is_known_is_read_back_as_it_was_written(known: SubscriptionSta
 def test_no_record_is_both_of_all_and_of_one_region_and_all_of_them_mean_the_same(known: SubscriptionState, most: int) -> None:
     records = list(split_all(known, most))
     assert all((one.replicated is None) != (one.regional is None) for one in records)
-    assert all_of(map(decode_all, reversed([*map(encode_all, records)]))) == known
+    assert merged_all(map(decode_all, reversed([*map(encode_all, records)]))) == known
 
 
 @given(states())
@@ -115,7 +115,7 @@ def test_a_fold_of_records_in_any_order_is_their_merge(
     fold = Fold("us")
     for one in shuffled:
         fold.add([one])
-    assert fold.known[KEY] == all_of([first, *more])
+    assert fold.known[KEY] == merged_all([first, *more])
 
 
 # -- what is decided -------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_turned_on_the_others_know_it_exactly() -> None:
     assert told.replicated == mine.here, "in its own epoch: what a consumer has in hand counts on"
     assert (mine | told).here == mine.here
     assert not (mine | told).is_regional
-    there = all_of(decode_all(encode_all(part)) for part in split_all(told) if part.regional is None)
+    there = merged_all(decode_all(encode_all(part)) for part in split_all(told) if part.regional is None)
     assert there.here == mine.here
 
 
@@ -193,8 +193,8 @@ def test_of_two_decisions_in_one_region_the_later_counts_whichever_is_heard_last
     off = one.made_regional()
     on = (one | off).made_replicated("us")
     for heard in ([one, off, on], [on, off, one], [off, one, on, off]):
-        assert not all_of(heard).is_regional
-        assert all_of(heard).here == on.replicated
+        assert not merged_all(heard).is_regional
+        assert merged_all(heard).here == on.replicated
 
 
 def test_a_deleted_one_of_its_region_gives_the_name_back_only_when_that_is_said() -> None:
@@ -273,7 +273,7 @@ class Regions(RuleBasedStateMachine):
     @rule()
     def both_links_run_and_those_who_share_agree(self) -> None:
         for source, target in (("eu", "us"), ("us", "eu")):
-            self.known[target] |= all_of(self.sent[source])
+            self.known[target] |= merged_all(self.sent[source])
         assert self.known["eu"].replicated == self.known["us"].replicated
 
     @invariant()
