@@ -33,8 +33,9 @@ from schemas import LEDGERS, LINKS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 
 log = logging.getLogger(__name__)
 
-FOLD_READS = 1
-"""The version of records up to which the folding query reads; a test holds it equal to that of geo.subscription.acks.record."""
+FOLD_READS = 2
+"""The version of records up to which the folding query reads; a test holds it equal to that of geo.subscription.acks.record. What an older fold
+has passed as of a newer encoding, as what is of one region only, is folded by the next one from the whole log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,8 +225,7 @@ class _Move:
         last: datetime | None,
     ) -> Failover:
         topic, subscription = one
-        key = key_of(topic, subscription)
-        here, there = (known[one].states.get(key, AckState()) if one in known else AckState() for known in (ours, theirs))
+        here, there = ((known[one].all_of(*one).here if one in known else None) or AckState() for known in (ours, theirs))
         log = self._here.log(topic)
         present, before = split_at(state.base, log, log.latest_version()) if log.exists() else (MessageSet(), MessageSet())
         left = present - state.acked - before
