@@ -8,8 +8,8 @@ from typing import Protocol
 from geo.names import Topic
 
 NEW_FOR_US = 600 * 1_000_000
-"""A region into which nothing was ever brought is new for so long after the first topic came that links are to bring it: as long as it takes
-to start the broker of the second region after that of the first."""
+"""For so long after the first topic came that links are to bring it, a region into which nothing was ever brought is new: as long as it
+takes to start the broker of the second region after that of the first."""
 
 
 class Lost(Protocol):

@@ -15,7 +15,7 @@ from geo.log.topic_log import ERASED_PROPERTY, ID, is_message
 from geo.sql_text import identifier
 from geo.tables.actions import Partition
 
-DAY = "publish_date"
+_DATE = "publish_date"
 """By which topic logs are partitioned."""
 
 EXAMPLES = 10
@@ -44,9 +44,11 @@ def in_partitions(rows: DataFrame, touched: Collection[Partition] | None) -> Dat
     """The rows in these partitions; None: all. A row's date is that of its publish time, alike everywhere."""
     if touched is None:
         return rows
-    days = [values[DAY] for partition in touched if (values := dict(partition)).keys() == {DAY} and values[DAY] is not None]
-    others = [partition for partition in touched if dict(partition).get(DAY) not in days]
-    return rows.where(reduce(or_, map(_is_in, others), F.col(DAY).isin(days)))
+    dates = [
+        values[_DATE] for partition in touched if (values := dict(partition)).keys() == {_DATE} and values[_DATE] is not None
+    ]
+    others = [partition for partition in touched if dict(partition).get(_DATE) not in dates]
+    return rows.where(reduce(or_, map(_is_in, others), F.col(_DATE).isin(dates)))
 
 
 def _is_in(partition: Partition) -> Column:

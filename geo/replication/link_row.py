@@ -33,8 +33,8 @@ class LinkRow:
         self.impossible = 0
         """Rows that this run left out since no producer can have written them."""
         self._impossible: int | None = 0
-        """Of the source up to the cursor; None: nobody has counted them, and it stays so until somebody does. It may count some twice after a
-        crash, and misses none."""
+        """Of the source up to the cursor; None: nobody has counted them, and it stays so until somebody does. It may count some twice
+        after a crash, and misses none."""
         self._generation = 0
         self._noted_at = -math.inf
 

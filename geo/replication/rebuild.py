@@ -49,8 +49,8 @@ def rebuild(
 
     Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start afterwards
     they open new ones. A topic that was deleted in `cluster` stays so; of one that `cluster` knows nothing of any more, nor to where it may
-    replicate, a person is to say that again (`geo topics set`): until then only links that have carried it do. What no peer holds (`replicate_to` this cluster only, or
-    not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
+    replicate, a person is to say that again (`geo topics set`): until then only links that have carried it do. What no peer holds
+    (`replicate_to` this cluster only, or not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
     """
     check_topic_glob(topics)
     if cluster == peer:

@@ -67,8 +67,11 @@ class Reconciliation:
         take_over: bool,
     ) -> None:
         """`start_at`: where the link begins anew; None: it begins where it began. If it is `stopped` between two steps the next
-        start compares again. `take_over` replaces a backfill that runs. Raises AlreadyOwnedError while one does, SourceChangedError for what is lost in the
-        source, UnsafeError for messages that one of them holds twice otherwise, or the target otherwise or twice."""
+        start compares again. `take_over` replaces a backfill that runs.
+
+        Raises AlreadyOwnedError while one does, SourceChangedError for what is lost in the source, UnsafeError for different messages that
+        the source holds under one id and for messages that the target holds otherwise or twice, RetryableError for messages that the target
+        has and the source not yet."""
         if self._row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self._into, decision.why)
         fillers = filling_runners(self._logs.rule.origins, self._into.topic, self._logs.rule.target)

@@ -142,8 +142,8 @@ def reset(
 
 
 def delete(spark: SparkSession, config: Config, cluster: str, topic: Topic, subscription: str) -> AckState:
-    """Delete a subscription in every cluster that shares it, for good: neither acknowledgements still on their way nor a reset by somebody who
-    did not know of it bring it back."""
+    """Delete a subscription in every cluster that shares it, for good: neither acknowledgements still on their way nor a reset by
+    somebody who did not know of it bring it back."""
     tables = _tables(spark, config, cluster, subscription)
     return _publish(tables, config, topic, subscription, lambda state: state.delete(cluster))
 

@@ -22,8 +22,8 @@ MOST_BYTES = 256 * 1024
 """Of the messages in a record. A subscription that is consumed in order needs some 15 bytes a ledger."""
 
 FORGOTTEN_S = 7 * 24 * 3600
-"""So much older than the youngest ledger of a record a ledger is of which nothing is known to be acknowledged: what had expired, and was forgotten
-(geo.subscription.acks.forgetting). One that is younger may be of a batch whose acknowledgement was lost with its process."""
+"""A ledger of a record that is so much older than the youngest one, and of which nothing is known to be acknowledged, had expired and was
+forgotten (geo.subscription.acks.forgetting). One that is younger may be of a batch whose acknowledgement was lost with its process."""
 
 
 @dataclass(frozen=True, slots=True)

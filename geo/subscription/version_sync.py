@@ -165,8 +165,8 @@ class Versions:
         return self._work.markers
 
     def discover(self, known: Mapping[Hashable, tuple[SyncWork, State]]) -> Found[SyncWork]:
-        # Without a version subscription that is replicated anywhere there is nothing to tell, and nothing is begun. What was begun runs on when the last one
-        # is deleted: it looks at no log then, and takes up the next one at once.
+        # Where no cluster has a version subscription that is replicated there is nothing to tell, and nothing is begun. What was begun runs
+        # on when the last one is deleted: it looks at no log then, and takes up the next one at once.
         if known:
             return in_share(Found(resolved=self._again.due(known)), known, self._share, lambda work: PLACE)
         if self._share.elsewhere(PLACE) is None and self._are_used(told=self._tables.journal(MARKERS).exists()):

@@ -6,8 +6,8 @@ still tells of a ledger makes it no younger: two clusters do not keep a ledger a
 
 A message was published before it was acknowledged. So a TTL after a ledger's day all that is acknowledged of it has expired, and no
 link brings any of it any more. What the log here still holds is kept all the same: it would be delivered. To forget makes a state
-smaller and nothing else: a message may be delivered once too often, where a TTL was raised or a region comes back after longer than the TTL, and
-none is skipped.
+smaller and nothing else: a message may be delivered once too often, where a TTL was raised or a region comes back after longer than
+the TTL, and none is skipped.
 """
 
 from __future__ import annotations

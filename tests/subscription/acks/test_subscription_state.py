@@ -298,5 +298,5 @@ def test_a_part_is_of_the_subscription_that_the_region_has(state: AckState, more
     assert merged([state]) == off.here
 
 
-def test_one_more_program_state_is_told_by_its_parts() -> None:
+def test_its_states_are_those_of_all_regions_and_of_its_own() -> None:
     assert SubscriptionState(SHARED, Regional(1, False)).states == [SHARED, AckState()]
