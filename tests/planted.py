@@ -983,8 +983,8 @@ FAULTS = (
     Fault(
         "a topic that its registry lost goes wherever the configuration says",
         "geo/log/topics.py",
-        "is_unknown=True, is_unclear=UNCLEAR in policies)",
-        "is_unknown=True)",
+        "is_unknown=True, is_unclear=UNCLEAR in policies, kept=told)",
+        "is_unknown=True, kept=told)",
         ("replication/test_kept_policies.py -k does_not_say",),
         spark=True,
     ),
@@ -1016,6 +1016,21 @@ FAULTS = (
         "        register_unclear(own, topic, user_columns(columns))\n",
         "",
         ("replication/test_kept_policies.py -k lost_all",),
+        spark=True,
+    ),
+    Fault(
+        "a registry that says less than the log is told by nobody",
+        "geo/log/absence.py",
+        "if kept is None or told is None or kept == told:",
+        "if kept is None or told is None or clusters_of(restored(kept)) is not None:",
+        ("log/test_kept_policies.py",),
+    ),
+    Fault(
+        "dates expire that a link has not read which an older registry leaves out",
+        "geo/ops/held_dates.py",
+        "    ways = (replication_clusters(tables, topic), told_clusters(tables, topic))",
+        "    ways = (replication_clusters(tables, topic),)",
+        ("replication/test_kept_policies.py -k log_forbids",),
         spark=True,
     ),
     Fault(

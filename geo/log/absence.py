@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from geo.log.kept_policies import clusters_of, restored
 from geo.names import Topic
 
 NEW_FOR_US = 600 * 1_000_000
@@ -60,3 +61,16 @@ def lost_by_registry(one: Lost, cluster: str, registry: str) -> str | None:
     if one.is_unclear:
         return f"{registry} of {cluster} lost it once, and its log did not say where it may go: {clear}"
     return None
+
+
+def unlike_log(topic: Topic, kept: str | None, told: str | None, cluster: str) -> str | None:
+    """Of a topic whose policies in the registry (as a log would keep them) are not those that its log tells; None: they are, or one of both
+    does not say."""
+    if kept is None or told is None or kept == told:
+        return None
+    registry, log = (", ".join(clusters_of(restored(one)) or ()) or "as configured" for one in (kept, told))
+    return (
+        f"by the registry of {cluster} its replication clusters are: {registry}, by its log: {log}; an older copy of system/topics was put back, or "
+        f"who set them died. Links carry what neither forbids. Say it again: geo topics set --cluster {cluster} --topic {topic} "
+        "--replication-clusters …, or --inherit"
+    )

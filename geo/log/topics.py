@@ -20,14 +20,14 @@ from geo.config.model import Config
 from geo.crash import CrashPoint, reach
 from geo.disk import local_path
 from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
-from geo.log.absence import lost_by_registry
+from geo.log.absence import lost_by_registry, unlike_log
 from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR, UNENDED, Policies, clusters_of, kept, restored
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
 from geo.tables.cluster import ClusterTables
 from geo.tables.journal import Journal
-from geo.tables.table import Table
+from geo.tables.table import Seen, Table
 from geo.times import EPOCH, utc
 from schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
 from schemas.table import POLICIES_PROPERTY
@@ -59,12 +59,14 @@ class Registered:
     """The registry lacks it, though its log is there or others have read it."""
     is_unclear: bool = False
     """Nobody knows where it may go: the registry lost it, and its log does not say. Links that have carried it do so; no other does."""
+    kept: str | None = None
+    """Its policies, as its log keeps them (`geo.log.kept_policies.kept`)."""
 
     @classmethod
     def unknown(cls, topic: Topic, told: str | None) -> Registered:
         """`told`: what its log says of its policies (POLICIES_PROPERTY)."""
         policies = restored(told)
-        return cls(topic, EPOCH, False, clusters_of(policies), is_unknown=True, is_unclear=UNCLEAR in policies)
+        return cls(topic, EPOCH, False, clusters_of(policies), is_unknown=True, is_unclear=UNCLEAR in policies, kept=told)
 
     @classmethod
     def of(cls, row: Row) -> Registered:
@@ -72,7 +74,7 @@ class Registered:
         unended = Unended(policies[UNENDED]) if UNENDED in policies else None
         return cls(
             Topic.parse(row["topic"]), row["created_at"], row["typed"], clusters_of(policies), DELETED in policies, unended,
-            is_unclear=UNCLEAR in policies,
+            is_unclear=UNCLEAR in policies, kept=kept(policies),
         )  # fmt: skip
 
 
@@ -114,14 +116,30 @@ def _is_used(tables: ClusterTables, topic: Topic) -> bool:
 
 
 def absent(tables: ClusterTables, one: Registered) -> str | None:
-    """What of a topic that was not deleted is not in its cluster, with the remedy; None: its log and its row are there."""
+    """What of a topic that was not deleted is not in its cluster, with the remedy; None: its log and its row are there, and say
+    the same."""
     name, table = tables.cluster.name, tables.log(one.topic)
-    if not table.exists():
+    if (seen := table.look()) is None:
         return (
             f"its log {table} is not there. Put it back. If nobody is to have it: `geo topics create` and `geo topics delete` "
             f"it in {name}"
         )
-    return lost_by_registry(one, name, str(tables.journal(TOPICS)))
+    return lost_by_registry(one, name, str(tables.journal(TOPICS))) or unlike(tables, one, seen)
+
+
+def unlike(tables: ClusterTables, one: Registered, seen: Seen | None = None) -> str | None:
+    """In what the registry says of a topic otherwise than its log (which was `seen`), with the remedy; None: in nothing. Where it seems so
+    both are asked again: somebody may set it just now."""
+    for again in (False, True):
+        if again:
+            rows, seen = tables.journal(TOPICS).newest(topic=str(one.topic)), None
+            one = Registered.of(rows[0]) if rows else one
+        if one.is_deleted or (seen := seen or tables.log(one.topic).look()) is None:
+            return None
+        why = unlike_log(one.topic, one.kept, seen.properties.get(POLICIES_PROPERTY), tables.cluster.name)
+        if why is None:
+            return None
+    return why
 
 
 def _topics_by_folder(tables: ClusterTables) -> list[Topic]:
@@ -132,6 +150,12 @@ def _topics_by_folder(tables: ClusterTables) -> list[Topic]:
         with suppress(InvalidNameError):
             found.append(Topic.from_path("/".join(folder.parts[-3:])))
     return found
+
+
+def told_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:
+    """What a topic's log says of where it may go: as `replication_clusters`, which is of the registry. None also if it does not say."""
+    seen = tables.log(topic).look()
+    return None if seen is None else clusters_of(restored(seen.properties.get(POLICIES_PROPERTY)))
 
 
 def replication_clusters(tables: ClusterTables, topic: Topic) -> tuple[str, ...] | None:

@@ -17,7 +17,7 @@ from geo.config.model import Config, Link
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.log.topic_log import is_message
-from geo.log.topics import deleted_topics, replication_clusters
+from geo.log.topics import deleted_topics, replication_clusters, told_clusters
 from geo.names import Topic
 from geo.subscription.acks.record import RefusedRecordError, parse_key
 from geo.tables.cluster import ClusterTables, connect
@@ -45,8 +45,10 @@ def held_dates(
     config: Config, tables: ClusterTables, topic: Topic, table: Table, due: Sequence[date], now: datetime
 ) -> list[Held]:
     """Who holds which of the dates `due`, that have expired; nobody if all that is left has been read."""
-    local = {tables.cluster.name: replication_clusters(tables, topic)}
-    links = [link for link in config.links_of(topic, local) if link.source == tables.cluster.name]
+    name = tables.cluster.name
+    # Where an older row of the registry says less than the log, the links that it leaves out go on once somebody says it again.
+    ways = (replication_clusters(tables, topic), told_clusters(tables, topic))
+    links = dict.fromkeys(link for way in ways for link in config.links_of(topic, {name: way}) if link.source == name)
     held = [_held_by(config, tables, link, topic, table, due, now) for link in links]
     if topic == topic.acks:
         held.append(_unfolded(tables, topic, table, due))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from geo.errors import RetryableError, UsageError
 from geo.fleet.backfill import backfill
 from geo.log.topics import create_topic, ensure_topic, known_topics, replication_clusters, set_replication_clusters
 from geo.names import Topic
+from geo.ops.held_dates import held_dates
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
@@ -65,7 +67,9 @@ def test_a_topic_that_the_registry_lost_keeps_its_replication_clusters(regional:
     assert regional.verify().clean
 
 
-def test_an_older_row_of_the_registry_lets_no_link_carry_what_the_log_forbids(regional: World) -> None:
+def test_an_older_row_of_the_registry_lets_no_link_carry_what_the_log_forbids(
+    regional: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     us = regional.tables("us")
     shutil.copytree(regional.folder / "us" / "system" / "topics", regional.folder / "narrow")
     set_replication_clusters(us, regional.config, TOPIC, None)
@@ -81,6 +85,13 @@ def test_an_older_row_of_the_registry_lets_no_link_carry_what_the_log_forbids(re
     _put_back(regional, "narrow")
     regional.replicate("ap")
     assert regional.count("ap") == 0, "nor the other way round"
+    for verb in (["topics"], ["doctor"], ["links", "status"], ["verify", "--quick"]):
+        capsys.readouterr()
+        assert main([*verb, "--config", str(regional.path)]) == 1, verb
+        assert f"geo topics set --cluster us --topic {TOPIC}" in capsys.readouterr().out, verb
+    now = datetime.now(timezone.utc)
+    held = held_dates(regional.config, us, TOPIC, regional.log("us"), [now.date()], now)
+    assert [one.link for one in held] == ["us->ap"], "it goes on once somebody says it again"
 
     _put_back(regional, "wide")
     set_replication_clusters(us, regional.config, TOPIC, ["eu", "us"])

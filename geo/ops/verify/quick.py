@@ -27,6 +27,7 @@ from geo.ops.verify.verify import (
     read_all_promises,
     read_ends,
     read_registries,
+    unlike_logs,
 )
 from geo.tables.cluster import ClusterTables
 from geo.tables.table import Table
@@ -64,7 +65,11 @@ def verify_by_ends(clusters: Mapping[str, ClusterTables], config: Config, topics
     links = tuple(one for of_topic, _, _, _ in checked for one in of_topic)
     found = tuple(one for _, of_topic, _, _ in checked for one in of_topic)
     noted = tuple(one for _, _, of_topic, _ in checked for one in of_topic)
-    wrong = (*gone(config, registries, ends, now), *(one for _, _, _, of_topic in checked for one in of_topic))
+    wrong = (
+        *gone(config, registries, ends, now),
+        *unlike_logs(clusters, registries, matching),
+        *(one for _, _, _, of_topic in checked for one in of_topic),
+    )
     return VerifyReport(tuple(map(str, matching)), links, found, (*noted, _NOTE), by_content=False, faults=wrong)
 
 

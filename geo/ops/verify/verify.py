@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config, Link
 from geo.errors import UsageError
 from geo.log.promised_ends import read_promises
-from geo.log.topics import Registered, all_topics
+from geo.log.topics import Registered, all_topics, unlike
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.ops.verify.comparison import Comparison, Log, Promises, Way
 from geo.ops.verify.faults import faults, gone
@@ -145,7 +145,11 @@ def verify(spark: SparkSession, config: Config, topics: str = ALL_TOPICS) -> Ver
         tuple(result for comparison in compared for result in comparison.links()),
         tuple(result for comparison in compared for result in comparison.clusters()),
         tuple(note for comparison in compared for note in comparison.notes),
-        faults=(*gone(config, registries, ends, now), *(fault for _, of_topic in done for fault in of_topic)),
+        faults=(
+            *gone(config, registries, ends, now),
+            *unlike_logs(clusters, registries, matching),
+            *(fault for _, of_topic in done for fault in of_topic),
+        ),
     )
 
 
@@ -157,6 +161,14 @@ def read_registries(clusters: Mapping[str, ClusterTables], ends: Ends) -> Regist
         mentioned = [Topic.parse(topic) for target, source, topic in ends if name in (target, source)]
         found[name] = {one.topic: one for one in all_topics(tables, mentioned)}
     return found
+
+
+def unlike_logs(clusters: Mapping[str, ClusterTables], registries: Registries, topics: Sequence[Topic]) -> Iterable[str]:
+    """The fault of each topic of which a cluster's registry says otherwise than its log where it may go."""
+    for topic in topics:
+        for name, registry in registries.items():
+            if topic in registry and (why := unlike(clusters[name], registry[topic])) is not None:
+                yield f"{topic}: {why}."
 
 
 def matching_topics(registries: Registries, glob: str) -> list[Topic]:
