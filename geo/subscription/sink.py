@@ -96,7 +96,7 @@ def append_once(
         if there:
             log.info("%s: %s of %s are there already", table, counted(there.size, "message"), who)
         made = rows(messages if whole and not there else among(messages, fresh)) if fresh else None
-        if made is None or sink.append(made, last.after(batch.epoch, fresh, batch.acked, secrets.token_hex(8))):
+        if made is None or sink.append(made, last.after(batch.epoch, fresh, batch.acked, secrets.token_hex(8), batch.held)):
             key = (sink.identity, name)
             batch.appended[key] = batch.appended.get(key, MessageSet()) | given
             return messages

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from geo.errors import UnsafeError
+from geo.ids import LedgerId
 from geo.log.ledgers import LEDGER_RANDOM_BITS
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
@@ -22,8 +23,9 @@ MOST_BYTES = 256 * 1024
 """Of the messages in a record. A subscription that is consumed in order needs some 15 bytes a ledger."""
 
 FORGOTTEN_S = 7 * 24 * 3600
-"""A ledger of a record that is so much older than the youngest one, and of which nothing is known to be acknowledged, had expired and was
-forgotten (geo.subscription.acks.forgetting). One that is younger may be of a batch whose acknowledgement was lost with its process."""
+"""A ledger of a record that is so much older than the youngest one, of which nothing is known to be acknowledged, and that the log here does
+not hold, had expired and was forgotten (geo.subscription.acks.forgetting). A younger one may come yet. One that is held would be delivered:
+a producer goes on in one ledger for years, and a region may lack what was acknowledged elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,14 @@ class SinkRecord:
         """Whether its messages were delivered in a later epoch."""
         return AckState(self.epoch).rank > AckState(epoch).rank
 
-    def after(self, epoch: Epoch, messages: MessageSet, acked: MessageSet, token: str) -> SinkRecord:
-        """The record of the commit that brings `messages` next."""
+    def after(
+        self, epoch: Epoch, messages: MessageSet, acked: MessageSet, token: str, held: Collection[LedgerId] = ()
+    ) -> SinkRecord:
+        """The record of the commit that brings `messages` next. `held`: the ledgers that the log here holds."""
         before = self.messages if self.epoch == epoch else MessageSet()
-        return SinkRecord(self.subscription, epoch, _bounded(before | messages, acked, messages), self.number + 1, token)
+        return SinkRecord(
+            self.subscription, epoch, _bounded(before | messages, acked, {*messages.ledgers, *held}), self.number + 1, token
+        )
 
 
 def newest_of(commits: Iterable[Commit], subscription: str) -> SinkRecord | None:
@@ -94,7 +100,7 @@ def newest_of(commits: Iterable[Commit], subscription: str) -> SinkRecord | None
     return None if number is None else SinkRecord(subscription, Epoch(), MessageSet(), number, "")
 
 
-def _bounded(messages: MessageSet, acked: MessageSet, fresh: MessageSet) -> MessageSet:
+def _bounded(messages: MessageSet, acked: MessageSet, held: Collection[LedgerId]) -> MessageSet:
     """Without the oldest ledgers of which all is acknowledged, or forgotten since, if a record of all would be too large."""
     size = len(encode(AckState(acked=messages), limited=False))
     if size <= MOST_BYTES:
@@ -103,7 +109,7 @@ def _bounded(messages: MessageSet, acked: MessageSet, fresh: MessageSet) -> Mess
     forgotten_to = (max(ledger.ledger_id for ledger in kept) >> LEDGER_RANDOM_BITS) - FORGOTTEN_S << LEDGER_RANDOM_BITS
     for ledger in sorted(kept, key=lambda one: one.ledger_id):
         alone = MessageSet({ledger: kept[ledger]})
-        is_forgotten = ledger.ledger_id < forgotten_to and ledger not in acked.ledgers and ledger not in fresh.ledgers
+        is_forgotten = ledger.ledger_id < forgotten_to and ledger not in acked.ledgers and ledger not in held
         if is_forgotten or not alone - acked:
             size -= len(encode(AckState(acked=alone), limited=False))
             del kept[ledger]

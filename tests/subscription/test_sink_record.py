@@ -102,3 +102,15 @@ def test_a_record_that_would_be_too_large_leaves_out_ledgers_that_were_forgotten
     assert not MessageSet.union(young) - kept, "its acknowledgement may be lost with its process"
     assert not forgotten[-1] & kept
     assert len(kept.ledgers) < 12
+
+
+def test_a_ledger_that_the_log_holds_stays_however_old_it_is_and_whatever_is_known_to_be_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a failover to a region that lacks the acknowledgements: a producer that has run for a month goes on in one ledger."""
+    monkeypatch.setattr(sink_record, "MOST_BYTES", 30)
+    now = 1_800_000_000
+    old, gone, fresh = (_set(ledger_id(now - age, 0), 5) for age in (30 * 86_400, 29 * 86_400, 0))
+    before = SinkRecord("mine", EPOCH, old | gone, 5, "t")
+    assert before.after(EPOCH, fresh, MessageSet(), "t", set(old.ledgers)).messages == old | fresh
+    assert before.after(EPOCH, fresh, MessageSet(), "t", {*old.ledgers, *gone.ledgers}).messages == old | gone | fresh

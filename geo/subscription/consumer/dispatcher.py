@@ -206,6 +206,7 @@ class Dispatcher:
         with self._lock:
             done, base = self._delivery.done, self.state.base
         present, before = split_at(base, self._log, version)
+        self.function.held = set(present.ledgers)
         done = (done | before) & present
         if done.range_count > SCATTERED * max(1, len(done.ledgers)):
             self.deliver(self._log.read(version), done=done)
@@ -263,6 +264,7 @@ class Dispatcher:
         if ids.num_rows > self._settings.batch_rows or self._limit is not None:
             ids = in_publish_order(ids)
         whole = message_set(ids)
+        self.function.held.update(whole.ledgers)
         each_once = whole.size == ids.num_rows
         pick, held_bytes = (among, held_bytes) if each_once else (only, None)
         early = self._early(ids)

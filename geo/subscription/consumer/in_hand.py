@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from geo.errors import UsageError
+from geo.ids import LedgerId
 from geo.subscription.acks.ack_state import Epoch
 from geo.subscription.acks.message_set import MessageSet
 
@@ -17,7 +18,7 @@ from geo.subscription.acks.message_set import MessageSet
 @dataclass(frozen=True, slots=True)
 class InHand:
     """`messages` of a subscription, delivered in `epoch` as `rows`; `acked` is what was acknowledged by then, as far as is known
-    here."""
+    here; `held`: the ledgers of the log here."""
 
     subscription: str
     """`topic/subscription`, as records have it."""
@@ -25,6 +26,7 @@ class InHand:
     epoch: Epoch
     messages: MessageSet
     acked: MessageSet
+    held: Collection[LedgerId] = ()
     appended: dict[tuple[str, str | None], MessageSet] = field(default_factory=dict)
     """The messages that this call of the function has given to a sink, by sink and name of the append."""
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from geo.crash import CrashPoint, reach
 from geo.errors import GeoError, RetryableError
 from geo.faults import session_is_gone
-from geo.ids import MessageId
+from geo.ids import LedgerId, MessageId
 from geo.log.topic_log import PUBLISH_ORDER
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
@@ -80,6 +80,8 @@ class UserFunction:
         """Its last call passed, directly before: if it fails now on a message that comes alone, that message is to blame."""
         self.doubtful = MessageSet()
         """Messages that wait, on which it failed while nothing passed: they come again as soon as something has passed."""
+        self.held: set[LedgerId] = set()
+        """The ledgers of the log here, as far as it was seen."""
         self._unexplained: Exception | None = None
         """Its last error on what is `doubtful`."""
         self._failed_on_all = 0
@@ -176,7 +178,7 @@ class UserFunction:
         """What the function says of `messages`, which are `these`; or what it raised, in a run in which messages are given up.
         Any other error is the end of the run, and raised."""
         settings = self._settings
-        batch = InHand(key_of(settings.topic, settings.name), messages, epoch, these, self._state().acked)
+        batch = InHand(key_of(settings.topic, settings.name), messages, epoch, these, self._state().acked, self.held)
         self.control, self.doubtful = False, self.doubtful - these
         # Who waits for its turn has nothing in hand. A fault of the note is not the function's.
         with settings.turn, nullcontext() if self._attempt is None else self._attempt.of(these, epoch):
