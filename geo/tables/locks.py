@@ -39,11 +39,11 @@ _impatient = threading.local()
 @contextmanager
 def without_waiting() -> Iterator[None]:
     """Meanwhile this thread waits for nobody's commit: `table_lock` raises LockedError where it would."""
-    _impatient.now = True
+    before, _impatient.now = _is_impatient(), True
     try:
         yield
     finally:
-        _impatient.now = False
+        _impatient.now = before
 
 
 def _is_impatient() -> bool:

@@ -201,6 +201,11 @@ def test_who_is_not_to_wait_is_told_who_holds_the_lock(tmp_path: Path) -> None:
             table_lock(lock, this_process(0)),
         ):
             pass
+        with without_waiting():
+            with without_waiting():
+                pass
+            with pytest.raises(LockedError), table_lock(lock, this_process(0)):  # what was asked within ends within
+                pass
         other = _waiting(lock)
         holder.communicate("go on\n")
         other.join(60)
