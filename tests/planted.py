@@ -1019,6 +1019,14 @@ FAULTS = (
         spark=True,
     ),
     Fault(
+        "partitions that a registry lost keep the wider policy that the others had before",
+        "geo/log/topics.py",
+        "all_topics(tables, [topic, *_used_partitions(tables, topic)])",
+        "all_topics(tables, [topic])",
+        ("tables/test_storage.py -k are_set_with_the_others",),
+        spark=True,
+    ),
+    Fault(
         "a registry that says less than the log is told by nobody",
         "geo/log/absence.py",
         "if kept is None or told is None or kept == told:",

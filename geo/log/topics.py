@@ -322,6 +322,14 @@ def _partition_rows(registry: Journal, topic: Topic) -> list[Row]:
     ]
 
 
+def _used_partitions(tables: ClusterTables, topic: Topic) -> set[Topic]:
+    """The partitions of a topic that a cluster's own producers and links know, whether or not its registry does: folders of logs are
+    listed on a local disk alone."""
+    begins = ("topic", f"{topic}-partition-")
+    named = {Topic.parse(row["topic"]) for schema in (LEDGERS, LINKS) for row in tables.journal(schema).newest(begins)}
+    return {one for one in named if one.partitioned == topic}
+
+
 def _living(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if DELETED not in (row["policies"] or {})]
 
@@ -406,7 +414,7 @@ def set_replication_clusters(
     def rows_in(registry: Journal) -> list[Row]:
         return [*_living(registry.newest(topic=str(topic))), *_partition_rows(registry, topic)]
 
-    for one in all_topics(tables, [topic]):
+    for one in all_topics(tables, [topic, *_used_partitions(tables, topic)]):
         if one.is_unknown and topic in (one.topic, one.topic.partitioned):
             ensure_topic(tables, one.topic)
     before = rows_in(tables.journal(TOPICS))

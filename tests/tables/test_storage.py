@@ -13,16 +13,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DecimalType, StringType, StructField
 
 from geo.cli.main import main
-from geo.config.model import Cluster
+from geo.config.model import Cluster, Config
 from geo.disk import local_path
 from geo.errors import UnsafeError
 from geo.locations import scheme_of
 from geo.log.topic_log import user_columns
-from geo.log.topics import create_topic
+from geo.log.topics import create_partitions, create_topic, set_replication_clusters
 from geo.names import Topic
 from geo.tables.cluster import connect, mount_type
 from geo.tables.storage import why_unsafe
-from schemas import OWNERS, TOPICS
+from schemas import LEDGERS, OWNERS, TOPICS
 
 _DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
 _SINGLE = "org.apache.spark.sql.delta.storage.S3SingleDriverLogStore"
@@ -139,6 +139,26 @@ def test_a_schema_that_comes_into_being_later_is_locked_then(spark: SparkSession
     assert tables.lock_folder is None
     request.getfixturevalue("schema")
     assert tables.lock_folder == tmp_path / "warehouse" / "locks"
+
+
+@pytest.mark.spark
+def test_partitions_that_the_registry_of_a_catalog_lost_are_set_with_the_others(
+    spark: SparkSession, tmp_path: Path, schema: str
+) -> None:
+    """No folders of logs can be listed there: what the cluster's own producers wrote names them."""
+    cluster = Cluster("eu", catalog="spark_catalog", schema=schema, checkpoints=str(tmp_path / "c"))
+    tables = connect(spark, cluster)
+    parts = create_partitions(tables, Topic.parse(_TOPIC), 2)
+    row: dict[str, Any] = {column.name: None for column in LEDGERS.columns}
+    row |= {
+        "topic": str(parts[1]), "producer": "p", "ledger_id": 1, "source": "", "uncompared": [], "end": 1, "source_count": 1,
+        "source_hash": 0, "publish_time": _NOW, "table_id": "t", "table_version": 1, "complete": True, "generation": 1, "sequence": 1,
+        "recorded_at": _NOW,
+    }  # fmt: skip
+    tables.journal(LEDGERS).append([row])
+    spark.sql(f"DELETE FROM spark_catalog.{schema}.system_topics WHERE topic = '{parts[1]}'")
+    config = Config("geo.yaml", {"eu": cluster}, ())
+    assert set_replication_clusters(connect(spark, cluster), config, Topic.parse(_TOPIC), ["eu"]) == parts
 
 
 # -- nothing is touched ------------------------------------------------------------------------------------------------
