@@ -94,6 +94,13 @@ FAULTS = (
         "touched",
         ("replication/test_source_history.py",),
     ),
+    Fault(
+        "who creates a subscription for all replaces what other regions acknowledged",
+        "geo/subscription/acks/subscription_state.py",
+        "epoch = Epoch(shared.epoch.counter + 1) if shared.deleted else shared.epoch",
+        'epoch = self._next("") if self.here else shared.epoch',
+        ("subscription/acks/test_subscription_state.py -k replaces_nothing",),
+    ),
     # which rows cross
     Fault(
         "rows without an origin of the rule cross",

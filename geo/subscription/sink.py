@@ -89,7 +89,8 @@ def append_once(
         if last.is_later_than(batch.epoch):
             raise RetryableError(
                 f"{table}: has messages of {who} that were delivered in epoch {last.epoch}, this batch was in {batch.epoch}: "
-                "the subscription was reset. Nothing was appended. Run the consumer again, it begins where the reset says."
+                "the subscription was reset. Nothing was appended. Run the consumer again, it begins where the reset says. Where another "
+                "subscription of this name, of one region only, appends to the same table, give append_once a name: append_once(…, name='eu')."
             )
         there = given & last.messages if last.epoch == batch.epoch else MessageSet()
         fresh = given - there

@@ -84,10 +84,12 @@ class SubscriptionState:
 
     def begun(self, cluster: str, base: Base, *, replicated: bool) -> SubscriptionState:
         """The record by which it begins at `base` in this region, where it is not known or was deleted. A replicated one begins in
-        nobody's epoch, so that regions that create it at once agree; a regional one in its region's own."""
-        here = self.here
+        nobody's epoch, so that regions that create it at once agree, and that counts only what they share: a later one than
+        another region's would replace what is acknowledged there. One that lives elsewhere is joined. A regional one begins in its
+        region's own."""
         if replicated:
-            epoch = Epoch() if here is None else self._next("")
+            shared = self.replicated or AckState()
+            epoch = Epoch(shared.epoch.counter + 1) if shared.deleted else shared.epoch
             return SubscriptionState(AckState(epoch, base), None if not self.is_regional else Regional(self.turn + 1, False))
         turn = self.turn if self.is_regional else self.turn + 1
         return SubscriptionState(regional=Regional(turn, True, AckState(self._next(cluster), base)))

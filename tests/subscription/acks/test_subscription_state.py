@@ -214,8 +214,19 @@ def test_what_is_begun_anew_counts_whatever_was_known(known: SubscriptionState, 
         assert begun.is_regional is not replicated
         assert begun.here is not None
         assert not begun.here.deleted or known.here is None
-        if known.here is not None or not replicated:
+        if not replicated or (known.replicated is not None and known.replicated.deleted):
             assert begun.here.base == base
+        elif known.replicated is not None:
+            assert begun.here == known.replicated | AckState(known.replicated.epoch, base), "it lives elsewhere"
+
+
+@given(alls, bases)
+def test_what_is_created_for_all_replaces_nothing_that_another_region_acknowledged(known: SubscriptionState, base: Base) -> None:
+    alone = SubscriptionState(regional=known.regional)
+    if alone.here is None or alone.here.deleted:
+        created = alone.begun("us", base, replicated=True).replicated
+        assert created is not None
+        assert SHARED | created == SHARED | AckState(SHARED.epoch, base)
 
 
 class Regions(RuleBasedStateMachine):
