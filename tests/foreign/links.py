@@ -29,6 +29,10 @@ SOURCE, TARGET = "us", "eu"
 """The foreign commit is made in the log of us, which is the source of one link and the target of the other."""
 
 
+TRIES = 5
+"""A foreign commit that another one comes before is made again."""
+
+
 class LinkedTopic:
     """The topic in which a kind of commit is made, in both regions."""
 
@@ -61,14 +65,17 @@ class LinkedTopic:
         for cluster in (SOURCE, TARGET):
             self.write(cluster, PENDING)
         place = self.place(SOURCE)
-        self.before, self.there_before = held(place), held(self.place(TARGET))
-        self.versions = {cluster: self.place(cluster).version() for cluster in (SOURCE, TARGET)}
-        self._tail = Tail.at_newest(self.world.log(SOURCE, self.topic))
-        try:
-            self.kind.make(place)
-        except Exception as error:
-            self.refused = first_line(error)
-            return
+        for tries_left in reversed(range(TRIES)):
+            self.before, self.there_before = held(place), held(self.place(TARGET))
+            self.versions = {cluster: self.place(cluster).version() for cluster in (SOURCE, TARGET)}
+            self._tail = Tail.at_newest(self.world.log(SOURCE, self.topic))
+            try:
+                self.kind.make(place)
+                break
+            except Exception as error:  # a running link's commit came between, or the engine does not make such a one
+                if not tries_left or "concurrent" not in str(error).lower():
+                    self.refused = first_line(error)
+                    return
         self.after = held(place)
         assert self.before is not None
         self.effect = Effect.of(self.before, self.after or self.before)
