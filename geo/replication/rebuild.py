@@ -13,15 +13,18 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from geo.config.model import Config
+from geo.config.model import Config, Link
 from geo.crash import CrashPoint, reach
 from geo.errors import UsageError
+from geo.faults import FAULTS, session_is_gone
 from geo.log.absence import lost_by_registry
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledgers import REBUILD_RECORD
 from geo.log.topic_log import is_message, open_log, user_columns
 from geo.log.topics import deleted_topics, ensure_topic, grow, known_topics, register_unclear, registered_topics
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
+from geo.replication.link_table import read_links
+from geo.replication.link_topics import has_carried
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import count_rows, in_target_shape
 from geo.replication.ordered_append import append_in_order
@@ -49,7 +52,8 @@ def rebuild(
 
     Producers of these topics must not run: they would go on in ledgers that the peer holds more of. When they start afterwards
     they open new ones. A topic that was deleted in `cluster` stays so; of one that `cluster` knows nothing of any more, nor to where it may
-    replicate, a person is to say that again (`geo topics set`): until then only links that have carried it do. What no peer holds
+    replicate, a person is to say that again (`geo topics set`), if a link that has not carried it would: until then only links that have
+    carried it do. What no peer holds
     (`replicate_to` this cluster only, or not yet replicated) is lost. Raises UsageError if the peer has no such topic, AlreadyOwnedError if a producer lives.
     """
     check_topic_glob(topics)
@@ -65,12 +69,33 @@ def rebuild(
         raise UsageError(f"{peer} has {of}{' and was not deleted in ' + cluster if matching else ''}.")
     for registered in found:
         refuse_producers(own, registered.topic)
-    done = [Rebuilt(str(r.topic), _rebuild(own, other, r.topic, cluster, dry_run=dry_run)) for r in found]
+    done = []
+    for topic in (registered.topic for registered in found):
+        if not dry_run and _may_go_elsewhere(spark, config, cluster, peer, topic):
+            register_unclear(own, topic, user_columns(open_log(other, topic)[1]))
+        done.append(Rebuilt(str(topic), _rebuild(own, other, topic, cluster, dry_run=dry_run)))
     if dry_run:
         return done
     registry = str(own.journal(TOPICS))
     unclear = {str(one.topic): lost_by_registry(one, cluster, registry) for one in known_topics(own)}
     return [replace(one, unclear=unclear.get(one.topic)) for one in done]
+
+
+def _may_go_elsewhere(spark: SparkSession, config: Config, cluster: str, peer: str, topic: Topic) -> bool:
+    """Whether the configuration lets a link out of the cluster carry the topic to another place than the peer, which has not carried it, or
+    of which nobody can tell: what the cluster's registry said of that is lost."""
+    links = [link for link in config.links_of(topic) if link.source == cluster and link.target != peer]
+    return not all(_has_carried(spark, config, link, topic) for link in links)
+
+
+def _has_carried(spark: SparkSession, config: Config, link: Link, topic: Topic) -> bool:
+    try:
+        rows = read_links(connect(spark, config.cluster(link.target)))
+    except FAULTS as error:
+        if session_is_gone(error):
+            raise
+        return False
+    return has_carried(rows.get((link.source, str(topic))))
 
 
 def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, dry_run: bool) -> int:
@@ -84,7 +109,6 @@ def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: st
     ways = [*origin_runners({cluster}, topic, cluster), *filling_runners({cluster}, topic, cluster)]
     (ownership,) = claim(own, [ways])
     try:
-        register_unclear(own, topic, user_columns(columns))
         there = ensure_topic(own, topic, user_columns(columns))
         kept = grow(target, there, user_columns(columns), what)
         ownership.fence(target)

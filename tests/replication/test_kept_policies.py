@@ -162,6 +162,18 @@ def test_a_topic_that_comes_back_into_a_region_that_lost_all_goes_only_where_it_
     assert regional.count("eu") == 5 + 8, "that link has carried it; the producer, whose records are lost, began anew"
 
 
+def test_a_topic_that_comes_back_goes_on_as_configured_where_every_link_has_carried_it(regional: World) -> None:
+    set_replication_clusters(regional.tables("us"), regional.config, TOPIC, ["eu", "us", "ap"])
+    regional.replicate("ap")
+    shutil.rmtree(regional.folder / "us")
+    (done,) = rebuild(regional.spark, regional.config, "us", "eu", str(TOPIC))
+    assert (done.messages, done.unclear) == (5, None), "there is no place where it was not"
+    reconcile_links(regional.spark, regional.config, "us", "ap", topics=str(TOPIC))
+    regional.publish("us", 8)
+    regional.replicate("ap")
+    assert regional.count("ap") == 5 + 8
+
+
 def test_setting_its_clusters_registers_a_topic_that_the_registry_lost(regional: World) -> None:
     _forget(regional)
     _put_back(regional)
