@@ -1020,8 +1020,8 @@ FAULTS = (
     Fault(
         "a topic that a rebuild brings back goes wherever the configuration says",
         "geo/replication/rebuild.py",
-        "        register_unclear(own, topic, user_columns(columns))\n",
-        "",
+        "return has_carried(rows.get((link.source, str(topic))))",
+        "return True",
         ("replication/test_kept_policies.py -k lost_all",),
         spark=True,
     ),

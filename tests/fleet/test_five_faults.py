@@ -172,7 +172,7 @@ def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: Worl
             assert of(POISONED)[1]
             if (Path(world.log("eu", FULL).name).parent / "disk" / "filler").exists():
                 assert "No space left" in of(FULL)[1]
-            assert "is not there" in told("ap->eu")[1]
+            assert "nothing is registered at" in told("ap->eu")[1]
             statuses = _statuses(world)
             assert [(statuses[topic].in_sync, _lag(statuses[topic])) for topic in WELL] == [(True, 0)] * len(WELL)
             assert (statuses[POISONED].state, _lag(statuses[POISONED])) == (State.DELAYED, 5)
