@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.tables.storage_clock import renew
 from tests.members import Alone
 from tests.world import World
 
@@ -28,6 +29,7 @@ def clock_world(spark: SparkSession, folder: Path, *, with_brokers: bool = False
     world = World(spark, folder, links=[("us", "eu")], ttl="1 day", place=lambda name: f"root: {name}, {place}")
     ready(world, "first")
     world.replicate("eu")
+    renew(world.tables("eu"))  # makes the table of signs of life, which a link that ends before its first one does not
     if with_brokers:
         world.path.write_text(world.path.read_text() + CONF)
         world.reload()
