@@ -89,9 +89,9 @@ FAULTS = (
     ),
     Fault(
         "what others put into a source is compared by its ids alone",
-        "geo/replication/source_history.py",
-        "touched | commit.actions.partitions",
-        "touched",
+        "geo/tables/actions.py",
+        "before | actions.partitions",
+        "before",
         ("replication/test_source_history.py",),
     ),
     Fault(
@@ -1012,16 +1012,16 @@ FAULTS = (
     Fault(
         "a backfill brings a topic that its registry lost to where it never was",
         "geo/replication/repair.py",
-        "if one.is_unclear and not has_carried(rows.get(one.topic))",
-        "if one.is_unclear and one.is_unknown and one.is_deleted",
+        "if (why := unclear(one, rows.get(one.topic), source)) is not None}",
+        "if (why := unclear(one, rows.get(one.topic), source)) is not None and one.is_deleted}",
         ("replication/test_kept_policies.py -k does_not_say",),
         spark=True,
     ),
     Fault(
         "a topic that a rebuild brings back goes wherever the configuration says",
         "geo/replication/rebuild.py",
-        "return has_carried(rows.get((link.source, str(topic))))",
-        "return True",
+        "return any(link in carried and str(topic) not in carried[link] for link in config.links_of(topic))",
+        "return False",
         ("replication/test_kept_policies.py -k lost_all",),
         spark=True,
     ),

@@ -224,8 +224,7 @@ class _Filling:
     def run(self) -> Filled:
         """Bring it. Raises AlreadyOwnedError while another backfill or a comparison of both logs runs, SourceChangedError and
         RetryableError where the link has to see to something first."""
-        self._source_log, seen = open_source_log(self._source, self._topic, self._link, str(self))
-        columns = seen.columns
+        self._source_log, columns = open_source_log(self._source, self._topic, self._link, str(self))
         owned = self._owned(filling_runners)
         try:
             (filling,) = owned

@@ -28,7 +28,7 @@ from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
 from geo.replication.rule_columns import impossible_column
 from geo.replication.rule_rows import ROUTED_COLUMNS, crossing
-from geo.tables.actions import Partition
+from geo.tables.actions import Touched
 from geo.tables.native import DataFile, few_rows
 from geo.tables.table import Table
 from geo.times import EPOCH
@@ -142,7 +142,7 @@ class BothLogs:
             found = lost_entries(due(wanted, self.source.table_id(), None, None, self._oldest_us(version)), held, floors)
         return found
 
-    def ambiguous(self, version: int, touched: Collection[Partition] | None) -> list[str]:
+    def ambiguous(self, version: int, touched: Touched) -> list[str]:
         """As `foreign_rows.ambiguous`, of the link's origins, in these partitions; None: in the ledgers that have more messages than
         entries."""
         if touched is not None:
@@ -152,16 +152,14 @@ class BothLogs:
         doubled = [gap for gap in doubled if gap.ledger.origin in self.rule.origins]
         return ambiguous(missing_rows.within(self.source.read(version), doubled), self.rule.origins) if doubled else []
 
-    def differing(self, version: int, target_version: int, touched: Collection[Partition] | None) -> tuple[list[str], list[str]]:
+    def differing(self, version: int, target_version: int, touched: Touched) -> tuple[list[str], list[str]]:
         """As `foreign_rows.differing`, of the link's origins."""
         if touched is not None and not touched:
             return [], []
         here, there = (in_partitions(rows, touched) for rows in (self.target.read(target_version), self.source.read(version)))
         return differing(there, here, self.rule.origins)
 
-    def ahead(
-        self, version: int, target_version: int, promises: Sequence[Promise], touched: Collection[Partition] | None
-    ) -> list[str]:
+    def ahead(self, version: int, target_version: int, promises: Sequence[Promise], touched: Touched) -> list[str]:
         """What the target holds in these partitions (None: in any) beyond the ends of ledgers that the source has, as
         `origin:ledger:first-last`: the link would bring it once more when the source has it. What its producers once recorded is not
         among it: it was there, and is lost."""

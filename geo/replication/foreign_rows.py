@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from geo.ids import LedgerId
 from geo.log.topic_log import ERASED_PROPERTY, ID, is_message
 from geo.sql_text import identifier
-from geo.tables.actions import Partition
+from geo.tables.actions import Partition, Touched
 
 _DATE = "publish_date"
 """By which topic logs are partitioned."""
@@ -40,7 +40,7 @@ def ambiguous(rows: DataFrame, origins: Collection[str]) -> list[str]:
     return _named(held.agg(F.min("content").alias("one"), F.max("content").alias("other")).where("one <> other"))
 
 
-def in_partitions(rows: DataFrame, touched: Collection[Partition] | None) -> DataFrame:
+def in_partitions(rows: DataFrame, touched: Touched) -> DataFrame:
     """The rows in these partitions; None: all. A row's date is that of its publish time, alike everywhere."""
     if touched is None:
         return rows

@@ -17,7 +17,7 @@ from geo.names import Topic
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
 from geo.streams.life import State
-from geo.tables.actions import Partition
+from geo.tables.actions import Touched, touched_by
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import CommitName, Gone, parted, with_gaps
 
@@ -39,7 +39,7 @@ class TargetSeen:
     brought: Mapping[str, LinkRecord] = field(default_factory=dict)
     own: LinkRecord | None = None
     by_token: Mapping[str, int] = field(default_factory=dict)
-    touched: frozenset[Partition] | None = frozenset()
+    touched: Touched = frozenset()
 
 
 def look_at_target(link: str, since: CommitName, table_id: str, newest: int, commits: Iterable[Commit]) -> TargetSeen:
@@ -59,7 +59,7 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
     brought: dict[str, LinkRecord] = {}
     own: LinkRecord | None = None
     by_token: Counter[str] = Counter()
-    touched: frozenset[Partition] | None = frozenset()
+    touched: Touched = frozenset()
     for commit in with_gaps(chain([] if first is None else [first], commits), since.version, newest):
         if isinstance(commit, Gone):
             why = why or f"{commit} of the target are gone"
@@ -69,7 +69,7 @@ def look_at_target(link: str, since: CommitName, table_id: str, newest: int, com
             continue
         if (what := _done_by_others(commit)) is not None:
             why = why or what
-            touched = None if touched is None or commit.actions is None else touched | commit.actions.partitions
+            touched = touched_by(touched, commit.actions)
         if (record := LinkRecord.decode(commit.user_metadata)) is not None:
             brought |= dict.fromkeys(record.origins, record)
             own = record if record.link == link and not record.reconciling else own
@@ -105,7 +105,7 @@ class Standing:
     cursor: CommitName | None
     why: str | None = None
     new: tuple[str, ...] = ()
-    touched: frozenset[Partition] | None = frozenset()
+    touched: Touched = frozenset()
 
 
 def standing(recorded: LinkState | None, target: TargetSeen | None, link: str, origins: Iterable[str]) -> Standing:
@@ -166,11 +166,11 @@ class Reconcile:
 
     why: str | None
     check_lost: bool = False
-    source_touched: frozenset[Partition] | None = frozenset()
-    target_touched: frozenset[Partition] | None = frozenset()
+    source_touched: Touched = frozenset()
+    target_touched: Touched = frozenset()
 
     @property
-    def touched(self) -> frozenset[Partition] | None:
+    def touched(self) -> Touched:
         """The partitions in which what both say is compared; None: all. (Of a source that is read for the first time nothing was there.)"""
         return None if self.target_touched is None else self.target_touched | (self.source_touched or frozenset())
 

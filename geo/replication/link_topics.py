@@ -148,11 +148,9 @@ class LinkTopics:
         return None
 
     def _unclear(self, one: Registered, rows: Callable[[], Mapping[str, LinkState]]) -> str | None:
-        """Why the link does not carry a topic of which nobody knows where it may go; None: it does, since it has."""
-        if not one.is_unclear or has_carried(rows().get(str(one.topic))):
-            return None
-        why = lost_by_registry(one, self.link.source, str(self._source.journal(TOPICS))) or ""
-        if one.topic not in self._told_unclear:
+        """As the function, told once."""
+        why = unclear(one, rows().get(str(one.topic)), self._source) if one.is_unclear else None
+        if why is not None and one.topic not in self._told_unclear:
             log.warning("%s: %s is not carried: %s", self, one.topic, why)
             self._told_unclear.add(one.topic)
         return why
@@ -224,6 +222,13 @@ def topics_of_source(source: ClusterTables, replicated: Iterable[Topic]) -> list
 def has_carried(row: LinkState | None) -> bool:
     """Whether the link of this row has carried its topic: such a link does so though nobody knows where the topic may go."""
     return row is not None and row.cursor is not None
+
+
+def unclear(one: Registered, row: LinkState | None, source: ClusterTables) -> str | None:
+    """Why the link of this row does not carry a topic of which nobody knows where it may go; None: it does, since it has."""
+    if not one.is_unclear or has_carried(row):
+        return None
+    return lost_by_registry(one, source.cluster.name, str(source.journal(TOPICS)))
 
 
 def has_log(source: ClusterTables, topic: Topic) -> bool:

@@ -69,46 +69,53 @@ def rebuild(
         raise UsageError(f"{peer} has {of}{' and was not deleted in ' + cluster if matching else ''}.")
     for registered in found:
         refuse_producers(own, registered.topic)
-    done = []
-    for topic in (registered.topic for registered in found):
-        if not dry_run and _may_go_elsewhere(spark, config, cluster, peer, topic):
-            register_unclear(own, topic, user_columns(open_log(other, topic)[1]))
-        done.append(Rebuilt(str(topic), _rebuild(own, other, topic, cluster, dry_run=dry_run)))
     if dry_run:
-        return done
+        return [Rebuilt(str(r.topic), _rehearsed(own, other, r.topic, cluster)) for r in found]
+    others = [link for link in config.links if link.source == cluster and link.target != peer]
+    carried = {link: _carried(spark, config, link) for link in others}
+
+    def may_go_elsewhere(topic: Topic) -> bool:
+        """Whether the configuration lets a link carry it to another place than the peer, which has not carried it, or of which nobody can
+        tell: what the cluster's registry said of that is lost."""
+        return any(link in carried and str(topic) not in carried[link] for link in config.links_of(topic))
+
+    done = [
+        Rebuilt(str(r.topic), _rebuild(own, other, r.topic, cluster, may_go_elsewhere=may_go_elsewhere(r.topic))) for r in found
+    ]
     registry = str(own.journal(TOPICS))
     unclear = {str(one.topic): lost_by_registry(one, cluster, registry) for one in known_topics(own)}
     return [replace(one, unclear=unclear.get(one.topic)) for one in done]
 
 
-def _may_go_elsewhere(spark: SparkSession, config: Config, cluster: str, peer: str, topic: Topic) -> bool:
-    """Whether the configuration lets a link out of the cluster carry the topic to another place than the peer, which has not carried it, or
-    of which nobody can tell: what the cluster's registry said of that is lost."""
-    links = [link for link in config.links_of(topic) if link.source == cluster and link.target != peer]
-    return not all(_has_carried(spark, config, link, topic) for link in links)
-
-
-def _has_carried(spark: SparkSession, config: Config, link: Link, topic: Topic) -> bool:
+def _carried(spark: SparkSession, config: Config, link: Link) -> set[str]:
+    """The topics that a link has carried; none where its target cannot tell."""
     try:
         rows = read_links(connect(spark, config.cluster(link.target)))
     except FAULTS as error:
         if session_is_gone(error):
             raise
-        return False
-    return has_carried(rows.get((link.source, str(topic))))
+        return set()
+    return {topic for (source, topic), row in rows.items() if source == link.source and has_carried(row)}
 
 
-def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, dry_run: bool) -> int:
+def _rehearsed(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str) -> int:
+    """How many messages would come back. Writes nothing."""
+    source, target = open_log(other, topic)[0], own.log(topic)
+    version = source.latest_version()
+    if target.find(TOPIC_LOG) is None:
+        return source.read(version).where(is_message() & _mine(cluster)).count()
+    return sum(map(count_rows, _missing(source, version, target, target.latest_version(), cluster)))
+
+
+def _rebuild(own: ClusterTables, other: ClusterTables, topic: Topic, cluster: str, *, may_go_elsewhere: bool) -> int:
     source, columns = open_log(other, topic)
     target = own.log(topic)
     what, version = f"rebuild of {topic}", source.latest_version()
-    if dry_run:
-        if target.find(TOPIC_LOG) is None:
-            return source.read(version).where(is_message() & _mine(cluster)).count()
-        return sum(map(count_rows, _missing(source, version, target, target.latest_version(), cluster)))
     ways = [*origin_runners({cluster}, topic, cluster), *filling_runners({cluster}, topic, cluster)]
     (ownership,) = claim(own, [ways])
     try:
+        if may_go_elsewhere:
+            register_unclear(own, topic, user_columns(columns))
         there = ensure_topic(own, topic, user_columns(columns))
         kept = grow(target, there, user_columns(columns), what)
         ownership.fence(target)

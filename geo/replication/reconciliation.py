@@ -6,7 +6,7 @@ What may be missing is found in both_logs and gaps; whether to compare at all is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,7 +26,7 @@ from geo.replication.target_watch import newest_commit
 from geo.replication.topic_turns import TopicTurns
 from geo.replication.turns import TURN_BYTES
 from geo.streams.life import State
-from geo.tables.actions import Partition
+from geo.tables.actions import Touched
 from geo.tables.cluster import ClusterTables
 from geo.tables.history import CommitName
 from geo.tables.ownership import Ownership, claim, filling_runners, release
@@ -140,7 +140,7 @@ class Reconciliation:
         self.reached = source
         row.append(row.following(State.STOPPED, None, source, looked.newest))
 
-    def _refuse_ambiguous(self, version: int, touched: Collection[Partition] | None) -> None:
+    def _refuse_ambiguous(self, version: int, touched: Touched) -> None:
         """Raises UnsafeError if the source at `version` holds different messages under one id in the partitions: nobody can tell which
         is the producer's."""
         if not (found := self._logs.ambiguous(version, touched)):
@@ -152,7 +152,7 @@ class Reconciliation:
             f"log of {topic} in {rule.source}. Then run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}"
         )
 
-    def _refuse_differing(self, version: int, touched: Collection[Partition] | None) -> None:
+    def _refuse_differing(self, version: int, touched: Touched) -> None:
         """Raises UnsafeError if the target holds messages otherwise than the source at `version`, or twice, in the partitions."""
         other, twice = self._logs.differing(version, self._into.log.latest_version(), touched)
         if not other and not twice:
@@ -166,7 +166,7 @@ class Reconciliation:
             f"itself. To keep them as they are, run: geo reconcile --source {rule.source} --target {rule.target} --topic {topic}"
         )
 
-    def _refuse_ahead(self, version: int, promises: Sequence[Promise], touched: Collection[Partition] | None) -> None:
+    def _refuse_ahead(self, version: int, promises: Sequence[Promise], touched: Touched) -> None:
         """Raises RetryableError if somebody else put messages into the partitions of the target that the source at `version` has not yet:
         until it has them each start compares, so that they do not come a second time."""
         if not (found := self._logs.ahead(version, self._into.log.latest_version(), promises, touched)):

@@ -12,12 +12,12 @@ from geo.config.model import Config, Link, Start
 from geo.crash import CrashPoint
 from geo.errors import RetryableError, UsageError
 from geo.faults import FAULTS, session_is_gone
-from geo.log.absence import gone_region, lost_by_registry
+from geo.log.absence import gone_region
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import deleted_topics
 from geo.names import ALL_TOPICS, Topic, topic_glob_matches
 from geo.replication.link_table import read_links
-from geo.replication.link_topics import has_carried, has_log, replicates, topics_of_source
+from geo.replication.link_topics import has_log, replicates, topics_of_source, unclear
 from geo.replication.source_history import beside_words
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
@@ -25,7 +25,6 @@ from geo.streams.life import State
 from geo.tables.cluster import ClusterTables, connect
 from geo.tables.ownership import claim, release
 from geo.text import first_line
-from schemas import TOPICS
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +98,9 @@ def carried_topics(config: Config, link: Link, source: ClusterTables, target: Cl
         one for one in registered if topic_glob_matches(glob, one.topic) and (not one.is_unknown or has_log(source, one.topic))
     ]
     carried = [one for one in matching if replicates(config, link, one) and one.topic not in gone]
-    unclear = [one for one in carried if one.is_unclear and not has_carried(rows.get(one.topic))]
-    told = [f"{one.topic} is not carried: {lost_by_registry(one, link.source, str(source.journal(TOPICS)))}" for one in unclear]
-    found = [one.topic for one in carried if one not in unclear]
+    not_carried = {one.topic: why for one in carried if (why := unclear(one, rows.get(one.topic), source)) is not None}
+    told = [f"{topic} is not carried: {why}" for topic, why in not_carried.items()]
+    found = [one.topic for one in carried if one.topic not in not_carried]
     if not found:
         names = ", ".join(str(one.topic) for one in matching)
         why = f"{link.name} does not carry {names}" if matching else f"{link.source} has no such topic"

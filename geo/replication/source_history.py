@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from geo.log.ledgers import REBUILD_KEY, Batch, is_foreign
 from geo.replication.link_state import LinkRecord, backfilled
-from geo.tables.actions import Partition
+from geo.tables.actions import Touched, touched_by
 from geo.tables.commits import Commit, Kind
 from geo.tables.history import LOOK_BACK, CommitName, Gone, parted, with_gaps
 from geo.text import counted
@@ -59,7 +59,7 @@ class Compare:
 
     why: str
     unseen: bool = False
-    touched: frozenset[Partition] | None = frozenset()
+    touched: Touched = frozenset()
 
 
 def judge(
@@ -74,7 +74,7 @@ def judge(
     if (other := parted(cursor, table_id, newest, at_cursor)) is not None:
         return Fault(f"the source {other.how}", other.first, other.last)
     compare: Compare | None = None
-    touched: frozenset[Partition] | None = frozenset()
+    touched: Touched = frozenset()
     recent, published = deque(before, LOOK_BACK + 1), _Published()
     for earlier in before:
         published.again(earlier)
@@ -88,7 +88,7 @@ def judge(
         if (why := _doubt(commit, recent, published, origins)) is not None:
             compare = compare or Compare(why)
             if is_foreign(commit):
-                touched = None if touched is None or commit.actions is None else touched | commit.actions.partitions
+                touched = touched_by(touched, commit.actions)
         recent.append(commit)
     if at_cursor is None:
         compare = Compare(f"the commit that the link stood at, version {cursor.version}, is gone (log cleanup)", unseen=True)

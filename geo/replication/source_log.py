@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from pyspark.sql.types import StructType
+
 from geo.config.model import Link
 from geo.log.kept_policies import refuse_forbidden
 from geo.log.topic_log import seen_log
 from geo.names import Topic
 from geo.tables.cluster import ClusterTables
-from geo.tables.table import Seen, Table
+from geo.tables.table import Table
 from schemas.table import POLICIES_PROPERTY
 
 
-def open_source_log(source: ClusterTables, topic: Topic, link: Link, who: str) -> tuple[Table, Seen]:
-    """The topic's log in the link's source, and all that a look at it said.
+def open_source_log(source: ClusterTables, topic: Topic, link: Link, who: str) -> tuple[Table, StructType]:
+    """The topic's log in the link's source, checked, with its columns.
 
     Raises SchemaError as `open_log`, RetryableError if the log says that the topic does not go this way; `who` brings it.
     """
     log_table, seen = seen_log(source, topic)
     refuse_forbidden(seen.properties.get(POLICIES_PROPERTY), link.source, link.target, who, str(log_table), str(topic))
-    return log_table, seen
+    return log_table, seen.columns

@@ -161,8 +161,7 @@ class TopicLink:
         ownership.refuse_if_lost()
         self._now_us()  # a host whose clock is wrong makes nothing and records nothing
         self.look_for_source(recorded)
-        self._source_log, seen = open_source_log(self.source, self.topic, self.link, str(self))
-        columns = seen.columns
+        self._source_log, columns = open_source_log(self.source, self.topic, self.link, str(self))
         self._source_look = SourceLook(self._source_log, self.rule.origins, str(self))
         target = ensure_topic(self.target, self.topic, user_columns(columns))
         ownership.fence(self.into.log, CrashPoint.LINK_FENCED)

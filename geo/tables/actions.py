@@ -20,6 +20,10 @@ Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 """Columns by which a table is partitioned, with their values as the log has them; ordered by name."""
 
 
+Touched: TypeAlias = frozenset[Partition] | None
+"""The partitions into which rows may have come; None: it may be any."""
+
+
 class Effect(str, Enum):
     """The effect of a commit on the rows of a table."""
 
@@ -55,6 +59,11 @@ class Actions:
     """The names of all columns, inner ones with a dot, after a commit that describes the table anew; None of any other commit."""
     why: str = ""
     """Of a changed table: the action that shows it, for messages."""
+
+
+def touched_by(before: Touched, actions: Actions | None) -> Touched:
+    """What is touched after one commit more; None: its actions cannot be read."""
+    return None if before is None or actions is None else before | actions.partitions
 
 
 @dataclass(slots=True)

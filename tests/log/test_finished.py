@@ -41,6 +41,16 @@ def _published(world: World, folder: Path) -> int:
     return stream.published.rows
 
 
+def _two_published(world: World, tmp_path: Path) -> Path:
+    """A folder of two files of a line each, published one after the other."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in "ad":
+        _write(folder, f"{name}.jsonl", f"{name}1")
+        assert _published(world, folder) == 1
+    return folder
+
+
 def _keys(world: World) -> list[str]:
     return sorted(row["key"] for row in world.messages("us").values())
 
@@ -79,11 +89,7 @@ def test_a_finished_file_is_known_for_ever(world: World, tmp_path: Path, monkeyp
 def test_a_topic_that_is_made_again_knows_no_file_that_the_deleted_one_had_finished(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, tables = tmp_path / "in", world.tables("us")
-    folder.mkdir()
-    for name in "ad":
-        _write(folder, f"{name}.jsonl", f"{name}1")
-        assert _published(world, folder) == 1
+    folder, tables = _two_published(world, tmp_path), world.tables("us")
     assert move_ended(tables, datetime.now(timezone.utc)) == 1
     file = str(folder / "a.jsonl")
     (known,) = recall(tables, TOPIC, "p", [file]).values()
@@ -153,11 +159,7 @@ def test_a_source_with_several_ledgers_ends_where_the_newest_of_them_does(world:
 def test_a_source_that_a_producer_goes_on_with_is_not_moved_under_it(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, tables = tmp_path / "in", world.tables("us")
-    folder.mkdir()
-    for name in "ad":
-        _write(folder, f"{name}.jsonl", f"{name}1")
-        assert _published(world, folder) == 1
+    folder, tables = _two_published(world, tmp_path), world.tables("us")
     monkeypatch.setattr(finished, "IDLE_FOR", timedelta(0))
     monkeypatch.setattr(ledger_writer, "IDLE_US", 0)
     began = datetime.now(timezone.utc)

@@ -114,7 +114,7 @@ def beginning_of(state: SubscriptionState) -> SubscriptionState:
 
 def without_all(state: SubscriptionState, ledgers: Collection[LedgerId]) -> SubscriptionState:
     """As `without`, of all that is known."""
-    return _each(state, lambda one: without(one, ledgers)) if ledgers else state
+    return _each(state, lambda one: without(one, ledgers))
 
 
 def all_named(state: SubscriptionState) -> frozenset[LedgerId]:
