@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,8 +22,21 @@ from tests.world import World
 
 CLUSTER, COLUMN = "us", "consumer"
 
+CONSUMERS = logging.getLogger("geo.subscription.consumer.run")
+"""In which a consumer says that it cannot go on yet; after a while it ends with what is in its way."""
+
 LIMIT_S, MORE_S = 60.0, 1.0
 """How long messages are waited for, and how long after them something may come that must not."""
+
+
+class _Said(logging.Handler):
+    """The last warning that was logged."""
+
+    last: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            self.last = record.getMessage()
 
 
 class ConsumersTopic:
@@ -33,6 +47,7 @@ class ConsumersTopic:
         self.topic = Topic.parse(f"persistent://foreign/consumer/{kind.slug}")
         self._log = world.log(CLUSTER, self.topic)
         self.place = Place(world.spark, self._log.name)
+        self._said = _Said()
         self.given: list[tuple[Id, str]] = []
         """What the function was given: ids and keys, in their order."""
         self.consumer = Subscription(world.spark, self.topic, "billing", config=world.config, cluster=CLUSTER)
@@ -61,6 +76,7 @@ class ConsumersTopic:
         before = held(self.place)
         assert before is not None
         self.consumer.start(self._function, trigger="250 ms")
+        CONSUMERS.addHandler(self._said)
         try:
             self._until_given(before.ids)
             self._write(PENDING)
@@ -80,8 +96,11 @@ class ConsumersTopic:
         except FAULTS as error:
             return loud(first_line(error))
         finally:
+            CONSUMERS.removeHandler(self._said)
             self.consumer.stop()
             self._end()
+        if self._said.last is not None and (after is None or after.ids - {one for one, _ in self.given}):
+            return loud(self._said.last)
         if after is None:
             return right("a log that cannot be read is passed over")
         return right(*self._faults(before, after))
@@ -100,7 +119,9 @@ class ConsumersTopic:
         if twice := [one for one, count in counts.items() if count > 1]:
             faults.append(f"{len(twice)} delivered more than once (such as {min(twice)})")
         ends: dict[tuple[str, int], int] = {}
-        for origin, ledger, entry in dict.fromkeys(one for one, _ in self.given):
+        # What somebody brings back that was not there when the consumer began comes when it comes.
+        in_order = (one for one, _ in self.given if one in before.ids or one[2] >= PENDING.start)
+        for origin, ledger, entry in dict.fromkeys(in_order):
             if entry < ends.get((origin, ledger), -1):
                 faults.append(f"{origin}:{ledger}:{entry} behind {ends[origin, ledger]}")
             ends[origin, ledger] = entry
