@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -64,8 +64,11 @@ class ConsumersTopic:
 
     def _until_given(self, wanted: set[Id]) -> None:
         """Raises what ended the consumer."""
+        self._until(lambda: wanted <= {one for one, _ in self.given})
+
+    def _until(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LIMIT_S
-        while not wanted <= {one for one, _ in self.given} and time.monotonic() < deadline:
+        while not done() and time.monotonic() < deadline:
             self.consumer.await_termination(0.1)
 
     def cell(self) -> Cell:
@@ -91,6 +94,8 @@ class ConsumersTopic:
             after = held(self.place)
             if after is not None:
                 self._until_given(after.ids)
+            else:
+                self._until(lambda: self._said.last is not None)
             time.sleep(MORE_S)
             self.consumer.await_termination(0)
         except FAULTS as error:
