@@ -154,7 +154,8 @@ class LinkedTopic:
         """What a link that failed must not have left: messages twice, or such as no producer wrote. What it held it holds."""
         assert self.before is not None
         found = [f"{len(rows)} times {one}" for one, rows in there.rows.items() if one[0] == source and len(rows) > 1 and kept]
-        allowed = {one: {*self.before.rows.get(one, ()), *due.rows.get(one, ())} for one in there.ids if one[0] == source}
+        known = [self.before, due, *([] if kept is None else [kept])]
+        allowed = {one: {row for some in known for row in some.rows.get(one, ())} for one in there.ids if one[0] == source}
         if kept is not None:
             found += [f"{one} is not as it was" for one in allowed if not set(there.rows[one]) <= allowed[one]]
             found += [f"{one} is gone" for one in kept.ids - there.ids]
