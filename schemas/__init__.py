@@ -1,4 +1,4 @@
-"""Every table of delta-geo as data: columns, version, properties. No Spark here; `geo.tables.table` creates and checks them.
+"""Every table of delta-geo as data: columns, version, properties. No Spark here; `geo.delta.table` creates and checks them.
 
 The version stands in each table as the property `geo.schema.version`, the kind as `geo.table`. **Additive-only rule**: a
 new version may add nullable columns at the end and nothing else, so an older reader keeps working on a newer table as

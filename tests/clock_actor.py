@@ -59,16 +59,16 @@ def _act(host: str, path: str, role: str, name: str) -> int:
     from pyspark.sql import SparkSession
 
     from geo.config import load
+    from geo.coordination.ownership import claim, release
+    from geo.delta.driver import Driver
+    from geo.delta.process import this_process
     from geo.errors import GeoError
     from geo.fleet.member import Member
+    from geo.journal.cluster import ClusterTables
     from geo.names import Topic
     from geo.replication.link_table import read_links
     from geo.replication.topic_link import TopicLink
     from geo.streams.life import State
-    from geo.tables.cluster import ClusterTables
-    from geo.tables.driver import Driver
-    from geo.tables.ownership import claim, release
-    from geo.tables.process import this_process
 
     class NoSpark(Driver):
         """Nobody has configured a log store."""

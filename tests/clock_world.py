@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from geo.coordination.storage_clock import renew
 from geo.log.topics import create_topic
 from geo.names import Topic
-from geo.tables.storage_clock import renew
 from tests.members import Alone
 from tests.world import World
 

@@ -27,7 +27,7 @@ time.tzset()
 # Of all JVMs that start from here: this process's own, and those of the processes that tests start.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OF_TESTS} {java_options()}")
 
-# Writing out each commit makes the suite a sixth slower; what it is for is shown with it on (tests/tables/test_power_cut.py).
+# Writing out each commit makes the suite a sixth slower; what it is for is shown with it on (tests/delta/test_power_cut.py).
 os.environ.setdefault(SETTING, "off")
 
 # The first example pays for imports and warm-up; a machine that is busy with Spark is no fault of the property.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from geo.fleet.assignments import read_owners
 from geo.fleet.load_reports import names_of, read_reports
 from geo.fleet.member import Member
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables
 from tests.world import World
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import yaml
 
 from geo.config import load
+from geo.journal.cluster import connect
 from geo.log.topic_log import ID
 from geo.names import Topic
 from geo.session import session
-from geo.tables.cluster import connect
 from tests.object_store import KEY, SECRET
 from tests.processes import JAVA, LEAST
 from tests.shared_classes import java_options

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.coordination.ownership import owners_of
 from geo.fleet.assignments import read_assignments
 from geo.fleet.load_reports import read_reports
 from geo.replication.link_table import read_links
-from geo.tables.ownership import owners_of
 from schemas import OWNERS
 from tests.clock_actor import end, run, start
 from tests.clock_world import OWNER_TIMEOUT_S, REFUSED_S, WORKS_S, clock_world, ready

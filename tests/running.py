@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+from geo.delta.engines.native import rows as native_rows
 from geo.fleet.replicator import Replicator
 from geo.names import Topic
 from geo.replication import link_work
 from geo.replication.link_topics import LinkReport
 from geo.streams import crew
 from geo.streams.life import State
-from geo.tables import native_rows
 from tests.waiting import holds
 from tests.world import World
 

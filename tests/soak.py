@@ -30,12 +30,12 @@ from pathlib import Path
 from geo.cli.running import start_spark
 from geo.config import load
 from geo.fleet.replicator import Replicator
+from geo.journal.cluster import connect
 from geo.names import Topic
 from geo.ops.verify.verify import verify
 from geo.subscription.version_starts import read_starts
 from geo.subscription.version_subscriptions import create, finish, version_subscription
 from geo.subscription.version_sync import VersionSync
-from geo.tables.cluster import connect
 from tests.foreign.somebody import Somebody
 from tests.hdfs import Hdfs
 from tests.kafka_broker import free_ports

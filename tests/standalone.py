@@ -21,10 +21,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from geo.config import load
+from geo.journal.cluster import connect_later
 from geo.log.topic_log import ID
 from geo.names import Topic
 from geo.subscription.acks.fold_query import MOST_PARTITIONS
-from geo.tables.cluster import connect_later
 from tests.spark_master import WORKERS, Application, Failed, Standalone, Work, on_both, tell
 from tests.world import config_text
 

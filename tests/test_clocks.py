@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geo.tables.ownership import origin_runners, owners_of
+from geo.coordination.ownership import origin_runners, owners_of
 from tests.clock_actor import end, run, start
 from tests.clock_world import clock_world, ready
 

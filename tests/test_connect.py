@@ -20,7 +20,7 @@ from geo.cli.main import main
 from geo.errors import SetupError
 from geo.jars import ensure_jars, locked_jars
 from geo.session import LOCAL_DEFAULTS, SPARK_DEFAULTS
-from geo.tables.driver import Driver
+from geo.delta.driver import Driver
 
 warnings.simplefilter("ignore")  # it says of each setting that a server has it from its start
 least, verbs = json.loads(sys.argv[1]), json.loads(sys.argv[2])

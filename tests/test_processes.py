@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint
+from geo.delta.engines.native.rows import MOST_ROWS
 from geo.log.publish import publish_json_lines
 from geo.names import Topic
 from geo.replication.link_topics import LinkReport
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
-from geo.tables.native_rows import MOST_ROWS
 from tests.processes import GeoProcess, environment, geo
 from tests.world import TOPIC, World
 
@@ -130,7 +130,7 @@ def test_a_backfill_that_was_stopped_with_its_files_copied_and_taken_over_adds_n
 
 def _until_owned_by_another(stale: GeoProcess, world: World, generation: int) -> None:
     """The taker has raised the generation: from here it needs the table's lock, which the stopped runner holds."""
-    from geo.tables.ownership import owned_now
+    from geo.coordination.ownership import owned_now
 
     stale.until(lambda: any(row["generation"] > generation for row in owned_now(world.tables("eu"))))
 

@@ -44,7 +44,8 @@ ROOMS = (
         "session",
         "progress",
     ),
-    *("tables", "streams", "log", "replication", "subscription", "ops", "fleet", "cli", "__main__", "jobs"),
+    *("delta", "journal", "coordination"),
+    *("streams", "log", "replication", "subscription", "ops", "fleet", "cli", "__main__", "jobs"),
 )
 """From the ground up. A room is a folder or a file of geo, or a folder beside it; what it imports lies below it."""
 

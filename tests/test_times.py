@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pytest
 
-from geo.tables.small_table import as_collected
+from geo.delta.engines.native.small_table import as_collected
 from geo.times import utc, with_zone
 
 

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from geo.delta.commits import Kind
+from geo.delta.table import Table
+from geo.journal.cluster import ClusterTables
 from geo.log.topic_log import ID, ids_of
 from geo.names import Topic
 from geo.subscription.markers import SnapshotTaken, SubscriptionUpdate, decode
 from geo.subscription.version_starts import read_starts
 from geo.subscription.version_subscriptions import progress, version_subscriptions
-from geo.tables.cluster import ClusterTables
-from geo.tables.commits import Kind
-from geo.tables.table import Table
 
 MessageId = tuple[str, int, int]
 

@@ -13,7 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geo.config import load
 from geo.config.model import Config
+from geo.delta.arrow_rows import rows_table
+from geo.delta.table import Table
 from geo.fleet.replicator import Replicator
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.publish import publish
 from geo.log.publisher import Published
@@ -25,9 +28,6 @@ from geo.ops.verify.verify import verify
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.link_topics import LinkReport
-from geo.tables.arrow_rows import rows_table
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.table import Table
 from geo.times import from_us
 from schemas import TOPIC_LOG
 

@@ -15,15 +15,15 @@ from geo.config import load
 from geo.config.model import Config
 from geo.config.placement import MIB, Placement
 from geo.config.yaml_nodes import suggestion
+from geo.coordination.liveness import silent_s
+from geo.coordination.ownership import broker_runner, why_not_run
+from geo.coordination.storage_clock import storage_now_us
+from geo.delta.process import Process
 from geo.errors import UsageError
 from geo.fleet.assignments import read_owners
 from geo.fleet.load_reports import LEAVING, LEFT, UP, LoadReport, encode, names_of, read_reports
 from geo.fleet.placement.views import SILENT, once_each, owner_of, told_state
-from geo.tables.cluster import ClusterTables
-from geo.tables.liveness import silent_s
-from geo.tables.ownership import broker_runner, why_not_run
-from geo.tables.process import Process
-from geo.tables.storage_clock import storage_now_us
+from geo.journal.cluster import ClusterTables
 from geo.text import counted, show
 
 

@@ -45,11 +45,11 @@ from geo.fleet.placement.views import (
     split_positions,
 )
 from geo.fleet.placement_requests import ask, policies_of, read_policies
+from geo.journal.cluster import ClusterTables
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import Registered, deleted_topics, registered_topics
 from geo.names import Topic, check_namespace
 from geo.replication.link_topics import replicates
-from geo.tables.cluster import ClusterTables
 from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,9 @@ from geo.cli.output import Output
 from geo.cli.running import start_spark, stop_on_signals
 from geo.cli.subscription_arguments import add_replicated, add_start
 from geo.config import load
+from geo.delta.arrow_rows import collected
 from geo.errors import UsageError
+from geo.journal.cluster import connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import partitions
 from geo.names import Topic, check_subscription, check_topic_glob, is_glob
@@ -27,8 +29,6 @@ from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.settings import MOST_REDELIVERIES
 from geo.subscription.consumer.subscription import REDELIVERY_DELAY_S
 from geo.subscription.consumer.user_function import Listener
-from geo.tables.arrow_rows import collected
-from geo.tables.cluster import connect
 from geo.text import printable
 
 log = logging.getLogger(__name__)

@@ -215,12 +215,12 @@ def regions_main(config_path: str) -> int:
     from geo.cli.output import configure_logging
     from geo.config import load
     from geo.fleet.replicator import Replicator
+    from geo.journal.cluster import connect
     from geo.log.publish import publish
     from geo.log.publish_stream import PublishStream
     from geo.names import Topic
     from geo.ops.verify.verify import verify
     from geo.session import session
-    from geo.tables.cluster import connect
 
     configure_logging(verbose=False, as_json=False)
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -14,6 +14,7 @@ from geo.cli.running import LookedAt, say_unreadable, start_spark, stop_on_signa
 from geo.config import load
 from geo.faults import FAULTS
 from geo.fleet.replicator import Replicator
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_topic_glob, topic_glob_matches
 from geo.replication.lag import Lag
@@ -28,7 +29,6 @@ from geo.replication.request_table import ask, read_requests
 from geo.streams.crew import DISCOVERY_INTERVAL_S
 from geo.streams.life import State
 from geo.streams.trigger import parse_trigger
-from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, first_line
 
 

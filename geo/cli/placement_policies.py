@@ -21,9 +21,9 @@ from geo.fleet.load_reports import UP, read_reports
 from geo.fleet.placement.policies import Isolation
 from geo.fleet.placement.views import brokers_for, brokers_of, forbidden, refuse_two_domains
 from geo.fleet.placement_requests import ANTI_AFFINITY, DOMAIN, ISOLATION, policies_of, read_policies, set_policy
+from geo.journal.cluster import ClusterTables
 from geo.log.housekeeping import open_for_writing
 from geo.names import check_broker, check_namespace
-from geo.tables.cluster import ClusterTables
 from geo.text import counted, show
 
 _MOST_BROKERS = 10_000

@@ -13,6 +13,7 @@ from geo.config import load
 from geo.config.model import Publication
 from geo.config.yaml_nodes import duration_s
 from geo.errors import NotReplicatedError, UsageError
+from geo.journal.cluster import connect
 from geo.log.other_producer import refuse_same
 from geo.log.publish import publish_source, waited
 from geo.log.publish_work import Publishing
@@ -20,7 +21,6 @@ from geo.log.replicas import WAIT_S, Replicas, WaitFor
 from geo.log.sources import jsonl, kafka
 from geo.names import DEFAULT_PRODUCER, Topic
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.tables.cluster import connect
 from geo.text import counted
 
 

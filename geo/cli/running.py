@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 from geo.cli.output import Output
 from geo.config import load
 from geo.config.model import Config
+from geo.delta.driver import Reads
 from geo.errors import GeoError, NoSparkError, OtherClusterError
 from geo.faults import FAULTS, session_is_gone
+from geo.journal.cluster import ClusterTables, connect_later
 from geo.locations import scheme_of
 from geo.replication.absent_regions import refuse_gone
 from geo.session import session
 from geo.streams.trigger import parse_trigger
-from geo.tables.cluster import ClusterTables, connect_later
-from geo.tables.driver import Reads
 from geo.text import first_line
 
 R = TypeVar("R", covariant=True)

@@ -15,6 +15,7 @@ from geo.cli.running import LookedAt, run_in_cluster, say_unreadable, start_spar
 from geo.cli.subscription_arguments import add_named, add_replicated, add_start, is_many, read_named
 from geo.config import Config, load
 from geo.errors import GeoError, UnsafeError, UsageError
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_topic_glob
 from geo.subscription import changes
@@ -25,7 +26,6 @@ from geo.subscription.status import Subscribed, matching, subscriptions_in
 from geo.subscription.version_status import version_standings
 from geo.subscription.version_subscriptions import delete as delete_version
 from geo.subscription.version_subscriptions import version_subscription, version_subscriptions
-from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted
 
 

@@ -11,6 +11,7 @@ from geo.cli.arguments import TOPIC_FORM, Verbs, add_dry_run, add_engine, add_gl
 from geo.cli.output import Output
 from geo.cli.running import LookedAt, say_unreadable, start_spark
 from geo.config import load
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.admission import own_columns
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import count_messages, newest
@@ -27,7 +28,6 @@ from geo.ops.delete_topic import Deleted, delete_topics
 from geo.ops.removal import LOSE
 from geo.replication.link_table import read_links
 from geo.streams.life import State
-from geo.tables.cluster import ClusterTables, connect
 from geo.text import counted, printable
 
 _AT_ONCE = 4

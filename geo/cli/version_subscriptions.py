@@ -11,7 +11,9 @@ from typing import Any
 from geo.cli.output import Output
 from geo.cli.running import run_in_cluster, start_spark
 from geo.config import Config
+from geo.delta.table import Table
 from geo.errors import UsageError
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
 from geo.subscription import version_subscriptions as changes
@@ -19,8 +21,6 @@ from geo.subscription.version_reader import WHY, query, stream_code
 from geo.subscription.version_status import StartElsewhere, VersionStanding
 from geo.subscription.version_subscriptions import VersionSubscription
 from geo.subscription.version_sync import VersionSync
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.table import Table
 from geo.text import counted
 
 log = logging.getLogger(__name__)

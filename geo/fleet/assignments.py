@@ -11,16 +11,16 @@ from typing import Any
 
 from pyspark.sql import Row
 
+from geo.coordination.ownership import Ownership, Runner, broker_runner
 from geo.crash import CrashPoint, reach
+from geo.delta.process import Process
 from geo.fleet.placement.averages import Averages, decode, encode
 from geo.fleet.placement.bundles import Bundles
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import Orders
+from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Journal
 from geo.now import utc_now
-from geo.tables.cluster import ClusterTables
-from geo.tables.journal import Journal
-from geo.tables.ownership import Ownership, Runner, broker_runner
-from geo.tables.process import Process
 from geo.text import first_line
 from geo.times import utc
 from schemas import ASSIGNMENTS, BUNDLES, LOAD_AVERAGES, OWNERS

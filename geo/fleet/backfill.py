@@ -19,12 +19,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo.config.model import Config, DispatchRate, Link
+from geo.coordination.ownership import Ownership, Runner, claim, filling_runners, origin_runners, release
+from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
+from geo.delta.commits import Kind
+from geo.delta.engines.native.read import is_empty
+from geo.delta.history import CommitName
+from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError, GeoError, RetryableError, SourceChangedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.offset_checkpoint import OffsetCheckpoint
 from geo.fleet.rate import Allowance
 from geo.fleet.turns import wait_for_rate
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, grow
@@ -46,13 +53,6 @@ from geo.replication.target_watch import TargetWatch, newest_commit
 from geo.replication.turns import TURN_BYTES
 from geo.replication.whole_files import Times, Whole, all_files, copied, plain_state, whole_files, without
 from geo.session import require_delta
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.commits import Kind
-from geo.tables.history import CommitName
-from geo.tables.native import is_empty
-from geo.tables.ownership import Ownership, Runner, claim, filling_runners, origin_runners, release
-from geo.tables.storage_clock import checked_now_us
-from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import in_us
 from schemas import TOPIC_LOG

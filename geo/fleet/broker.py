@@ -21,11 +21,14 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import NUM_FETCHERS, Config, DispatchRate, Link, Publication
 from geo.config.placement import Placement
+from geo.coordination.heartbeat import keep_house_anew
+from geo.coordination.ownership import Ownership, broker_runner, claim, release
 from geo.errors import FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.config_file import ConfigFile
 from geo.fleet.member import Activity, Member
 from geo.fleet.turns import LinkTurns, turns_of
+from geo.journal.cluster import connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.publish import publish_source
 from geo.log.publish_work import OneProducer, PublishWork
@@ -41,9 +44,6 @@ from geo.streams.work import Found, Group
 from geo.subscription.acks.fold_query import NamespaceFold
 from geo.subscription.acks.namespace_folds import Namespaces
 from geo.subscription.version_sync import PLACE, Versions
-from geo.tables.cluster import connect
-from geo.tables.heartbeat import keep_house_anew
-from geo.tables.ownership import Ownership, broker_runner, claim, release
 from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 
 from geo.config.placement import Placement
+from geo.coordination.ownership import Ownership, broker_runner, claim, release, why_not_run
+from geo.coordination.storage_clock import storage_now_us
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.faults import FAULTS
 from geo.fleet.assignments import Owner, Owners, keep_averages, leader_runner, read_averages, write_orders
 from geo.fleet.placement.leading import Facts, Leading
-from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import Ownership, broker_runner, claim, release, why_not_run
-from geo.tables.storage_clock import storage_now_us
+from geo.journal.cluster import ClusterTables
 from geo.text import first_line
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from geo.faults import FAULTS, session_is_gone
 from geo.fleet.host_usage import HostUsage, nic_bytes_per_s
 from geo.fleet.placement.load_data import BrokerLoad, Usage
 from geo.fleet.placement.rates import Rates
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables
 
 SIZE_OF_COMMITS, SIZE_S = 5, 600.0
 """How many bytes a message takes is taken from so many newest commits of its log, and looked up again after so long."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
+from geo.coordination.storage_clock import storage_now_us
+from geo.delta.process import Process
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
-from geo.tables.cluster import ClusterTables
-from geo.tables.process import Process
-from geo.tables.storage_clock import storage_now_us
+from geo.journal.cluster import ClusterTables
 from geo.times import utc
 from geo.version import program_version
 from schemas import LOAD_REPORTS
@@ -28,7 +28,7 @@ class LoadReport:
 
     broker: str
     holder: str
-    """Its process, encoded (geo.tables.process)."""
+    """Its process, encoded (geo.delta.process)."""
     state: str
     load: BrokerLoad
     loaded_at: datetime

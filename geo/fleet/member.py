@@ -14,7 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from geo.config.placement import Placement
+from geo.coordination.liveness import Signs
+from geo.coordination.ownership import (
+    Ownership,
+    RunnerKind,
+    RunnerName,
+    claim,
+    owned_now,
+    owners_of,
+    release,
+    version_sync_runner,
+)
+from geo.coordination.storage_clock import storage_now_us
 from geo.crash import CrashPoint, reach
+from geo.delta.process import Process
 from geo.errors import AlreadyOwnedError, FencedError, UsageError
 from geo.faults import FAULTS, session_is_gone
 from geo.fleet.assignments import (
@@ -33,26 +46,13 @@ from geo.fleet.placement.leading import Facts
 from geo.fleet.placement.load_data import BrokerLoad, Usage, is_due
 from geo.fleet.placement.policies import version_of
 from geo.fleet.placement_requests import policies_of, read_policies, read_requests
+from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Watched
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import utc_now
 from geo.streams.life import State
 from geo.subscription.acks.fold_query import FOLD
 from geo.subscription.version_sync import PLACE
-from geo.tables.cluster import ClusterTables
-from geo.tables.journal import Watched
-from geo.tables.liveness import Signs
-from geo.tables.ownership import (
-    Ownership,
-    RunnerKind,
-    RunnerName,
-    claim,
-    owned_now,
-    owners_of,
-    release,
-    version_sync_runner,
-)
-from geo.tables.process import Process
-from geo.tables.storage_clock import storage_now_us
 from geo.text import first_line
 from geo.times import from_us
 from schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS, PLACEMENT_POLICIES

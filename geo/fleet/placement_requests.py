@@ -11,8 +11,8 @@ from typing import Any
 from geo.errors import UsageError
 from geo.fleet.placement.leading import SPLIT, TRANSFER, UNLOAD, Request
 from geo.fleet.placement.policies import Isolation, Policies
+from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
-from geo.tables.cluster import ClusterTables
 from geo.text import first_line
 from schemas import BUNDLE_REQUESTS, PLACEMENT_POLICIES
 

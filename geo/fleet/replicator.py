@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config
 from geo.errors import UsageError
 from geo.fleet.turns import turns_of
+from geo.journal.cluster import connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import ALL_TOPICS
 from geo.replication.link_topics import LinkReport, LinkTopics, report_of_link
@@ -16,7 +17,6 @@ from geo.replication.link_work import LinkWork
 from geo.session import require_delta
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
-from geo.tables.cluster import connect
 
 
 class Replicator:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from geo.coordination.clock import CLOCK_TOLERANCE_US
+from geo.delta.commits import Commit, Kind
+from geo.delta.history import CommitName, Gone, parted, with_gaps
 from geo.errors import UnsafeError
 from geo.log.ledgers import REBUILD_KEY, Batch, Ledger, LedgerKey, Progress, is_foreign
-from geo.tables.clock import CLOCK_TOLERANCE_US
-from geo.tables.commits import Commit, Kind
-from geo.tables.history import CommitName, Gone, parted, with_gaps
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from geo.delta.commits import ERASED, EXPIRED, Commit, Kind, read_record
+from geo.delta.history import CommitName, parted
 from geo.log.ledgers import BACKFILL_KEY, BACKFILL_VERSION, LINK_KEY, LINK_VERSION, RECORDS, is_foreign
-from geo.tables.commits import ERASED, EXPIRED, Commit, Kind, read_record
-from geo.tables.history import CommitName, parted
 
 LOOKED_AT = (*RECORDS, EXPIRED, ERASED)
 """The records of commits that `trusted` looks at."""

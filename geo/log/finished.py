@@ -16,11 +16,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.config.model import LONGEST_OUTAGE_S
+from geo.journal.cluster import ClusterTables
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.json_mark import IS_MARKED, SAME, STAMP
 from geo.names import Topic
 from geo.sql_text import literal
-from geo.tables.cluster import ClusterTables
 from geo.times import in_us
 from schemas import FINISHED, LEDGERS
 

@@ -17,18 +17,18 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from geo.config.model import Config
+from geo.coordination.identity import identify
+from geo.coordination.liveness import silent_s
+from geo.coordination.sole_driver import be_sole_driver
+from geo.coordination.storage_clock import checked_now_us, storage_now_us
+from geo.delta.cut import KEEP
+from geo.delta.process import Process
 from geo.disk import local_path
+from geo.journal.cluster import ClusterTables
 from geo.log.finished import move_ended
 from geo.log.log_cutter import LogCutter
 from geo.log.topics import registered_topics
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables
-from geo.tables.cut import KEEP
-from geo.tables.identity import identify
-from geo.tables.liveness import silent_s
-from geo.tables.process import Process
-from geo.tables.sole_driver import be_sole_driver
-from geo.tables.storage_clock import checked_now_us, storage_now_us
 from geo.text import first_line
 from geo.times import from_us, in_us, utc
 from schemas import (
@@ -92,8 +92,8 @@ def open_for_writing(tables: ClusterTables, config: Config, *, rehearsal: bool =
     them.
 
     To be called before anything of the cluster is read. Raises UnsafeError if several writers could lose
-    commits there (geo.tables.storage), OtherClusterError if it is another cluster's place (geo.tables.identity), AlreadyOwnedError where one driver at a time may write and another one does
-    (geo.tables.sole_driver). A rehearsal is refused where what it rehearses always would be, and goes on beside another driver: it
+    commits there (geo.delta.storage), OtherClusterError if it is another cluster's place (geo.coordination.identity), AlreadyOwnedError where one driver at a time may write and another one does
+    (geo.coordination.sole_driver). A rehearsal is refused where what it rehearses always would be, and goes on beside another driver: it
     writes nothing.
     """
     tables.refuse_unsafe_storage()

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from geo.delta.engines.native.read import ROUNDED_US, DataFile, scan
+from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.ledgers import LedgerPart
 from geo.log.topic_log import is_message
-from geo.tables.native import ROUNDED_US, DataFile, scan
-from geo.tables.table import Table
 
 _KEY = ["origin", "ledger_id"]
 

@@ -11,7 +11,11 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from geo.config.model import Config
+from geo.delta.commits import ERASED, EXPIRED
+from geo.delta.history import CommitName
+from geo.delta.table import Seen, Table
 from geo.errors import SourceChangedError
+from geo.journal.cluster import ClusterTables
 from geo.log.continuing import Tail, continued, fold, tail_of
 from geo.log.finished import forget, recall
 from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, Progress, SourceEnd
@@ -20,10 +24,6 @@ from geo.log.promises import LOST
 from geo.log.sources.json_mark import is_newer
 from geo.names import Topic
 from geo.now import utc_now
-from geo.tables.cluster import ClusterTables
-from geo.tables.commits import ERASED, EXPIRED
-from geo.tables.history import CommitName
-from geo.tables.table import Seen, Table
 from geo.times import EPOCH, from_us, in_us, utc
 from schemas import LEDGERS
 

@@ -13,16 +13,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from geo.config.model import Config
+from geo.coordination.clock import Stamp, jumped, refuse_wrong
+from geo.coordination.ownership import Ownership, Rows, claim, producer_runner, release
 from geo.crash import CrashPoint, reach
+from geo.delta.table import Table
 from geo.errors import SourceChangedError, UnsafeError
+from geo.journal.cluster import ClusterTables
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
 from geo.names import Topic
 from geo.now import steady_us
-from geo.tables.clock import Stamp, jumped, refuse_wrong
-from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import Ownership, Rows, claim, producer_runner, release
-from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import in_us
 

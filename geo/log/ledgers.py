@@ -6,7 +6,7 @@ into it (`Progress.after`). Because rows and record are one commit, progress can
 the newest recorded progress plus the batches committed since.
 
 - L1 entry ids of a ledger are contiguous from 0, publish_time never decreases.
-- L2 one writer at a time (geo.tables.ownership).
+- L2 one writer at a time (geo.coordination.ownership).
 - L3 an id is never used for other data and no hole is left (geo.log.continuing).
 - L4 ledgers grow with producers, source partitions and distinct `replicate_to`, not with restarts or batches.
 - L5 all entries of a ledger have the same `replicate_to`.
@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from geo.delta.commits import Commit, Kind, read_record
 from geo.errors import UnsafeError
-from geo.tables.commits import Commit, Kind, read_record
 
 RECORD_VERSION = 2
 RECORD_KEY = "geo.publish"

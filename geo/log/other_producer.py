@@ -14,9 +14,14 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.coordination.ownership import owners_of, producer_runner, refuse_living
+from geo.delta.commits import Commit
+from geo.delta.history import CommitName
+from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UsageError
 from geo.faults import FAULTS, SPARK_ERRORS
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.continuing import fold
 from geo.log.failing_over import LOOKED_AT, By, floors_of, furthest, put_back, trusted
 from geo.log.finished import recall
@@ -27,11 +32,6 @@ from geo.log.source_note import SourceNote
 from geo.log.sources.source import Place, Position
 from geo.log.topic_log import is_message, ledger_ranges
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.commits import Commit
-from geo.tables.history import CommitName
-from geo.tables.ownership import owners_of, producer_runner, refuse_living
-from geo.tables.table import Table
 from geo.text import first_line
 from schemas import LEDGERS, LINKS
 

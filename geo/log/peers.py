@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
+from geo.delta.arrow_rows import rows_frame
+from geo.delta.engines.native.read import DataFile
+from geo.delta.files import check_folder
+from geo.delta.table import Table
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.ledger_parts import Ranges, few_ranges, stated_ranges
 from geo.log.topic_log import ID, ledger_ranges
 from geo.names import Topic
-from geo.tables.arrow_rows import rows_frame
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.files import check_folder
-from geo.tables.native import DataFile
-from geo.tables.table import Table
 from geo.text import first_line
 
 log = logging.getLogger(__name__)

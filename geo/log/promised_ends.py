@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, promise_of
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables
 from schemas import LEDGERS
 
 Promised = Mapping[Topic, Sequence[Promise]]

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from geo.delta.history import CommitName
 from geo.ids import LedgerId
 from geo.names import MARKERS_PRODUCER
-from geo.tables.history import CommitName
 from geo.times import in_us, utc
 
 LOST = "geo:lost:"

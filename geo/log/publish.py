@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from geo.config.model import Config, Publication
 from geo.config.secret import Secret
 from geo.errors import NotReplicatedError, UsageError
+from geo.journal.cluster import connect
 from geo.log.ledgers import SourceEnd
 from geo.log.other_producer import other_producer
 from geo.log.publish_stream import FrameStream, SourceStream
@@ -26,7 +27,6 @@ from geo.log.sources.source import Source
 from geo.names import DEFAULT_PRODUCER, Topic, check_user_producer
 from geo.session import require_delta
 from geo.streams.trigger import AVAILABLE_NOW
-from geo.tables.cluster import connect
 
 log = logging.getLogger(__name__)
 

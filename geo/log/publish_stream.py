@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from geo.delta.engines.spark.checkpoint import checkpoint_id, last_planned_batch
 from geo.errors import UnsafeError
 from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.numbering.tallies import Rejected
@@ -25,7 +26,6 @@ from geo.progress import Progress
 from geo.streams.loop import BatchLoop
 from geo.streams.query import BatchQuery
 from geo.streams.trigger import interval_s, parse_trigger
-from geo.tables.spark_checkpoint import checkpoint_id, last_planned_batch
 from geo.text import counted
 
 log = logging.getLogger(__name__)

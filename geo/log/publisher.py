@@ -25,8 +25,12 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from geo.config.model import Config
+from geo.delta.arrow_rows import rows_table
+from geo.delta.engines.spark.checkpoint import forget
+from geo.delta.small_batch import FEW
 from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.faults import SPARK_ERRORS
+from geo.journal.cluster import ClusterTables
 from geo.log.admission import ERROR, Routes, check_columns, new_topic_columns, prepared, row_error
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import LedgerTable
@@ -42,10 +46,6 @@ from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, partitions, refuse_deleted, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
-from geo.tables.arrow_rows import rows_table
-from geo.tables.cluster import ClusterTables
-from geo.tables.small_batch import FEW
-from geo.tables.spark_checkpoint import forget
 from schemas import TOPIC_LOG
 from schemas.topic_log import MESSAGE_INPUT
 

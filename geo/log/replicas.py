@@ -11,14 +11,14 @@ from typing import Literal
 
 from geo.asking import ask_all
 from geo.config.model import REPLICA_LAG_MAX_S, Config
+from geo.delta.table import Table
 from geo.errors import NotReplicatedError, UsageError
+from geo.journal.cluster import ClusterTables
 from geo.log.ledgers import RECORD_KEY, Batch, Ledger, LedgerKey
 from geo.log.peers import ends_in
 from geo.log.topics import replication_clusters
 from geo.names import Topic
 from geo.now import now_us
-from geo.tables.cluster import ClusterTables
-from geo.tables.table import Table
 from geo.text import counted
 from geo.times import from_us
 

@@ -38,10 +38,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from geo.delta.arrow_rows import rows_frame
 from geo.errors import UsageError
 from geo.log.ledgers import SourceEnd
 from geo.sql_text import identifier, literal
-from geo.tables.arrow_rows import rows_frame
 
 _ORDERABLE = (BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampNTZType, TimestampType)
 """Types whose cast to STRING and back is exact; floating point is not, and nothing else has an order users would expect."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
+from geo.journal.cluster import ClusterTables
 from geo.log.ledgers import SourceEnd
 from geo.log.sources.source import Position
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables
 
 
 class SourceNote:

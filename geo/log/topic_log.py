@@ -11,14 +11,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from geo.delta.arrow_rows import collected, rows_frame
+from geo.delta.engines.native.read import count_where_null, last_rows
+from geo.delta.table import Seen, Table
 from geo.errors import SchemaError
 from geo.ids import LEDGER_ID_LIMIT, LedgerId, MessageId
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.sql_text import identifier
-from geo.tables.arrow_rows import collected, rows_frame
-from geo.tables.cluster import ClusterTables
-from geo.tables.native import count_where_null, last_rows
-from geo.tables.table import Seen, Table
 from schemas import ENVELOPE, TOPIC_LOG
 
 ID = ("origin", "ledger_id", "entry_id")

@@ -18,16 +18,16 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
+from geo.delta.table import Seen, Table
 from geo.disk import local_path
 from geo.errors import InvalidNameError, RetryableError, SchemaError, UnsafeError, UsageError
+from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Journal
 from geo.log.absence import lost_by_registry, unlike_log
 from geo.log.kept_policies import DELETED, REPLICATION_CLUSTERS, UNCLEAR, UNENDED, Policies, clusters_of, kept, restored
 from geo.log.topic_log import open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
-from geo.tables.cluster import ClusterTables
-from geo.tables.journal import Journal
-from geo.tables.table import Seen, Table
 from geo.times import EPOCH, utc
 from schemas import LEDGERS, LINKS, TOPIC_LOG, TOPICS
 from schemas.table import POLICIES_PROPERTY

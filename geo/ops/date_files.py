@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
+from geo.delta.delta_state import DeltaState
+from geo.delta.engines.native.change import Change, DataFileOf, files_at
+from geo.delta.table import Table
 from geo.errors import DamagedError, UnsafeError
 from geo.log.topic_log import ID
 from geo.now import utc_now
-from geo.tables.delta_state import DeltaState
-from geo.tables.native_change import Change, DataFileOf, files_at
-from geo.tables.table import Table
 
 _DATE = "publish_date"
 

@@ -12,9 +12,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config
+from geo.coordination.ownership import Ownership, claim, filling_runners, named_owners, origin_runners, refuse_living, release
 from geo.crash import CrashPoint, reach
+from geo.delta.files import is_partly_removed, remove_folder
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import close_ledgers
 from geo.log.topic_log import count_messages
@@ -29,9 +32,6 @@ from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.record import parse_key
 from geo.subscription.marker_journal import markers_producer
 from geo.subscription.version_subscriptions import delete, drop_view, version_subscriptions
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.files import is_partly_removed, remove_folder
-from geo.tables.ownership import Ownership, claim, filling_runners, named_owners, origin_runners, refuse_living, release
 from schemas import LEDGERS, LINKS, REQUESTS, VERSION_STARTS
 
 _NOT_DONE = "Nothing was deleted."

@@ -15,8 +15,11 @@ from typing import Literal
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config
+from geo.coordination.ownership import RunnerKind, RunnerName, owned_now, why_dead
+from geo.delta.process import Process
 from geo.errors import GeoError
 from geo.faults import FAULTS
+from geo.journal.cluster import ClusterTables
 from geo.log.topic_log import open_log
 from geo.log.topics import absent, all_topics, known_topics
 from geo.names import Topic
@@ -24,9 +27,6 @@ from geo.replication.absent_regions import refuse_gone
 from geo.replication.link_table import read_links
 from geo.session import HOW_TO_START, SPARK_DEFAULTS, require_delta
 from geo.streams.life import State
-from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import RunnerKind, RunnerName, owned_now, why_dead
-from geo.tables.process import Process
 from geo.text import first_line
 from schemas import LEDGERS, LINKS, OWNERS, TOPIC_LOG, TOPICS
 from schemas.topic_log import retention_days

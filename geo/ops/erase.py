@@ -18,16 +18,16 @@ from pyspark.sql.types import StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
+from geo.delta.commits import ERASED, Kind
+from geo.delta.delta_state import DeltaState
+from geo.delta.engines.native.change import Change, DataFileOf, files_at
+from geo.delta.table import Table
 from geo.errors import UsageError
+from geo.journal.cluster import connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import ERASED_PROPERTY, ID, open_log, user_columns
 from geo.names import Topic
 from geo.now import utc_now
-from geo.tables.cluster import connect
-from geo.tables.commits import ERASED, Kind
-from geo.tables.delta_state import DeltaState
-from geo.tables.native_change import Change, DataFileOf, files_at
-from geo.tables.table import Table
 from geo.text import first_line
 
 

@@ -14,14 +14,14 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from geo.config.model import Config, Link
+from geo.delta.table import Table
 from geo.faults import FAULTS
 from geo.ids import LedgerId
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.topic_log import is_message
 from geo.log.topics import deleted_topics, replication_clusters, told_clusters
 from geo.names import Topic
 from geo.subscription.acks.record import RefusedRecordError, parse_key
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import utc
 from schemas import CURSORS, LINKS

@@ -12,7 +12,11 @@ from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.coordination.storage_clock import checked_now_us
+from geo.delta.engines.native.read import scan
+from geo.delta.table import Seen, Table
 from geo.ids import LedgerId
+from geo.journal.cluster import ClusterTables
 from geo.log.peers import WAIT_S
 from geo.log.topic_log import ID, ids_of, is_message
 from geo.log.topics import deleted_topics
@@ -20,10 +24,6 @@ from geo.names import Topic
 from geo.ops.removal import Extents, OnlyThere, only_there
 from geo.replication.gaps import Extent, extent
 from geo.replication.missing_rows import extents
-from geo.tables.cluster import ClusterTables
-from geo.tables.native import scan
-from geo.tables.storage_clock import checked_now_us
-from geo.tables.table import Seen, Table
 from geo.text import first_line
 from geo.times import from_us
 

@@ -14,7 +14,11 @@ from datetime import date, datetime, timedelta, timezone
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config, TopicPolicy
+from geo.coordination.storage_clock import checked_now_us
+from geo.delta.commits import EXPIRED
+from geo.delta.table import Table
 from geo.errors import UnsafeError, UsageError
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.finished import move_ended
 from geo.log.housekeeping import JOURNALS, open_for_writing, rows_kept
 from geo.log.log_cutter import LogCut, LogCutter
@@ -24,10 +28,6 @@ from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
 from geo.ops.date_files import DateFiles, compact_date, counted_by_spark, date_files, footers, remove_dates
 from geo.ops.held_dates import Held, held_dates
 from geo.progress import Progress
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.commits import EXPIRED
-from geo.tables.storage_clock import checked_now_us
-from geo.tables.table import Table
 from geo.times import from_us
 from schemas import LEDGERS
 from schemas.topic_log import RETENTION_PROPERTIES, retention_days

@@ -13,10 +13,13 @@ from pyspark.sql import Row, SparkSession
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.coordination.ownership import Runner, RunnerKind, claim, named_owners, refuse_living, release
 from geo.crash import CrashPoint, reach
+from geo.delta.files import remove_folder
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError
 from geo.ids import LedgerId
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledgers import LedgerPart
@@ -30,9 +33,6 @@ from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.session import require_delta
 from geo.sql_text import literal
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.files import remove_folder
-from geo.tables.ownership import Runner, RunnerKind, claim, named_owners, refuse_living, release
 from geo.text import first_line
 from schemas import LINKS, REQUESTS, VERSION_STARTS
 

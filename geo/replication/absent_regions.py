@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from geo.errors import RetryableError
 from geo.faults import FAULTS, session_is_gone
+from geo.journal.cluster import ClusterTables
 from geo.log.absence import gone_region
 from geo.log.topics import known_topics
 from geo.replication.link_table import read_links
-from geo.tables.cluster import ClusterTables
 
 
 def refuse_gone(tables: ClusterTables, others: Iterable[ClusterTables]) -> None:

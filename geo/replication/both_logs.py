@@ -16,6 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.config.model import Start
+from geo.delta.actions import Touched
+from geo.delta.engines.native.read import DataFile, few_rows
+from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, stated_ranges
 from geo.log.promises import Promise, due, lost_entries, told_range
@@ -28,9 +31,6 @@ from geo.replication.missing_rows import ledger_begins, ledger_ends
 from geo.replication.rule import Rule
 from geo.replication.rule_columns import impossible_column
 from geo.replication.rule_rows import ROUTED_COLUMNS, crossing
-from geo.tables.actions import Touched
-from geo.tables.native import DataFile, few_rows
-from geo.tables.table import Table
 from geo.times import EPOCH
 
 Floors = Mapping[str, int]

@@ -10,10 +10,10 @@ from operator import and_, or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from geo.delta.actions import Partition, Touched
 from geo.ids import LedgerId
 from geo.log.topic_log import ERASED_PROPERTY, ID, is_message
 from geo.sql_text import identifier
-from geo.tables.actions import Partition, Touched
 
 _DATE = "publish_date"
 """By which topic logs are partitioned."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from geo.config.model import REPLICA_LAG_MAX_S
+from geo.delta.commits import Commit, Kind
 from geo.log.ledgers import Batch, Span
 from geo.replication.rule import Rule
 from geo.replication.source_history import brings
-from geo.tables.commits import Commit, Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from geo.crash import CrashPoint, reach
+from geo.delta.history import CommitName
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import append_links
 from geo.streams.life import State
-from geo.tables.cluster import ClusterTables
-from geo.tables.history import CommitName
 
 RENEW_COMMITS, RENEW_S = 1_000, 3600.0
 """When the row of an idle link names another commit of its target: a start looks at a thousand in a tenth of a second, and the

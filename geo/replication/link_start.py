@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from geo.config.model import Link, Start
+from geo.delta.actions import Touched, touched_by
+from geo.delta.commits import Commit, Kind
+from geo.delta.history import CommitName, Gone, parted, with_gaps
 from geo.log.ledgers import is_foreign
 from geo.names import Topic
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
 from geo.streams.life import State
-from geo.tables.actions import Touched, touched_by
-from geo.tables.commits import Commit, Kind
-from geo.tables.history import CommitName, Gone, parted, with_gaps
 
 LOOK_LIMIT = 20_000
 """Commits of the target above the recorded one that a start looks at; above it compares. A day of a commit each four seconds."""

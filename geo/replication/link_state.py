@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from geo.delta.commits import read_record
+from geo.delta.history import CommitName
 from geo.log.ledgers import BACKFILL_KEY, BACKFILL_VERSION, LINK_KEY, LINK_VERSION
 from geo.streams.life import State
-from geo.tables.commits import read_record
-from geo.tables.history import CommitName
 
 
 def backfill_record(link: str, origins: Iterable[str], source: CommitName) -> str:

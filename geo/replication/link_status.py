@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from geo.config.model import Config, Link
+from geo.coordination.storage_clock import storage_now_us
+from geo.delta.table import Table
 from geo.errors import OtherClusterError, RetryableError
 from geo.faults import FAULTS, session_is_gone
+from geo.journal.cluster import ClusterTables
 from geo.log.absence import gone_region, is_new, nothing_in_target
 from geo.log.ledgers import LINK_KEY
 from geo.log.topics import Registered, absent, known_topics
@@ -21,9 +24,6 @@ from geo.replication.link_topics import replicates, topics_of_source
 from geo.replication.request_table import read_requests
 from geo.replication.rule import Rule
 from geo.streams.life import State
-from geo.tables.cluster import ClusterTables
-from geo.tables.storage_clock import storage_now_us
-from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import in_us, utc
 

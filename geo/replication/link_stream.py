@@ -8,9 +8,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from geo.delta.engines.spark.checkpoint import forget, planned_end
+from geo.delta.table import Table
 from geo.streams.query import BatchQuery
-from geo.tables.spark_checkpoint import forget, planned_end
-from geo.tables.table import Table
 
 Take = Callable[[Callable[[], bool], int, DataFrame | None], int | None]
 """Brings what the next commits have, up to a version; the rows, if they are given, are those of all of them. Returns the version

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from pyspark.sql import Row
 
+from geo.delta.history import CommitName
+from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
 from geo.replication.link_state import LinkState
 from geo.streams.life import State
-from geo.tables.cluster import ClusterTables
-from geo.tables.history import CommitName
 from schemas import LINKS
 
 

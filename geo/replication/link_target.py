@@ -8,6 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from geo.config.model import Link
+from geo.coordination.ownership import Ownership
+from geo.delta.history import CommitName
+from geo.delta.table import Table
 from geo.errors import GeoError, RetryableError
 from geo.names import Topic
 from geo.replication.link_start import TargetSeen, lacks, look_at_target
@@ -16,9 +19,6 @@ from geo.replication.missing_rows import in_target_shape
 from geo.replication.ordered_append import append_in_order
 from geo.replication.source_look import LOOKED_FOR
 from geo.replication.target_watch import TargetWatch
-from geo.tables.history import CommitName
-from geo.tables.ownership import Ownership
-from geo.tables.table import Table
 
 
 class LinkTarget:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from geo.config.model import Config, Link
+from geo.coordination.ownership import release
 from geo.crash import CrashPoint, reach
 from geo.errors import AlreadyOwnedError, LockedError, RetryableError
 from geo.faults import FAULTS, session_is_gone
+from geo.journal.cluster import ClusterTables
 from geo.log.absence import gone_region, lost_by_registry
 from geo.log.promised_ends import SharedPromises, read_promises
 from geo.log.topics import Registered, all_topics, deleted_topics
@@ -28,8 +30,6 @@ from geo.replication.turns import Turns
 from geo.streams.life import Life, State
 from geo.streams.share import ALL, Share
 from geo.streams.work import Failed, Found, Group
-from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import release
 from schemas import TOPICS
 
 log = logging.getLogger(__name__)

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from geo.coordination.ownership import Ownership, claim, release
 from geo.crash import CrashPoint
+from geo.delta.history import CommitName
+from geo.delta.tail import REMOTE_LOOK_S
 from geo.errors import FencedError, NoProgressError, RetryableError
 from geo.faults import FAULTS
+from geo.journal.cluster import ClusterTables
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import Brought, TopicLink
 from geo.streams.life import State
 from geo.streams.trigger import interval_s, parse_trigger
-from geo.tables.cluster import ClusterTables
-from geo.tables.history import CommitName
-from geo.tables.ownership import Ownership, claim, release
-from geo.tables.tail import REMOTE_LOOK_S
 from geo.text import counted
 
 LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 60.0, 600.0

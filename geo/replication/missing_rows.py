@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from geo.delta.arrow_rows import rows_frame
 from geo.errors import RetryableError
 from geo.ids import LedgerId
 from geo.log.topic_log import ID, is_message, is_of, ledger_ranges
@@ -25,7 +26,6 @@ from geo.progress import Progress
 from geo.replication.gaps import Extent, Gap, gaps, steps
 from geo.replication.rule import Rule
 from geo.replication.rule_columns import routing_column
-from geo.tables.arrow_rows import rows_frame
 
 log = logging.getLogger(__name__)
 

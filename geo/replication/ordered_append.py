@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from geo.coordination.ownership import Ownership
+from geo.delta.table import Table
 from geo.log.topic_log import ID
-from geo.tables.ownership import Ownership
-from geo.tables.table import Table
 
 
 def append_in_order(

@@ -14,9 +14,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo.config.model import Config, Link
+from geo.coordination.ownership import claim, filling_runners, origin_runners, refuse_producers, release
 from geo.crash import CrashPoint, reach
+from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.faults import FAULTS, session_is_gone
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.absence import lost_by_registry
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledgers import REBUILD_RECORD
@@ -29,9 +32,6 @@ from geo.replication.missing import find_missing
 from geo.replication.missing_rows import count_rows, in_target_shape
 from geo.replication.ordered_append import append_in_order
 from geo.replication.target_watch import TargetWatch, newest_commit
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.ownership import claim, filling_runners, origin_runners, refuse_producers, release
-from geo.tables.table import Table
 from schemas import TOPIC_LOG, TOPICS
 
 

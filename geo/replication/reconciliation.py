@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from geo.config.model import Start
+from geo.coordination.ownership import Ownership, claim, filling_runners, release
 from geo.crash import CrashPoint, reach
+from geo.delta.actions import Touched
+from geo.delta.history import CommitName
 from geo.errors import RetryableError, SourceChangedError, UnsafeError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
+from geo.journal.cluster import ClusterTables
 from geo.log.promises import Promise, as_accepted, told_range
 from geo.replication.both_logs import BothLogs, Floors
 from geo.replication.link_row import LinkRow
@@ -26,10 +30,6 @@ from geo.replication.target_watch import newest_commit
 from geo.replication.topic_turns import TopicTurns
 from geo.replication.turns import TURN_BYTES
 from geo.streams.life import State
-from geo.tables.actions import Touched
-from geo.tables.cluster import ClusterTables
-from geo.tables.history import CommitName
-from geo.tables.ownership import Ownership, claim, filling_runners, release
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,11 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link, Start
+from geo.coordination.ownership import claim, release
 from geo.crash import CrashPoint
 from geo.errors import RetryableError, UsageError
 from geo.faults import FAULTS, session_is_gone
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.absence import gone_region
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import deleted_topics
@@ -22,8 +24,6 @@ from geo.replication.source_history import beside_words
 from geo.replication.topic_link import TopicLink
 from geo.session import require_delta
 from geo.streams.life import State
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.ownership import claim, release
 from geo.text import first_line
 
 log = logging.getLogger(__name__)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import logging
 
+from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Journal
 from geo.now import utc_now
 from geo.replication.link_requests import Action, Request, Requests
-from geo.tables.cluster import ClusterTables
-from geo.tables.journal import Journal
 from schemas import REQUESTS
 
 log = logging.getLogger(__name__)

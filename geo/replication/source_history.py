@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from geo.delta.actions import Touched, touched_by
+from geo.delta.commits import Commit, Kind
+from geo.delta.history import LOOK_BACK, CommitName, Gone, parted, with_gaps
 from geo.log.ledgers import REBUILD_KEY, Batch, is_foreign
 from geo.replication.link_state import LinkRecord, backfilled
-from geo.tables.actions import Touched, touched_by
-from geo.tables.commits import Commit, Kind
-from geo.tables.history import LOOK_BACK, CommitName, Gone, parted, with_gaps
 from geo.text import counted
 
 

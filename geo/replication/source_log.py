@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from geo.config.model import Link
+from geo.delta.table import Table
+from geo.journal.cluster import ClusterTables
 from geo.log.kept_policies import refuse_forbidden
 from geo.log.topic_log import seen_log
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables
-from geo.tables.table import Table
 from schemas.table import POLICIES_PROPERTY
 
 

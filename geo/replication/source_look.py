@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Iterable, Sequence
 
+from geo.delta.commits import ERASED, EXPIRED, Commit
+from geo.delta.history import LOOK_BACK, CommitName, parted
+from geo.delta.table import Table
+from geo.delta.tail import REMOTE_PRESENCE_S
 from geo.errors import RetryableError
 from geo.log.ledgers import RECORDS
 from geo.log.promises import Promise
 from geo.replication.source_history import Compare, Fault, judge
-from geo.tables.commits import ERASED, EXPIRED, Commit
-from geo.tables.history import LOOK_BACK, CommitName, parted
-from geo.tables.table import Table
-from geo.tables.tail import REMOTE_PRESENCE_S
 
 LOOKED_FOR = (*RECORDS, ERASED, EXPIRED)
 """Records that matter when commits are looked at."""

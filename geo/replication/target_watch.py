@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from geo.delta.history import CommitName
+from geo.delta.table import Table
 from geo.errors import RetryableError
 from geo.replication.link_start import look_at_target
-from geo.tables.history import CommitName
-from geo.tables.table import Table
 
 
 def newest_commit(table: Table, what: str) -> CommitName:

@@ -1,7 +1,7 @@
 """One topic of one link: the thin layer that reads facts, asks what they mean, and appends.
 
 The decisions are elsewhere and pure: which rows cross (rule), what the source's commits mean (source_history), where the link
-stands and what a start does (link_start), what may be missing (gaps), who may write (geo.tables.claims). Files of their own have
+stands and what a start does (link_start), what may be missing (gaps), who may write (geo.coordination.claims). Files of their own have
 the comparison of both logs (reconciliation), what is appended to the target and seen there (link_target), the row in
 `system/links` (link_row) and the turns (topic_turns).
 """
@@ -21,9 +21,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from geo.config.model import Config, Link, Start
+from geo.coordination.ownership import Ownership, Runner, origin_runners
+from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
+from geo.delta.commits import Commit, Kind
+from geo.delta.engines.spark.checkpoint import forget
+from geo.delta.history import CommitName, turn_of
 from geo.errors import RetryableError, SourceChangedError
 from geo.faults import FAULTS, session_is_gone
+from geo.journal.cluster import ClusterTables
 from geo.log.ledgers import Batch
 from geo.log.promised_ends import SharedPromises, read_promises
 from geo.log.promises import Promise, accepted_end, told_range
@@ -47,12 +53,6 @@ from geo.replication.source_look import SourceLook
 from geo.replication.topic_turns import TopicTurns
 from geo.replication.turns import TURN_BYTES, Turns, Unshared, within
 from geo.streams.life import State
-from geo.tables.cluster import ClusterTables
-from geo.tables.commits import Commit, Kind
-from geo.tables.history import CommitName, turn_of
-from geo.tables.ownership import Ownership, Runner, origin_runners
-from geo.tables.spark_checkpoint import forget
-from geo.tables.storage_clock import checked_now_us
 from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.replication.turns import Most, Turns
-from geo.tables.cluster import ClusterTables
 
 
 class TopicTurns:

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from geo.delta.commits import Commit
 from geo.names import Topic
-from geo.tables.commits import Commit
 
 TURN_BYTES = 1024**3
 """What a turn brings at most, in whole commits, one at least: some seconds' work. A kill loses no more of a catch-up."""

@@ -15,16 +15,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geo.delta.delta_state import DeltaState
+from geo.delta.engines.native.append import Added, Written, new_name, remove_files, statistics, write_out
+from geo.delta.engines.native.read import DataFile, data_files
+from geo.delta.places import parquet
+from geo.delta.sums import copy_with_sum
+from geo.delta.table import Table
 from geo.errors import DamagedError, UnsafeError
 from geo.ids import LEDGER_ID_LIMIT, LedgerId
 from geo.replication.gaps import Gap
 from geo.replication.rule import AHEAD_US, Rule
-from geo.tables.delta_state import DeltaState
-from geo.tables.native import DataFile, data_files
-from geo.tables.native_append import Added, Written, new_name, remove_files, statistics, write_out
-from geo.tables.places import parquet
-from geo.tables.sums import copy_with_sum
-from geo.tables.table import Table
 
 _READ = ("origin", "ledger_id", "entry_id", "publish_time", "marker", "replicate_to")
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
 
+from geo.delta.locks import without_waiting
 from geo.errors import AlreadyOwnedError, LockedError
 from geo.faults import needs_person, session_is_gone
 from geo.streams.life import Event, Life, State
 from geo.streams.work import Failed, Group, W
 from geo.streams.workers import Workers
-from geo.tables.locks import without_waiting
 from geo.text import first_line
 
 log = logging.getLogger(__name__)

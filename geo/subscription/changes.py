@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from geo.config.model import Config
 from geo.errors import UsageError
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topic_log import open_log
 from geo.names import Topic, check_subscription
@@ -25,7 +26,6 @@ from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import StartPosition, base_at, split_at
 from geo.subscription.acks.subscription_state import SubscriptionState, merged_all
 from geo.subscription.version_subscriptions import version_subscription
-from geo.tables.cluster import ClusterTables, connect
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from geo.config.model import Config
+from geo.coordination.ownership import Ownership
 from geo.crash import CrashPoint, reach
+from geo.delta.files import remove_folder
 from geo.errors import FencedError, GeoError, RetryableError, UsageError
 from geo.faults import FAULTS, needs_person, session_is_gone
+from geo.journal.cluster import ClusterTables
 from geo.log.publisher import Publisher
 from geo.log.topic_log import open_log
 from geo.log.topics import refuse_deleted
@@ -38,9 +41,6 @@ from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSub
 from geo.subscription.marker_journal import controllers_place, decode, markers_producer
 from geo.subscription.markers import SubscriptionUpdate, encode
 from geo.subscription.source_offsets import DeltaEnd, goes_on, read_ends
-from geo.tables.cluster import ClusterTables
-from geo.tables.files import remove_folder
-from geo.tables.ownership import Ownership
 from geo.text import first_line
 from geo.times import from_us
 from schemas import MARKERS, VERSION_STARTS

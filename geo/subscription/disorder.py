@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from geo.delta.commits import Commit
+from geo.delta.history import CommitName
 from geo.log.ledgers import BACKFILL_KEY, LINK_KEY, REBUILD_KEY
 from geo.replication.link_state import LinkRecord, backfilled
-from geo.tables.commits import Commit
-from geo.tables.history import CommitName
 
 OUT_OF_ORDER = (LINK_KEY, BACKFILL_KEY, REBUILD_KEY)
 """Keys of the records of commits that may be out of order."""

@@ -20,6 +20,7 @@ from geo.asking import ask_all
 from geo.config.model import Config
 from geo.errors import GeoError, UnsafeError, UsageError
 from geo.faults import FAULTS
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_subscription, check_topic_glob
 from geo.remedies import how_to_share
@@ -31,7 +32,6 @@ from geo.subscription.acks.record import key_of
 from geo.subscription.acks.start_position import split_at
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.status import Subscribed, matching, subscriptions_in
-from geo.tables.cluster import ClusterTables, connect
 from geo.text import first_line
 from geo.times import utc
 

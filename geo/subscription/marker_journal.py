@@ -16,16 +16,16 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from geo.coordination.ownership import Ownership, Runner, producer_runner
+from geo.delta.cut import Reader
+from geo.delta.engines.spark.checkpoint import goes_on_from
+from geo.delta.history import CommitName
 from geo.ids import Position
+from geo.journal.cluster import ClusterTables
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import now_us
 from geo.subscription.controller import STATE_VERSION
 from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
-from geo.tables.cluster import ClusterTables
-from geo.tables.cut import Reader
-from geo.tables.history import CommitName
-from geo.tables.ownership import Ownership, Runner, producer_runner
-from geo.tables.spark_checkpoint import goes_on_from
 from geo.times import from_us
 from schemas import MARKERS
 
@@ -113,7 +113,7 @@ class MarkerJournal:
 
     def __init__(self, tables: ClusterTables, ownership: Ownership) -> None:
         self._tables, self._ownership, self._journal = tables, ownership, tables.journal(MARKERS)
-        self._journal.fence(ownership)
+        self._journal.fence_by(ownership.fence)
         newest = self._journal.newest()
         self.looked_at = {
             row["topic"]: LookedAt(CommitName(row["table_id"], row["read_to"], row["commit_id"]), row["moved"]) for row in newest

@@ -19,10 +19,17 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from geo.config.model import Config
+from geo.coordination.ownership import Ownership, RunnerKind, named_owners
 from geo.crash import CrashPoint, reach
+from geo.delta.commits import Commit, Kind
+from geo.delta.history import CommitName, parted
+from geo.delta.table import Table
+from geo.delta.tail import Tail, Turn
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import Position
+from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Watched
 from geo.log.ledgers import LINK_KEY
 from geo.names import Topic
 from geo.now import now_us
@@ -37,13 +44,6 @@ from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal
 from geo.subscription.markers import MAX_BYTES
 from geo.subscription.peers import PEER_ANSWER_S, Peer, Registries, Said
 from geo.subscription.version_subscriptions import VersionSubscription, said_by, unused_subscriptions
-from geo.tables.cluster import ClusterTables
-from geo.tables.commits import Commit, Kind
-from geo.tables.history import CommitName, parted
-from geo.tables.journal import Watched
-from geo.tables.ownership import Ownership, RunnerKind, named_owners
-from geo.tables.table import Table
-from geo.tables.tail import Tail, Turn
 from geo.text import first_line
 from geo.times import in_us
 from schemas import OWNERS

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from geo.asking import ask
+from geo.delta.commits import Commit
 from geo.errors import RetryableError
 from geo.faults import FAULTS
+from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Watched
 from geo.log.topics import Registered, known_topics
 from geo.names import Topic
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.subscription.version_subscriptions import VersionSubscription, replicated_subscriptions
-from geo.tables.cluster import ClusterTables
-from geo.tables.commits import Commit
-from geo.tables.journal import Watched
 from geo.text import first_line
 from schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS
 

@@ -19,6 +19,9 @@ from random import uniform
 from pyspark.sql import DataFrame, SparkSession
 
 from geo.crash import CrashPoint, reach
+from geo.delta.commits import Commit
+from geo.delta.driver import Driver
+from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import RetryableError, UsageError
 from geo.log.topic_log import ID
@@ -29,9 +32,6 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.message_set_frames import among, message_set
 from geo.subscription.consumer.in_hand import in_hand
 from geo.subscription.sink_record import SINK_KEY, SinkRecord, newest_of
-from geo.tables.commits import Commit
-from geo.tables.driver import Driver
-from geo.tables.table import Table
 from geo.text import counted
 
 log = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from geo.delta.commits import Commit, Kind, read_record
 from geo.errors import UnsafeError
 from geo.ids import LedgerId
 from geo.log.ledgers import LEDGER_RANDOM_BITS
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import decode, encode
-from geo.tables.commits import Commit, Kind, read_record
 
 SINK_KEY = "geo.sink"
 SINK_VERSION = 1

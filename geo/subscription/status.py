@@ -15,8 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo.config.model import Config
+from geo.coordination.ownership import subscription_prefix
+from geo.delta.engines.native.read import scan
 from geo.faults import FAULTS
 from geo.ids import MessageId
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.topic_log import PUBLISH_ORDER
 from geo.log.topics import registered_topics
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
@@ -29,9 +32,6 @@ from geo.subscription.acks.acks_topic import Known, ends_as_text, read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of, parse_key
 from geo.subscription.acks.start_position import split_at
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.native import scan
-from geo.tables.ownership import subscription_prefix
 from geo.text import first_line
 from geo.times import utc
 

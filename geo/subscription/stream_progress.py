@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from geo.delta.files import SmallFiles
 from geo.errors import RetryableError, UsageError
 from geo.subscription.source_offsets import read_ends, read_query_id
-from geo.tables.files import SmallFiles
 
 _TRIES = 3
 """The batch that was the newest may be one to be let go before its file is read."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from geo.coordination import ownership
+from geo.delta.commits import Commit, Kind
+from geo.delta.table import Table
+from geo.journal.cluster import ClusterTables
 from geo.now import utc_now
 from geo.subscription.controller import concerns
 from geo.subscription.version_subscriptions import VersionSubscription
-from geo.tables import ownership
-from geo.tables.cluster import ClusterTables
-from geo.tables.commits import Commit, Kind
-from geo.tables.table import Table
 from schemas import MARKERS
 
 SOON_S = 60.0

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic, topic_glob_matches
 from geo.now import utc_now
-from geo.tables.cluster import ClusterTables
 from geo.times import utc
 from schemas import VERSION_STARTS
 

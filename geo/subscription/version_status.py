@@ -16,9 +16,12 @@ import pyarrow.compute as pc
 
 from geo.asking import ask_all
 from geo.config.model import Config
+from geo.delta.engines.native.read import scan
+from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
+from geo.journal.cluster import ClusterTables
 from geo.log.ledger_parts import ledger_parts
 from geo.log.topic_log import ID, is_message
 from geo.log.topics import replication_clusters
@@ -34,9 +37,6 @@ from geo.subscription.status import Subscribed
 from geo.subscription.sync_state import unread_of, why_not_run
 from geo.subscription.version_starts import VersionStart, VersionStarts, read_starts, told_here
 from geo.subscription.version_subscriptions import VersionSubscription, progress, version_subscription, version_subscriptions
-from geo.tables.cluster import ClusterTables
-from geo.tables.native import scan
-from geo.tables.table import Table
 from geo.text import first_line
 
 ANSWER_S = 30.0

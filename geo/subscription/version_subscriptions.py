@@ -16,8 +16,11 @@ from datetime import datetime
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
+from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import UnsafeError, UsageError
+from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Journal
 from geo.log.topic_log import open_log
 from geo.names import ALL_TOPICS, Topic, check_subscription, topic_glob_matches
 from geo.now import utc_now
@@ -27,9 +30,6 @@ from geo.subscription.controller import MAX_SUBSCRIPTIONS
 from geo.subscription.stream_progress import read_progress
 from geo.subscription.version_reader import VIEW_SUFFIX, query
 from geo.subscription.version_starts import forget
-from geo.tables.cluster import ClusterTables
-from geo.tables.journal import Journal
-from geo.tables.table import Table
 from geo.text import first_line
 from geo.times import utc
 from schemas import VERSION_SUBSCRIPTIONS

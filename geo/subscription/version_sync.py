@@ -13,7 +13,9 @@ from threading import Thread
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config
+from geo.coordination.ownership import Ownership, claim, release, version_sync_runner
 from geo.errors import RetryableError
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
 from geo.session import require_delta
@@ -29,8 +31,6 @@ from geo.subscription.controller_query import ControllerQuery
 from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import replicated_subscriptions
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.ownership import Ownership, claim, release, version_sync_runner
 from geo.text import counted
 from schemas import MARKERS
 

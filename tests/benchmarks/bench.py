@@ -19,6 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from geo.coordination.ownership import claim, release
+from geo.delta.driver import Driver
+from geo.delta.table import Table
 from geo.fleet.replicator import Replicator
 from geo.log.ledgers import Batch
 from geo.log.topics import create_topic
@@ -27,9 +30,6 @@ from geo.now import now_us
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
-from geo.tables.driver import Driver
-from geo.tables.ownership import claim, release
-from geo.tables.table import Table
 from tests.world import World
 
 _TRIGGER = {"processingTime": "100 milliseconds"}

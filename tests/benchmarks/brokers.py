@@ -23,12 +23,12 @@ from threading import Thread
 
 from deltalake import DeltaTable
 
+from geo.delta.history import CommitName
 from geo.fleet.replicator import Replicator
 from geo.names import Topic
 from geo.replication.link_table import append_links, read_links
 from geo.session import session
 from geo.streams.life import State
-from geo.tables.history import CommitName
 from schemas import TOPICS
 from tests.benchmarks.bench import Bench, grown
 

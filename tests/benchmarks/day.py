@@ -19,14 +19,14 @@ from typing import Any
 from unittest import mock
 from urllib.parse import unquote
 
+from geo.coordination.storage_clock import renew
+from geo.delta.delta_log import newest_version, read_folder
+from geo.delta.history import CommitName
+from geo.delta.table import Table
+from geo.journal.cluster import ClusterTables
 from geo.log import log_cutter
 from geo.log.housekeeping import FULL_ROUND_S, Housekeeper, open_for_writing
 from geo.replication.link_table import append_links, read_links
-from geo.tables.cluster import ClusterTables
-from geo.tables.delta_log import newest_version, read_folder
-from geo.tables.history import CommitName
-from geo.tables.storage_clock import renew
-from geo.tables.table import Table
 from schemas import LEDGERS, LINKS, PROCESSES
 from tests.benchmarks.bench import Bench, grown
 

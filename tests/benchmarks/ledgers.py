@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
+from geo.journal.cluster import connect
 from geo.log.finished import move_ended
 from geo.log.publish import publish_json_lines
-from geo.tables.cluster import connect
 from schemas import LEDGERS
 from tests.benchmarks.bench import Bench
 

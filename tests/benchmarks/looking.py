@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from geo.cli.demo import TOPIC
 from geo.config import load
+from geo.journal.cluster import connect
 from geo.names import Topic
-from geo.tables.cluster import connect
 from schemas import LINKS, TOPICS
 
 _TIMES = 3

@@ -13,11 +13,11 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 
+from geo.delta.table import Table
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.replication.link_state import LinkRecord
 from geo.replication.turns import TURN_BYTES
-from geo.tables.table import Table
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.brokers import RUNS, broker_of, running, used
 

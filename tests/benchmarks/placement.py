@@ -22,6 +22,8 @@ from threading import Event, Lock, Thread
 
 from pyspark.sql import SparkSession
 
+from geo.coordination.ownership import owned_now
+from geo.delta.process import Process
 from geo.fleet.assignments import read_bundles
 from geo.fleet.load_reports import UP, read_reports
 from geo.fleet.placement.bundles import bundle_of, namespace_of, namespace_of_topic, parse_bundle
@@ -32,8 +34,6 @@ from geo.fleet.replicator import Replicator
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.ops.verify.verify import verify
-from geo.tables.ownership import owned_now
-from geo.tables.process import Process
 from tests.benchmarks.bench import Bench
 from tests.members import bundle_owners, leader
 

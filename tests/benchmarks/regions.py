@@ -22,6 +22,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from geo.delta.arrow_rows import rows_frame
+from geo.delta.history import CommitName
 from geo.fleet.replicator import Replicator
 from geo.log.publisher import Publisher
 from geo.names import Topic
@@ -30,8 +32,6 @@ from geo.session import session
 from geo.streams.supervisor import DISCOVERY_INTERVAL_S
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer import Subscription
-from geo.tables.arrow_rows import rows_frame
-from geo.tables.history import CommitName
 from tests.benchmarks.bench import grown
 from tests.world import World
 

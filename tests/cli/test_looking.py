@@ -19,7 +19,15 @@ from geo.cli import running
 from geo.cli.main import main
 from geo.config import load
 from geo.config.model import Cluster
+from geo.delta import s3_store
+from geo.delta.driver import Driver, Reads
+from geo.delta.engines.native import read as native
+from geo.delta.places import RemotePath, each
+from geo.delta.s3_store import store_of
+from geo.delta.sums import lines_checked
+from geo.delta.table import Table
 from geo.ids import LedgerId
+from geo.journal.cluster import connect, connect_later
 from geo.log.ledger_parts import ledger_parts
 from geo.log.ledgers import LedgerPart
 from geo.log.publish import publish
@@ -28,13 +36,6 @@ from geo.log.topics import create_topic, registered_topics
 from geo.names import Topic
 from geo.subscription import changes, version_subscriptions
 from geo.subscription.consumer import Subscription
-from geo.tables import native, s3_store
-from geo.tables.cluster import connect, connect_later
-from geo.tables.driver import Driver, Reads
-from geo.tables.places import RemotePath, each
-from geo.tables.s3_store import store_of
-from geo.tables.sums import lines_checked
-from geo.tables.table import Table
 from tests.kafka_broker import free_ports
 from tests.object_store import KEY, SECRET, ObjectStore
 from tests.version_starts import found_start

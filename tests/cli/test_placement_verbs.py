@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 
 from geo.cli import running
 from geo.cli.main import main
+from geo.delta.driver import Driver
+from geo.delta.process import Process
 from geo.fleet.assignments import read_bundles
 from geo.fleet.placement.bundles import bundle_hash, bundle_of
 from geo.fleet.placement_requests import read_policies
+from geo.journal.cluster import ClusterTables
 from geo.log.topics import create_topic
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables
-from geo.tables.driver import Driver
-from geo.tables.process import Process
 from tests.members import Alone
 from tests.world import World
 

@@ -18,6 +18,8 @@ from pyspark.sql import SparkSession
 
 from geo.cli import running
 from geo.cli.main import main
+from geo.coordination.ownership import Ownership, broker_runner, claim, release
+from geo.delta.driver import Driver
 from geo.fleet import load_reports
 from geo.fleet.assignments import bundle_runner, leader_runner, read_owners, write_orders
 from geo.fleet.load_reports import LEAVING, LEFT, UP, append_report
@@ -26,11 +28,9 @@ from geo.fleet.placement.handover import Assigned
 from geo.fleet.placement.leading import NOBODY, SPLIT, TRANSFER, UNLOAD, Orders, Request
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage
 from geo.fleet.placement_requests import read_policies, read_requests
+from geo.journal.cluster import ClusterTables
 from geo.log.topics import create_topic
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables
-from geo.tables.driver import Driver
-from geo.tables.ownership import Ownership, broker_runner, claim, release
 from geo.times import in_us
 from tests.world import World
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
+from geo.coordination.ownership import Ownership, claim, filling_runners, origin_runners, owners_of, release
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, FencedError, OffsetFileError, UsageError
 from geo.fleet import backfill as backfill_module
@@ -27,7 +28,6 @@ from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
-from geo.tables.ownership import Ownership, claim, filling_runners, origin_runners, owners_of, release
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 

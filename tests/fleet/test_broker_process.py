@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from geo.coordination.ownership import owned_now
 from geo.crash import CrashPoint
 from geo.names import Topic
 from geo.replication.link_table import read_links
 from geo.streams.life import State
-from geo.tables.ownership import owned_now
 from tests.processes import GeoProcess, geo
 from tests.world import TOPIC, World, config_text
 

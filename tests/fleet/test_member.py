@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.coordination.ownership import claim, owned_now, owners_of
 from geo.crash import CrashPoint, InjectedCrash, arm
+from geo.delta.process import Process
 from geo.errors import AlreadyOwnedError
 from geo.fleet.assignments import member_runner, read_assignments, read_averages, read_bundles, read_owners
 from geo.fleet.load_reports import LEFT, read_reports
 from geo.fleet.placement.bundles import bundle_of
 from geo.fleet.placement.leading import SPLIT, TRANSFER
 from geo.fleet.placement_requests import ISOLATION, ask, set_policy
+from geo.journal.cluster import ClusterTables
 from geo.log.topics import create_topic
 from geo.names import Topic
-from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import claim, owned_now, owners_of
-from geo.tables.process import Process
 from geo.version import program_version
 from schemas import LOAD_REPORTS, OWNERS
 from tests.clock_off import clock_off

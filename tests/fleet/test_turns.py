@@ -12,12 +12,12 @@ from contextlib import contextmanager
 import pytest
 
 from geo.config.model import DispatchRate
+from geo.delta.commits import Commit
 from geo.fleet import turns as turns_module
 from geo.fleet.fetchers import fetcher_of
 from geo.fleet.turns import LinkTurns
 from geo.names import Topic
 from geo.replication.turns import Most, within
-from geo.tables.commits import Commit
 
 LIMIT_S = 20.0
 TOPICS = [Topic("shop", "web", f"t{number}") for number in range(8)]

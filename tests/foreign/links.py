@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from geo.delta.tail import Tail
 from geo.faults import FAULTS
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.replication.link_topics import LinkReport
 from geo.streams.life import State
-from geo.tables.tail import Tail
 from geo.text import first_line
 from tests.foreign.held import Effect, Held, Id, differences, disorder, held, ids_brought, ids_of, ids_put, link_appends
 from tests.foreign.place import FIRST, LATER, PENDING, Kind, Place, batches

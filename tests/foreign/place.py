@@ -15,9 +15,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from geo.delta.arrow_rows import rows_frame, rows_table
 from geo.log.ledgers import Batch, LedgerKey, SourceEnd, Span
 from geo.session import own_session
-from geo.tables.arrow_rows import rows_frame, rows_table
 from geo.times import in_us
 from schemas import TOPIC_LOG
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geo.coordination.clock import CLOCK_TOLERANCE_US
+from geo.delta.commits import EXPIRED, Commit
+from geo.delta.history import CommitName
 from geo.errors import UnsafeError
 from geo.log.continuing import Own, Tail, continued, fold, tail_of
 from geo.log.ledgers import REBUILD_RECORD, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, Span, new_keys, plan
-from geo.tables.clock import CLOCK_TOLERANCE_US
-from geo.tables.commits import EXPIRED, Commit
-from geo.tables.history import CommitName
 
 A, B = LedgerKey("a", None), LedgerKey("b", None)
 KNOWN = CommitName("table", 10, "id10")

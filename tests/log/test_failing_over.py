@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from geo.delta.commits import Commit
+from geo.delta.history import CommitName
 from geo.errors import UsageError
 from geo.log.failing_over import By, Part, Trust, floors_of, furthest, put_back, safe_end, trusted
 from geo.log.ledgers import Batch
 from geo.log.other_producer import OtherProducer
 from geo.replication.link_state import LinkRecord, backfill_record
-from geo.tables.commits import Commit
-from geo.tables.history import CommitName
 from tests.examples import examples
 
 Entry = tuple[int, int, int]

@@ -10,13 +10,13 @@ import pytest
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.journal import journal as journal_module
 from geo.log import finished, ledger_writer
 from geo.log.finished import forget, key_of, move_ended, recall
 from geo.log.publish import publish, publish_json_lines
 from geo.log.publisher import Published
 from geo.log.topics import create_single
 from geo.ops.delete_topic import delete_topics
-from geo.tables import journal as journal_module
 from schemas import FINISHED, LEDGERS
 from schemas.table import VERSION_PROPERTY
 from tests.world import TOPIC, World

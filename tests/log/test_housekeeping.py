@@ -15,15 +15,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
+from geo.coordination import heartbeat
+from geo.coordination.heartbeat import keep_alive, last_seen, leave
+from geo.coordination.ownership import Runner, claim, release
+from geo.coordination.storage_clock import renew
+from geo.delta.process import Process, this_process
 from geo.errors import AlreadyOwnedError
+from geo.journal.cluster import ClusterTables, connect
 from geo.log import housekeeping
 from geo.log.housekeeping import Housekeeper, is_keeper, keep_journals, open_for_writing, wait_for_tidying
-from geo.tables import heartbeat
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.heartbeat import keep_alive, last_seen, leave
-from geo.tables.ownership import Runner, claim, release
-from geo.tables.process import Process, this_process
-from geo.tables.storage_clock import renew
 from geo.times import EPOCH, in_us, utc
 from schemas import LINKS, OWNERS, PROCESSES
 

@@ -16,17 +16,17 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config, Link, TopicPolicy
+from geo.coordination.ownership import claim, origin_runners, release
+from geo.delta.delta_log import committed_before, count_data_files, newest_version, read_folder, remove_below
+from geo.delta.driver import Driver
+from geo.delta.sums import sum_of
+from geo.delta.table import Table
+from geo.journal.cluster import connect
 from geo.log import log_cutter
 from geo.log.ledgers import Batch
 from geo.log.log_cutter import LogCut, LogCutter
 from geo.log.topics import create_topic
 from geo.names import Topic
-from geo.tables.cluster import connect
-from geo.tables.delta_log import committed_before, count_data_files, newest_version, read_folder, remove_below
-from geo.tables.driver import Driver
-from geo.tables.ownership import claim, origin_runners, release
-from geo.tables.sums import sum_of
-from geo.tables.table import Table
 from schemas import LEDGERS, LINKS
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")

@@ -7,10 +7,10 @@ from datetime import date, timedelta
 import pytest
 from pyspark.sql import functions as F
 
+from geo.delta.driver import Reads
+from geo.delta.engines.native import read as native
+from geo.journal.cluster import connect_later
 from geo.log.peers import ledger_ends
-from geo.tables import native
-from geo.tables.cluster import connect_later
-from geo.tables.driver import Reads
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo import crash
+from geo.coordination.ownership import owned_now
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import SourceChangedError, UnsafeError
 from geo.log import ledger_writer
@@ -26,7 +27,6 @@ from geo.log.publish import publish
 from geo.log.publish_stream import FrameStream
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
-from geo.tables.ownership import owned_now
 from schemas import LEDGERS
 from tests.world import TOPIC, World
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from geo.delta.history import CommitName
 from geo.ids import LedgerId
 from geo.log.promises import LOST, Promise, as_accepted, due, lost_entries, passed, promise_of
 from geo.names import MARKERS_PRODUCER
-from geo.tables.history import CommitName
 
 LEDGER, OTHER = LedgerId("us", 1), LedgerId("us", 2)
 ROW: Mapping[str, Any] = {

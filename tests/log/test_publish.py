@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta import small_batch
 from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
 from geo.log.publish import publish, publish_json_lines
 from geo.log.publish_stream import PublishStream
@@ -23,7 +24,6 @@ from geo.log.source_identity import by_order
 from geo.log.sources import jsonl
 from geo.log.sources.source import Position
 from geo.names import Topic
-from geo.tables import small_batch
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

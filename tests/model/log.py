@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from geo.delta.commits import EXPIRED, Commit
+from geo.delta.history import CommitName
 from geo.ids import LedgerId, MessageId
 from geo.replication.gaps import Extent, extent
-from geo.tables.commits import EXPIRED, Commit
-from geo.tables.history import CommitName
 
 _numbers = itertools.count(1)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.delta.arrow_rows import rows_table
+from geo.delta.commits import EXPIRED, Kind
+from geo.delta.driver import Driver
+from geo.delta.table import Table
 from geo.ids import MessageId
-from geo.tables.arrow_rows import rows_table
-from geo.tables.commits import EXPIRED, Kind
-from geo.tables.driver import Driver
-from geo.tables.table import Table
 from geo.times import EPOCH, from_us
 from schemas import TOPIC_LOG
 from tests.model.log import Log, Row, Rows

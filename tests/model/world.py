@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from geo.delta.history import LOOK_BACK, CommitName
 from geo.ids import LedgerId, MessageId
 from geo.log.continuing import Tail, continued, fold, tail_of
 from geo.log.ledgers import REBUILD_RECORD, Counted, LedgerKey, Progress, new_keys, plan
@@ -22,7 +23,6 @@ from geo.streams.life import State
 from geo.subscription.acks.ack_state import AckState, Base, merged
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.consumer.delivery import Answer, Delivery
-from geo.tables.history import LOOK_BACK, CommitName
 from tests.model.log import Log, Row, Rows, ends, extents
 
 MESSAGES, ACKS = "messages", "acks"

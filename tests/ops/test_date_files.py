@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from geo import crash
 from geo.crash import CrashPoint
+from geo.delta.arrow_rows import rows_table
+from geo.delta.commits import EXPIRED, Kind
+from geo.delta.driver import Driver
+from geo.delta.table import Table
 from geo.ops.date_files import compact_date, counted_by_spark, date_files, footers, remove_dates
-from geo.tables.arrow_rows import rows_table
-from geo.tables.commits import EXPIRED, Kind
-from geo.tables.driver import Driver
-from geo.tables.table import Table
 from geo.times import from_us
 from schemas import TOPIC_LOG
 

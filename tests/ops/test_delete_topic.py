@@ -12,6 +12,7 @@ from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UnsafeError, UsageError
+from geo.journal.journal import Journal
 from geo.log.publisher import Publisher
 from geo.log.topics import (
     Unended,
@@ -38,7 +39,6 @@ from geo.streams.life import State
 from geo.subscription import changes
 from geo.subscription.status import list_subscriptions
 from geo.subscription.version_subscriptions import create, version_subscriptions
-from geo.tables.journal import Journal
 from geo.times import utc
 from schemas import LEDGERS, LINKS, MARKERS, OWNERS, REQUESTS, TOPIC_LOG, TOPICS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 from tests.running import TRIGGER, running

@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo.config.model import Cluster, Config
+from geo.coordination.ownership import broker_runner, claim, producer_runner, release
+from geo.delta.process import this_process
+from geo.journal.cluster import connect, connect_later
 from geo.names import Topic
 from geo.ops.doctor import Symptom, examine
-from geo.tables.cluster import connect, connect_later
-from geo.tables.ownership import broker_runner, claim, producer_runner, release
-from geo.tables.process import this_process
 from schemas import OWNERS
 
 

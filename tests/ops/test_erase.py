@@ -9,8 +9,8 @@ import pytest
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta.commits import Kind
 from geo.ops.erase import erase
-from geo.tables.commits import Kind
 from tests.test_crash_points import CHANGE_POINTS
 from tests.world import TOPIC, World
 

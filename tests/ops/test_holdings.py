@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 import pytest
 from pyspark.sql import functions as F
 
+from geo.delta.driver import Reads
+from geo.delta.engines.native import read as native
+from geo.journal.cluster import connect_later
 from geo.now import now_us
 from geo.ops.holdings import Holdings, message_extents
 from geo.ops.removal import Extents, OnlyThere
-from geo.tables import native
-from geo.tables.cluster import connect_later
-from geo.tables.driver import Reads
 from geo.times import from_us
 from tests.world import TOPIC, World
 

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from geo.config.model import Cluster
+from geo.coordination.storage_clock import renew
+from geo.delta.commits import Kind
 from geo.errors import UnsafeError
+from geo.journal.cluster import connect
 from geo.log import log_cutter
 from geo.log.topics import create_topic
 from geo.ops.delete_topic import delete_topics
 from geo.ops.held_dates import held_dates
 from geo.ops.maintain import MARGIN, expired_days, maintain
 from geo.replication.repair import reconcile_links
-from geo.tables.cluster import connect
-from geo.tables.commits import Kind
-from geo.tables.storage_clock import renew
 from schemas import LINKS, PROCESSES
 from tests.running import running
 from tests.world import TOPIC, World

@@ -27,7 +27,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from geo.config.model import Cluster, Config, Link, TopicPolicy
+from geo.delta.driver import Driver
+from geo.delta.table import Table
 from geo.errors import UsageError
+from geo.journal.cluster import connect
 from geo.names import Topic
 from geo.ops.verify import columns as verify_columns
 from geo.ops.verify import comparison
@@ -35,9 +38,6 @@ from geo.ops.verify import report as verify_result
 from geo.ops.verify import verify as verify_module
 from geo.ops.verify.report import Category, ClusterResult, Finding, LinkResult, VerifyReport
 from geo.ops.verify.verify import verify
-from geo.tables.cluster import connect
-from geo.tables.driver import Driver
-from geo.tables.table import Table
 from schemas import LINKS, TOPIC_LOG, TOPICS
 
 pytestmark = pytest.mark.spark

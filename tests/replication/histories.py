@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from geo.delta.commits import ERASED, EXPIRED, Commit
+from geo.delta.history import CommitName
 from geo.log.ledgers import Batch
 from geo.replication.link_state import LinkRecord
-from geo.tables.commits import ERASED, EXPIRED, Commit
-from geo.tables.history import CommitName
 
 TABLE = "table-1"
 

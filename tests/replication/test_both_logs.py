@@ -11,15 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from geo.delta.arrow_rows import rows_table
+from geo.delta.driver import Reads
+from geo.delta.engines.native import read as native
 from geo.ids import LedgerId
+from geo.journal.cluster import connect_later
 from geo.log.topics import create_topic
 from geo.now import now_us
 from geo.replication.both_logs import BothLogs, Floors
 from geo.replication.rule import Rule
-from geo.tables import native
-from geo.tables.arrow_rows import rows_table
-from geo.tables.cluster import connect_later
-from geo.tables.driver import Reads
 from geo.times import from_us
 from schemas import TOPIC_LOG
 from tests.world import TOPIC, World

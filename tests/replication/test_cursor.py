@@ -11,7 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo import crash
+from geo.coordination.ownership import claim
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta.history import CommitName
+from geo.delta.table import Table
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.names import Topic
 from geo.now import now_us
@@ -23,9 +26,6 @@ from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
 from geo.streams import crew
 from geo.streams.life import State
-from geo.tables.history import CommitName
-from geo.tables.ownership import claim
-from geo.tables.table import Table
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from geo.delta.history import CommitName
+from geo.delta.table import Table
+from geo.delta.tail import Tail
 from geo.errors import RetryableError
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.now import now_us
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
-from geo.tables.history import CommitName
-from geo.tables.table import Table
-from geo.tables.tail import Tail
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

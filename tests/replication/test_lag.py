@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from geo.delta.commits import Commit
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.replication.lag import Lag, lag_of
 from geo.replication.link_state import LinkRecord
 from geo.replication.rule import Rule
-from geo.tables.commits import Commit
 from tests.replication.histories import commit, cursor
 
 US = frozenset({"us"})

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import functions as F
 
 from geo import crash
+from geo.coordination.ownership import claim, release
 from geo.crash import CrashPoint
 from geo.errors import AlreadyOwnedError
 from geo.ops.verify.report import Category
 from geo.replication.repair import reconcile_links
 from geo.streams.life import State
-from geo.tables.ownership import claim, release
 from tests.running import running
 from tests.world import TOPIC, World
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.coordination.ownership import Ownership, claim, release
 from geo.errors import UnsafeError, WrongClockError
 from geo.fleet.backfill import backfill
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
-from geo.tables.ownership import Ownership, claim, release
 from tests.clock_off import clock_off
 from tests.world import TOPIC, World
 

@@ -9,7 +9,11 @@ from typing import cast
 import pytest
 
 from geo.config.model import Link, Start
+from geo.delta.actions import Partition
+from geo.delta.commits import Commit
+from geo.delta.history import CommitName
 from geo.errors import SchemaError
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.replication import link_start
 from geo.replication.link_row import LinkRow
@@ -27,10 +31,6 @@ from geo.replication.link_start import (
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.source_history import Compare, Fault
 from geo.streams.life import State
-from geo.tables.actions import Partition
-from geo.tables.cluster import ClusterTables
-from geo.tables.commits import Commit
-from geo.tables.history import CommitName
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, foreign, record, restore
 
 

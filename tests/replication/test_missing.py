@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from geo.delta.driver import Reads
+from geo.delta.engines.native import read as native
+from geo.delta.engines.native.rows import MOST_ROWS
+from geo.delta.table import Table
 from geo.ids import LEDGER_ID_LIMIT
+from geo.journal.cluster import connect_later
 from geo.log.topic_log import ID
 from geo.now import now_us
 from geo.replication.both_logs import BothLogs, Floors
 from geo.replication.rebuild import rebuild
 from geo.replication.rule import Rule
-from geo.tables import native
-from geo.tables.cluster import connect_later
-from geo.tables.driver import Reads
-from geo.tables.native_rows import MOST_ROWS
-from geo.tables.table import Table
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

@@ -85,10 +85,10 @@ def test_the_column_and_the_function_agree_on_every_row(spark: SparkSession) -> 
 @pytest.mark.spark
 @pytest.mark.parametrize("floors", [None, {}, {"us:1": 500, "us:2": 0, "eu:3": 10_000}])
 def test_the_same_rows_cross_whoever_reads_them(spark: SparkSession, floors: dict[str, int] | None) -> None:
+    from geo.delta.arrow_rows import rows_table
     from geo.replication.missing_rows import wanted
     from geo.replication.rule_columns import verdict_column
     from geo.replication.rule_rows import crossing
-    from geo.tables.arrow_rows import rows_table
     from geo.times import from_us
 
     types = {

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from geo.delta.actions import Actions, Effect, Partition
+from geo.delta.commits import Commit
 from geo.log.ledgers import REBUILD_RECORD, Batch, LedgerKey, Span
 from geo.replication.link_state import backfill_record
 from geo.replication.source_history import Compare, Fault, brings, judge, published_after
-from geo.tables.actions import Actions, Effect, Partition
-from geo.tables.commits import Commit
 from tests.replication.histories import TABLE, appends, by_link, commit, cursor, erasure, expiry, foreign, record, restore
 
 US = frozenset({"us"})

@@ -18,21 +18,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from geo import crash
+from geo.coordination import storage_clock
+from geo.coordination.claims import fence_name
+from geo.coordination.heartbeat import last_seen
+from geo.coordination.ownership import Ownership, Runner, _write_fences, claim, origin_runners, release, why_not_run
+from geo.coordination.storage_clock import renew
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta import process as processes
+from geo.delta.driver import Driver
+from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError, FencedError, RetryableError, UnsafeError
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.replication.link_table import append_links, read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
-from geo.tables import process as processes
-from geo.tables import storage_clock
-from geo.tables.claims import fence_name
-from geo.tables.cluster import ClusterTables
-from geo.tables.driver import Driver
-from geo.tables.heartbeat import last_seen
-from geo.tables.ownership import Ownership, Runner, _write_fences, claim, origin_runners, release, why_not_run
-from geo.tables.storage_clock import renew
-from geo.tables.table import Table
 from schemas import OWNERS, PROCESSES
 from tests.clock_off import clock_off
 from tests.running import running

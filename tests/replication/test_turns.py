@@ -11,6 +11,9 @@ from unittest import mock
 
 import pytest
 
+from geo.coordination.ownership import claim, release
+from geo.delta.commits import Kind
+from geo.delta.engines.native.rows import MOST_ROWS
 from geo.fleet import rate
 from geo.names import Topic
 from geo.replication import link_work
@@ -20,9 +23,6 @@ from geo.replication.link_table import read_links
 from geo.replication.request_table import ask
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
-from geo.tables.commits import Kind
-from geo.tables.native_rows import MOST_ROWS
-from geo.tables.ownership import claim, release
 from tests.running import running
 from tests.world import TOPIC, World
 

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geo.delta.arrow_rows import rows_table
+from geo.delta.delta_state import DeltaState
+from geo.delta.engines.native.read import DataFile
 from geo.ids import LedgerId
 from geo.replication.gaps import Gap
 from geo.replication.rule import RoutedRow, Rule, Verdict, verdict
 from geo.replication.whole_files import Times, Whole, _judged, without
-from geo.tables.arrow_rows import rows_table
-from geo.tables.delta_state import DeltaState
-from geo.tables.native import DataFile
 from geo.times import from_us
 from schemas import TOPIC_LOG
 

@@ -15,6 +15,8 @@ from unittest import mock
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from geo.delta.locks import table_lock
+from geo.delta.process import this_process
 from geo.errors import AlreadyOwnedError, FencedError, NoProgressError, RetryableError, SchemaError, SourceChangedError
 from geo.streams import crew, life, supervisor
 from geo.streams.crew import AT_ONCE, SPARK_ENDED
@@ -22,8 +24,6 @@ from geo.streams.life import TRIES, Life, State
 from geo.streams.supervisor import Supervisor
 from geo.streams.work import Found
 from geo.streams.workers import waiting
-from geo.tables.locks import table_lock
-from geo.tables.process import this_process
 
 LIMIT_S = 20.0
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from geo.delta.commits import Commit
+from geo.delta.history import CommitName
 from geo.log.ledgers import BACKFILL_KEY, BACKFILL_VERSION, REBUILD_KEY
 from geo.replication.link_state import LinkRecord
 from geo.subscription.disorder import brought_out_of_order, out_of_order
-from geo.tables.commits import Commit
-from geo.tables.history import CommitName
 from tests.replication.histories import commit
 
 BEFORE = CommitName("t", 4, "id-4")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from geo.coordination.ownership import claim, version_sync_runner
+from geo.delta.history import CommitName
 from geo.ids import Position
 from geo.subscription import marker_journal
 from geo.subscription.controller_rows import MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import Heard, LookedAt, MarkerJournal, decode, encode
-from geo.tables.history import CommitName
-from geo.tables.ownership import claim, version_sync_runner
 from schemas import MARKERS
 from tests.world import World
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
+from geo.coordination.ownership import claim, filling_runners, release, version_sync_runner
 from geo.ids import Position
 from geo.replication.link_state import LinkRecord
 from geo.subscription import marker_tail, peers
@@ -17,7 +18,6 @@ from geo.subscription.marker_tail import MarkerTail
 from geo.subscription.markers import SnapshotResponse, encode
 from geo.subscription.peers import Peer
 from geo.subscription.version_subscriptions import create, delete, finish
-from geo.tables.ownership import claim, filling_runners, release, version_sync_runner
 from schemas import MARKERS
 from tests.world import TOPIC, World
 

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 import pytest
 from pyspark.sql import functions as F
 
+from geo.delta.arrow_rows import rows_table
 from geo.errors import UnsafeError
 from geo.log.topics import create_topic
 from geo.now import now_us
@@ -22,7 +23,6 @@ from geo.subscription.acks.start_position import base_at
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer import Subscription
 from geo.subscription.failover import failover
-from geo.tables.arrow_rows import rows_table
 from geo.times import LAST_US, from_us
 from schemas import CURSORS, TOPIC_LOG
 from tests.subscription.consuming import NAME, NONE, consume, consuming, ids, known, letters

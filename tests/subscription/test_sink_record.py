@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geo.delta.commits import Commit
 from geo.errors import UnsafeError
 from geo.ids import LedgerId
 from geo.log.ledgers import ledger_id
@@ -11,7 +12,6 @@ from geo.subscription import sink_record
 from geo.subscription.acks.ack_state import Epoch
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.sink_record import SinkRecord, newest_of
-from geo.tables.commits import Commit
 
 EPOCH = Epoch(2, "eu")
 

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from geo.cli.main import main
+from geo.coordination.ownership import claim, consumer_runner, release
+from geo.delta.process import Process
 from geo.subscription.acks.ack_publisher import ConsumerState, lacking_shares
 from geo.subscription.status import Standing, standings
-from geo.tables.ownership import claim, consumer_runner, release
-from geo.tables.process import Process
 from schemas import OWNERS
 from tests.world import TOPIC, World
 

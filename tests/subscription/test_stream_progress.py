@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geo.delta.driver import Driver
+from geo.delta.files import SmallFiles
 from geo.errors import RetryableError, UsageError
 from geo.subscription.stream_progress import StreamProgress, read_progress
-from geo.tables.driver import Driver
-from geo.tables.files import SmallFiles
 from tests.subscription.streams_of_others import OTHER, QUERY, TABLE, DeltaStream, write_batch
 from tests.world import World
 
@@ -126,7 +126,7 @@ def test_what_spark_reads_of_a_checkpoint_is_the_same(world: World, monkeypatch:
         world.write("eu", first, first + 1)
     stream = DeltaStream(world)
     stream.run()
-    monkeypatch.setattr("geo.tables.files.local_path", lambda location: None)  # as on another storage
+    monkeypatch.setattr("geo.delta.files.local_path", lambda location: None)  # as on another storage
     assert stream.finished() == 2
     with pytest.raises(UsageError, match="is no checkpoint"):
         read_progress(SmallFiles(Driver.of(world.spark)), str(world.folder / "nowhere"), stream.table_id)

@@ -14,15 +14,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from geo.coordination.ownership import claim, release, version_sync_runner
+from geo.delta.driver import Reads
+from geo.delta.process import Process
 from geo.errors import UsageError
+from geo.journal.cluster import ClusterTables, connect_later
 from geo.subscription import sync_state
 from geo.subscription.going_on import Why
 from geo.subscription.version_status import StartElsewhere, VersionStanding, start_elsewhere, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
-from geo.tables.cluster import ClusterTables, connect_later
-from geo.tables.driver import Reads
-from geo.tables.ownership import claim, release, version_sync_runner
-from geo.tables.process import Process
 from schemas import OWNERS
 from tests.subscription.streams_of_others import DeltaStream
 from tests.version_starts import found_refused, found_start, found_waits, read_up_to

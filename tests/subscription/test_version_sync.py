@@ -22,7 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
+from geo.coordination.ownership import claim, version_sync_runner
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta.history import CommitName
 from geo.errors import AlreadyOwnedError, RetryableError
 from geo.fleet.replicator import Replicator
 from geo.log.topics import create_single
@@ -39,8 +41,6 @@ from geo.subscription.version_starts import VersionStart, read_starts
 from geo.subscription.version_status import VersionStanding, version_standings
 from geo.subscription.version_subscriptions import create, delete, finish
 from geo.subscription.version_sync import VersionSync
-from geo.tables.history import CommitName
-from geo.tables.ownership import claim, version_sync_runner
 from schemas import MARKERS, VERSION_STARTS
 from tests.subscription.consuming import consume
 from tests.subscription.streams_of_others import DeltaStream

@@ -1,7 +1,7 @@
 """How a bundle goes from one broker to another, so that one owns it at any time. Pure: no Spark, clock, random or I/O.
 
 The leader assigns, brokers follow, and what counts is the claim: a bundle's owner is who has its newest claim, each claim has a generation
-above all before it, and a log takes writes of the generation whose fence it has (geo.tables.ownership). So two leaders, or a broker that
+above all before it, and a log takes writes of the generation whose fence it has (geo.coordination.ownership). So two leaders, or a broker that
 was paused and comes back, may say and want what they like: they cannot write.
 
 A. A broker begins with a bundle only if its claim was released, or the leader has said of this very claim that it is to be taken over.

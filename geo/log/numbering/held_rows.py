@@ -23,6 +23,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
+from geo.delta.delta_state import DeltaState
+from geo.delta.engines.native.append import Written, remove_files, write_files
 from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch
@@ -47,8 +49,6 @@ from geo.log.numbering.tallies import LEDGER_KEY, REPEATED, Common, Rejected, Ta
 from geo.log.source_identity import HASH, OFFSET, PUBLISHED, SOURCE, Identity
 from geo.log.sources.source import SourceBatch
 from geo.sql_text import identifier
-from geo.tables.delta_state import DeltaState
-from geo.tables.native_append import Written, remove_files, write_files
 
 _SOME_ROWS = 1_000
 """So many first rows are looked at for their order: a job of one task. Of rows that are shuffled, some of them fall."""

@@ -12,6 +12,8 @@ from contextlib import ExitStack, suppress
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from geo.delta.small_batch import fetch_if_small
+from geo.delta.table import Table
 from geo.disk import local_path
 from geo.log.numbering.held_rows import HeldRows, Workspace, hold_frame
 from geo.log.numbering.on_driver import TAKEN, OnDriver
@@ -20,8 +22,6 @@ from geo.log.numbering.runs import OTHER_ROWS
 from geo.log.numbering.tallies import REPEATED, TEXT, Common
 from geo.log.source_identity import Identity
 from geo.log.topic_log import user_columns
-from geo.tables.small_batch import fetch_if_small
-from geo.tables.table import Table
 
 Numbered = OnDriver | HeldRows | OnSpark
 

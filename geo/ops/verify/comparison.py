@@ -13,15 +13,15 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from geo.config.model import Link
+from geo.delta.arrow_rows import rows_frame
+from geo.delta.history import CommitName
+from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.promises import Promise, due, lost_entries, passed, told_range
 from geo.names import Topic
 from geo.ops.verify.columns import ID, addressed, facts, from_floor, true
 from geo.ops.verify.link_ends import Ends, key
 from geo.ops.verify.report import EXAMPLES, Category, ClusterResult, Finding, LinkResult
-from geo.tables.arrow_rows import rows_frame
-from geo.tables.history import CommitName
-from geo.tables.table import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from geo.config.model import Config
+from geo.delta.table import Table
 from geo.ids import LedgerId
+from geo.journal.cluster import ClusterTables
 from geo.log.ledger_parts import ledger_parts
 from geo.log.promises import lost_entries
 from geo.names import ALL_TOPICS, Topic
@@ -29,8 +31,6 @@ from geo.ops.verify.verify import (
     read_registries,
     unlike_logs,
 )
-from geo.tables.cluster import ClusterTables
-from geo.tables.table import Table
 from geo.times import from_us, in_us
 
 _NOTE = "only ends and counts of ledgers were looked at; `geo verify` without --quick compares content"

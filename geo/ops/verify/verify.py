@@ -15,7 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config, Link
+from geo.coordination.ownership import RunnerKind, named_owners
+from geo.coordination.storage_clock import checked_now_us
+from geo.delta.table import Table
 from geo.errors import UsageError
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.promised_ends import read_promises
 from geo.log.topics import Registered, all_topics, unlike
 from geo.names import ALL_TOPICS, Topic, check_topic_glob, topic_glob_matches
@@ -24,10 +28,6 @@ from geo.ops.verify.faults import faults, gone
 from geo.ops.verify.link_ends import End, Ends, key, limits, overdue
 from geo.ops.verify.report import VerifyReport
 from geo.progress import Progress
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.ownership import RunnerKind, named_owners
-from geo.tables.storage_clock import checked_now_us
-from geo.tables.table import Table
 from geo.times import in_us, utc
 from schemas import LINKS
 

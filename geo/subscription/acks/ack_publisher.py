@@ -9,16 +9,16 @@ from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from geo.config.model import Config
+from geo.coordination.ownership import name_of_share, owners_of, subscription_prefix, why_dead
 from geo.crash import CrashPoint, reach
 from geo.errors import UnsafeError
+from geo.journal.cluster import ClusterTables
 from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.now import now_us
 from geo.subscription.acks.fold import epoch_is_possible
 from geo.subscription.acks.record import encode_all, key_of, split_all
 from geo.subscription.acks.subscription_state import SubscriptionState
-from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import name_of_share, owners_of, subscription_prefix, why_dead
 from geo.times import from_us
 
 MOVED = "geo.moved"

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from geo.delta.engines.native.read import scan
+from geo.delta.table import Table
+from geo.delta.tail import Tail, Turn
 from geo.subscription.acks.acks_topic import RECORD_COLUMNS, as_ack_columns, received
 from geo.subscription.acks.fold import Received
-from geo.tables.native import scan
-from geo.tables.table import Table
-from geo.tables.tail import Tail, Turn
 
 Crossing = Callable[[pa.Table], pa.Table]
 """Which of the rows count."""

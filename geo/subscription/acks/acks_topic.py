@@ -18,8 +18,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from geo.delta.engines.native.read import DataFile, scan
+from geo.delta.table import Table
 from geo.errors import UnsafeError
 from geo.ids import LedgerId
+from geo.journal.cluster import ClusterTables
 from geo.log.ledger_parts import only_ledger
 from geo.log.topic_log import END, after_listed, is_message
 from geo.names import Topic, check_subscription
@@ -28,9 +31,6 @@ from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.message_set_frames import after
 from geo.subscription.acks.record import Refusal, decode_all, encode_all, key_of, told_unreadable
 from geo.subscription.acks.subscription_state import SubscriptionState
-from geo.tables.cluster import ClusterTables
-from geo.tables.native import DataFile, scan
-from geo.tables.table import Table
 from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)

@@ -21,9 +21,11 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from geo.config.model import Config
+from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.faults import FAULTS
 from geo.ids import LedgerId
+from geo.journal.cluster import ClusterTables
 from geo.log.ledger_parts import ledger_parts
 from geo.log.log_cutter import fold_checkpoint
 from geo.log.topic_log import is_message
@@ -38,8 +40,6 @@ from geo.subscription.acks.acks_topic import TOLD_COLUMNS, ends_as_text, parse_e
 from geo.subscription.acks.fold_processor import OUTPUT, Processor
 from geo.subscription.acks.forgetting import DAY_US, Remembered, days_of
 from geo.subscription.acks.record import decode_all, encode_all, key_of
-from geo.tables.cluster import ClusterTables
-from geo.tables.storage_clock import checked_now_us
 from geo.text import first_line
 from geo.times import utc
 from schemas import CURSORS, TOPIC_LOG

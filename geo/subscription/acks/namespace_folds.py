@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from geo.config.model import Config
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
 from geo.session import ROCKSDB, require_delta
@@ -19,7 +20,6 @@ from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
 from geo.subscription.acks.fold_query import Folded, NamespaceFold
-from geo.tables.cluster import ClusterTables, connect
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,10 @@ import pyarrow as pa
 
 from geo.asking import ask_all
 from geo.config.model import Config, Link
+from geo.coordination.storage_clock import storage_now_us
+from geo.delta.history import parted
+from geo.delta.tail import Tail, least_look_s
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.topics import replication_clusters
 from geo.names import Topic
 from geo.replication.link_state import LinkState
@@ -25,10 +29,6 @@ from geo.replication.rule_rows import crossing
 from geo.streams.life import State
 from geo.subscription.acks.ack_tail import AckTail, read_records
 from geo.subscription.acks.fold import Received
-from geo.tables.cluster import ClusterTables, connect
-from geo.tables.history import parted
-from geo.tables.storage_clock import storage_now_us
-from geo.tables.tail import Tail, least_look_s
 from geo.text import first_line
 from schemas import TOPIC_LOG
 

@@ -8,6 +8,8 @@ from datetime import datetime, timezone
 from pyspark.sql import functions as F
 
 from geo.config.model import Start
+from geo.coordination.clock import CLOCKS_APART_US
+from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.ids import LedgerId, MessageId
 from geo.log.ledger_parts import ledger_parts
@@ -16,8 +18,6 @@ from geo.log.topic_log import is_message, is_of
 from geo.now import now_us
 from geo.subscription.acks.ack_state import Base
 from geo.subscription.acks.message_set import MessageSet
-from geo.tables.clock import CLOCKS_APART_US
-from geo.tables.table import Table
 from geo.times import LAST_US, from_us, in_us, utc
 
 StartPosition = Start | datetime | MessageId

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 
+from geo.coordination.ownership import Ownership
+from geo.delta.tail import Tail, least_look_s
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.faults import may_pass, session_is_gone
 from geo.log.topic_log import open_log
@@ -24,8 +26,6 @@ from geo.subscription.acks.record import key_of, told_unreadable
 from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.consumer.dispatcher import Dispatcher
 from geo.subscription.consumer.settings import Settings
-from geo.tables.ownership import Ownership
-from geo.tables.tail import Tail, least_look_s
 from geo.text import first_line
 
 log = logging.getLogger(__name__)

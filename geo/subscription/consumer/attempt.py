@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from geo.crash import CrashPoint, reach
+from geo.delta.files import SmallFiles
 from geo.faults import session_is_gone
 from geo.subscription.acks.ack_state import Epoch
 from geo.subscription.acks.message_set import MessageSet
-from geo.tables.files import SmallFiles
 
 
 class Attempt:

@@ -10,7 +10,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from geo.config.model import Config
+from geo.coordination.clock import CLOCKS_APART_US
 from geo.ids import MessageId
+from geo.journal.cluster import ClusterTables
 from geo.log.admission import MAX_HEADER_BYTES, header_bytes
 from geo.log.publisher import Publisher
 from geo.log.source_identity import by_columns
@@ -19,8 +21,6 @@ from geo.log.topics import grow
 from geo.names import DEAD_LETTERS, Topic
 from geo.replication.rule import AHEAD_US
 from geo.subscription.acks.ack_state import Epoch
-from geo.tables.clock import CLOCKS_APART_US
-from geo.tables.cluster import ClusterTables
 from geo.times import utc
 from schemas import TOPIC_LOG
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Config
 from geo.errors import UsageError
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import partitions, registered_topics
 from geo.names import Topic, check_topic_glob, glob_takes, is_glob
@@ -34,7 +35,6 @@ from geo.subscription.consumer.run import TRIGGER
 from geo.subscription.consumer.subscription import Subscription
 from geo.subscription.consumer.user_function import Listener
 from geo.subscription.status import subscriptions_in
-from geo.tables.cluster import ClusterTables, connect
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,10 @@ import math
 import threading
 import time
 
+from geo.coordination.ownership import Ownership, Runner, claim, consumer_runner, release
 from geo.crash import CrashPoint, reach
+from geo.delta.small_batch import MOST_HELD_BYTES, hold_on_driver
+from geo.delta.tail import Tail, Turn, least_look_s
 from geo.errors import AlreadyOwnedError, UnsafeError, UsageError
 from geo.faults import FAULTS, may_pass, needs_person, session_is_gone
 from geo.log.topic_log import PUBLISH_ORDER, open_log, user_columns
@@ -24,9 +27,6 @@ from geo.subscription.consumer.ack_exchange import Member, join, leave
 from geo.subscription.consumer.dispatcher import Dispatcher
 from geo.subscription.consumer.settings import Settings
 from geo.subscription.consumer.user_function import Listener
-from geo.tables.ownership import Ownership, Runner, claim, consumer_runner, release
-from geo.tables.small_batch import MOST_HELD_BYTES, hold_on_driver
-from geo.tables.tail import Tail, Turn, least_look_s
 from geo.text import first_line
 
 log = logging.getLogger(__name__)

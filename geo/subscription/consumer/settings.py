@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from geo.config.model import Config, Start
+from geo.coordination.ownership import name_of_share
 from geo.errors import UsageError
+from geo.journal.cluster import ClusterTables
 from geo.names import Topic, check_cluster
 from geo.subscription.acks.ack_state import MAX_REDELIVERIES
 from geo.subscription.consumer.dead_letters import dead_letter_topic
-from geo.tables.cluster import ClusterTables
-from geo.tables.ownership import name_of_share
 
 MOST_REDELIVERIES = MAX_REDELIVERIES - 1
 """Largest `max_redeliveries`; the count itself goes one higher."""

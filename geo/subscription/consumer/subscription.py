@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from geo.config.model import Config, Start
 from geo.errors import UsageError
 from geo.ids import MessageId
+from geo.journal.cluster import connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic, check_subscription
 from geo.session import require_delta
@@ -22,7 +23,6 @@ from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.run import TRIGGER, Run
 from geo.subscription.consumer.settings import Settings
 from geo.subscription.consumer.user_function import Listener
-from geo.tables.cluster import connect
 from geo.text import first_line
 
 log = logging.getLogger(__name__)

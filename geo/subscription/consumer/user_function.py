@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint, reach
+from geo.delta.small_batch import octets
 from geo.errors import GeoError, RetryableError
 from geo.faults import session_is_gone
 from geo.ids import LedgerId, MessageId
@@ -28,7 +29,6 @@ from geo.subscription.consumer.delivery import Answer
 from geo.subscription.consumer.halving import Halving, pieces
 from geo.subscription.consumer.in_hand import InHand, handing_out
 from geo.subscription.consumer.settings import Settings
-from geo.tables.small_batch import octets
 from geo.text import counted, first_line
 
 log = logging.getLogger(__name__)

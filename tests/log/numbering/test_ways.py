@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from geo.delta import small_batch
 from geo.errors import UnsafeError
 from geo.log import source_identity
 from geo.log.ledgers import SourceEnd
 from geo.log.numbering.tallies import Rejected
 from geo.log.publisher import Publisher
 from geo.log.source_identity import HASH, by_columns, by_order
-from geo.tables import small_batch
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark

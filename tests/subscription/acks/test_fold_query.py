@@ -10,7 +10,10 @@ from pyspark.sql import functions as F
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta.arrow_rows import rows_frame
+from geo.delta.driver import Reads
 from geo.ids import LedgerId, MessageId
+from geo.journal.cluster import connect_later
 from geo.log.publisher import Publisher
 from geo.now import now_us
 from geo.ops.maintain import maintain
@@ -23,9 +26,6 @@ from geo.subscription.acks.forgetting import DAY_US, MARGIN_DAYS, named, without
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
-from geo.tables.arrow_rows import rows_frame
-from geo.tables.cluster import connect_later
-from geo.tables.driver import Reads
 from geo.times import in_us, utc
 from schemas import CURSORS
 from tests.subscription.test_failover import ACKS, NAME, consume, entries, state

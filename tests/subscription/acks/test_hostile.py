@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from geo.delta.arrow_rows import rows_table
 from geo.ids import LedgerId
 from geo.log.topics import create_topic
 from geo.now import now_us
@@ -20,7 +21,6 @@ from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import encode, key_of
 from geo.subscription.acks.subscription_state import SubscriptionState
-from geo.tables.arrow_rows import rows_table
 from geo.times import from_us
 from schemas import CURSORS, TOPIC_LOG
 from tests.examples import examples

@@ -16,7 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
+from geo.coordination.ownership import producer_runner
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta import tail
+from geo.delta.history import LOOK_BACK
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, SchemaError, UsageError
 from geo.ids import MessageId
 from geo.log.admission import MAX_HEADER_BYTES
@@ -31,9 +34,6 @@ from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import reset
 from geo.subscription.consumer.consumed import Consumed
 from geo.subscription.consumer.dead_letters import dead_letter_topic
-from geo.tables import tail
-from geo.tables.history import LOOK_BACK
-from geo.tables.ownership import producer_runner
 from tests.running import running
 from tests.subscription.consuming import (
     ALL,

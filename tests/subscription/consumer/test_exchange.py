@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo import crash
+from geo.coordination.ownership import claim, consumer_runner, release
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, FencedError, UnsafeError, UsageError
 from geo.replication.link_state import LinkState
@@ -25,7 +26,6 @@ from geo.subscription.acks.subscription_state import SubscriptionState
 from geo.subscription.changes import create, delete, reset
 from geo.subscription.consumer.ack_exchange import Member
 from geo.subscription.consumer.dispatcher import Dispatcher
-from geo.tables.ownership import claim, consumer_runner, release
 from tests.subscription.consuming import (
     LIMIT_S,
     NAME,

@@ -1,0 +1,98 @@
+"""Who may take a runner, and with which generation. Pure: no Spark, clock or I/O.
+
+A runner is what one process at a time may do: bring the messages of an origin into a topic of a cluster, or publish as a
+producer. Its owner's claim has a generation, above every one that was ever given out for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Liveness(str, Enum):
+    """What is known of the process that owns a runner."""
+
+    LIVES = "LIVES"
+    """It runs on this host, or gave a sign of life from another one within the owner timeout."""
+    DEAD = "DEAD"
+    """It ran on this host and is gone; its JVM may still be ending, whose end can be waited for."""
+    LEFT = "LEFT"
+    """It is this process, which gave the runner up after an error."""
+    SILENT = "SILENT"
+    """Nothing is known of it: it runs on another host, if it does, and gave no sign of life for longer than the owner timeout; or
+    it ran on this host and its JVM cannot be waited for: nothing is known of it, or it is the JVM of this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The newest claim of a runner, as `system/owners` has it."""
+
+    runner: str
+    generation: int
+    token: str
+    holder: str
+    """Its process, encoded (geo.delta.process)."""
+    released: bool
+    in_flight: bool
+    """An append of the owners before it may still land: it has not fenced, or it did and has not said so, which a release
+    does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The runners may be taken, all with this generation. `dead`: holders on this host whose JVMs must have ended before anything
+    is done. `in_flight`: runners of which then an append of an owner before may still land. Not of one that released it, or whose
+    JVM ended, unless it had not fenced against those before it."""
+
+    generation: int
+    dead: frozenset[str]
+    in_flight: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Another owner lives."""
+
+    owner: Owner
+
+
+def decide(
+    owners: Collection[Owner],
+    wanted: Collection[str],
+    liveness: Mapping[str, Liveness],
+    fences: Mapping[str, Iterable[int]],
+    *,
+    take_over: Collection[str] = (),
+) -> Take | Refuse:
+    """Whether the `wanted` runners may be claimed together.
+
+    `owners` are the newest claims of all runners of the cluster, `liveness` is by holder, `fences` are the generations of
+    the fence files of the wanted runners. The new generation is above all of them: also if the table of owners was lost or
+    put back older, no two claims of a runner ever share one; then of an owner that only its fence tells of nothing is known.
+    Of the runners `take_over` an owner that lives is replaced; its next append fails.
+    """
+    found = {owner.runner: owner for owner in owners if owner.runner in wanted}
+    held = [owner for owner in found.values() if not owner.released]
+    for owner in held:
+        if liveness[owner.holder] is Liveness.LIVES and owner.runner not in take_over:
+            return Refuse(owner)
+    highest = {runner: max(fences.get(runner, ()), default=0) for runner in wanted}
+    generation = max((*(owner.generation for owner in owners), *highest.values()), default=0) + 1
+    dead = {owner.holder for owner in held if liveness[owner.holder] is Liveness.DEAD}
+    ended = {owner.runner for owner in found.values() if owner.released or owner.holder in dead}
+    unknown = {runner for runner in wanted if highest[runner] > (found[runner].generation if runner in found else 0)}
+    in_flight = unknown | {owner.runner for owner in found.values() if owner.in_flight or owner.runner not in ended}
+    return Take(generation, frozenset(dead), frozenset(in_flight))
+
+
+def fence_name(generation: int, token: str) -> str:
+    """Name of the file whose presence says that this claim still owns the runner."""
+    return f"{generation:012}-{token}"
+
+
+def fence_generation(name: str) -> int:
+    """The generation in such a name; 0 for a file that is none of ours."""
+    number = name.partition("-")[0]
+    return int(number) if number.isdigit() else 0

@@ -1,0 +1,89 @@
+"""Signs of life: while a process owns something in a cluster it renews one row of that cluster's `system/processes`.
+
+Signs have the storage's time (`storage_clock.renew`); a claim writes one before and after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import datetime
+
+from geo.coordination.storage_clock import renew
+from geo.delta.process import Process
+from geo.journal.cluster import ClusterTables, House
+from geo.text import first_line
+from geo.times import EPOCH, utc
+from schemas import PROCESSES
+
+log = logging.getLogger(__name__)
+
+BEATS = 3
+"""Signs of life in an owner timeout: two may fail or come late."""
+
+_lock = threading.Lock()
+_beating: dict[str, _Heart] = {}
+"""By the place of a cluster's tables."""
+
+
+class _Heart:
+    """The thread that renews this process's row in one cluster, as long as something there is owned. Keeping house is another
+    thread's: a table that is long locked must not make this process look dead."""
+
+    def __init__(self, tables: ClusterTables) -> None:
+        self._tables, self.owned, self._stop = tables, 0, threading.Event()
+        self.house: House | None = None
+        threading.Thread(target=self._beat, name=f"geo-alive-{tables.cluster.name}", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self.house is not None:
+            self.house.stop()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._tables.cluster.owner_timeout_s / BEATS):
+            try:
+                renew(self._tables)
+            except Exception as error:  # whatever it is, the next one may pass; others take over if none does
+                log.warning("%s: no sign of life could be written: %s", self._tables.cluster.name, first_line(error))
+
+
+def keep_alive(tables: ClusterTables, owned: int) -> None:
+    """This process owns so much more in the cluster."""
+    with _lock:
+        heart = _beating.get(tables.place)
+        if heart is None:
+            heart = _beating[tables.place] = _Heart(tables)
+        if heart.house is None and tables.keep_house is not None:
+            heart.house = tables.keep_house(tables)
+        heart.owned += owned
+
+
+def keep_house_anew(tables: ClusterTables) -> None:
+    """Who keeps the cluster small here follows, from now on, what `tables` were opened for writing with last."""
+    with _lock:
+        heart = _beating.get(tables.place)
+        if heart is not None and heart.house is not None and tables.keep_house is not None:
+            heart.house.stop()
+            heart.house = tables.keep_house(tables)
+
+
+def leave(tables: ClusterTables) -> None:
+    """It owns one thing less."""
+    with _lock:
+        heart = _beating.get(tables.place)
+        if heart is None:
+            return
+        heart.owned -= 1
+        if heart.owned > 0:
+            return
+        heart.stop()
+        del _beating[tables.place]
+    if heart.house is not None:
+        heart.house.tidy(tables)
+
+
+def last_seen(tables: ClusterTables, process: Process) -> datetime:
+    """When a process last gave a sign of life, beside its claims, by the storage's clock."""
+    rows = tables.journal(PROCESSES).newest(process=process.name)
+    return max((utc(row["renewed_at"]) for row in rows), default=EPOCH)

@@ -1,0 +1,554 @@
+"""Ownership of what one process at a time may do, and a fence that stops a stale owner (facts: exactly-once, C).
+
+A runner is an origin's way into a topic of a cluster, or a producer. `system/owners` has a row per claim, with a generation and a
+token; a claim is the file `<generation>-<token>` in its runner's folder of fences. The argument that a stale owner, stopped at
+any moment and continued after a takeover, adds nothing:
+
+1. An append asks for exactly the own fence file after the version is known on which its commit follows. On a local disk this
+   process commits: it takes the table's lock, reads the newest version, asks for the file, and commits as the next version or
+   begins again. Whatever is slow (a plan, which may read another region, and its files) comes before the lock. Where Spark
+   commits, the append's plan reads the file and fails unless it is there: Delta pins the table's snapshot before it plans the
+   append, so the snapshot is older than the check. (A table on a local disk of which this program does not know the features:
+   the plan reads files that were written before the lock was taken.)
+2. A takeover, in this order: (a) it adds its claim to `owners`, with a generation above all that are there: on a local disk under
+   that table's lock, elsewhere by a Delta transaction of that number, so no two have the same; (b) it writes its own fence file;
+   (c) it reads `owners` again and gives up, removing only its own file, unless its claim is the newest; (d) it removes the files
+   of lower generations; (e) on a local disk it waits for the table's lock, elsewhere it sets the table property
+   `geo.fence.<runner>` to its token, a metadata change; (f) it reads the table's end and goes on from there.
+3. Stale check after (d): it fails, whenever its plan was made or its files were written. Stale check before (d): on a local disk
+   the check and the commit are under one hold of the table's lock, so (f) sees it; elsewhere its snapshot is older than (e): if it commits after (e) the
+   metadata change makes it fail, if it commits before (e) then (f) sees it.
+4. A claimer that is stopped anywhere before (d) finds at (c), or by its missing file, that it is not the newest. No file is
+   ever overwritten, and no two claims share a name.
+
+Where there is no lock (e) is left out if nothing can be in flight: the last owner released the runner, or it died on this host with its JVM, and its row
+does not say that something of those before it was still in flight. Assumes commits that are put-if-absent; where storage does not
+have them a claim is refused (geo.delta.storage).
+
+Whether an owner lives that this process cannot see is told by its last sign of life and the storage's clock (geo.coordination.storage_clock).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from geo.coordination.claims import Liveness, Owner, Refuse, Take, decide, fence_generation, fence_name
+from geo.coordination.clock import SIGN_APART_US, refuse_wrong
+from geo.coordination.heartbeat import keep_alive, last_seen, leave
+from geo.coordination.liveness import silent_s
+from geo.coordination.sole_driver import be_sole_driver
+from geo.coordination.storage_clock import known_now_us, note, renew, storage_now_us
+from geo.crash import CrashPoint, reach
+from geo.delta.engines.native.append import Written
+from geo.delta.locks import JVM_END_S
+from geo.delta.process import Process
+from geo.delta.table import Table
+from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, UnsafeError
+from geo.faults import SPARK_ERRORS
+from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Journal
+from geo.names import Topic
+from geo.now import now_us
+from geo.sql_text import identifier
+from geo.times import from_us, in_us, utc
+from schemas import OWNERS
+
+log = logging.getLogger(__name__)
+
+_live: set[tuple[str, str]] = set()
+"""Token and runner of the ownerships of this process that are in use. One that was abandoned after an error is not among them, so
+that a notebook can try again without a restart; its row still says owned, so the next owner fences."""
+
+_CLAIMS = "geo.claims"
+"""Delta application id of the claims of one owners table."""
+
+_CLAIM_TRIES = 20
+"""Claims of other runners of the cluster may come between; each try takes half a second, and losing twenty is no accident."""
+
+_RELEASED = {"state": "released", "sequence": 1}
+
+_RAISED = "GEO_FENCED"
+
+Rows: TypeAlias = DataFrame | pa.Table | Written
+"""What is appended: rows of Spark's, rows that are at hand, or files that were written beside the table and not committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """What is owned. `name` is unique in the cluster, `path` is its folder of fences, `property_key` its part of a table
+    property."""
+
+    name: str
+    path: str
+    property_key: str
+
+
+class RunnerKind(str, Enum):
+    """What a runner does. Its name begins with this."""
+
+    ORIGIN = "origin"
+    FILLING = "backfill of"
+    PRODUCER = "producer"
+    CONSUMER = "subscription"
+
+
+_NAME = re.compile(rf"({'|'.join(kind.value for kind in RunnerKind)}) (\S+) of (\S+) (?:in|into) ([^\s,]+)(?:, (.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerName:
+    """The name of a runner that does something for one topic in a cluster, made and read here only. `who`: the origin, producer
+    or subscription; `share`: that of a consumer, if it is not alone."""
+
+    kind: RunnerKind
+    who: str
+    topic: Topic
+    cluster: str
+    share: str = ""
+
+    def __str__(self) -> str:
+        into = "into" if self.kind in (RunnerKind.ORIGIN, RunnerKind.FILLING) else "in"
+        return f"{self.kind.value} {self.who} of {self.topic} {into} {self.cluster}{self.share and f', {self.share}'}"
+
+    @classmethod
+    def parse(cls, text: str) -> RunnerName | None:
+        """The inverse of `str`; None for any other text, as the name of a broker."""
+        if (found := _NAME.fullmatch(text)) is None:
+            return None
+        kind, who, topic, cluster, share = found.groups()
+        try:
+            name = cls(RunnerKind(kind), who, Topic.parse(topic), cluster, share or "")
+        except InvalidNameError:
+            return None
+        return name if str(name) == text else None
+
+    @property
+    def runner(self) -> Runner:
+        who, path = self.who, self.topic.path
+        match self.kind:
+            case RunnerKind.ORIGIN:
+                return Runner(str(self), f"origin/{who}/{path}", f"origin.{who}")
+            case RunnerKind.FILLING:
+                return Runner(str(self), f"backfill/{who}/{path}", f"backfill.{who}")
+            case RunnerKind.PRODUCER:
+                return Runner(str(self), f"publish/{path}/{who}", f"producer.{who}")
+            case RunnerKind.CONSUMER:
+                part = self.share and "-" + self.share.replace(" ", "-")
+                return Runner(str(self), f"consume/{path}/{who}{part}", f"subscription.{who}{part}")
+
+
+def origin_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]:
+    """Bringing the messages of each of the origins into the topic's log in `target`, whoever does it: a link, a reconcile, a
+    rebuild."""
+    return [RunnerName(RunnerKind.ORIGIN, origin, topic, target).runner for origin in sorted(origins)]
+
+
+def filling_runners(origins: Set[str], topic: Topic, target: str) -> list[Runner]:
+    """Bringing what is missing of each of the origins in what a link has passed: a backfill beside it, or whoever compares both
+    logs, which is over some time."""
+    return [RunnerName(RunnerKind.FILLING, origin, topic, target).runner for origin in sorted(origins)]
+
+
+def producer_runner(tables: ClusterTables, topic: Topic, producer: str) -> Runner:
+    """What a producer owns: its work on one topic."""
+    return RunnerName(RunnerKind.PRODUCER, producer, topic, tables.cluster.name).runner
+
+
+def consumer_runner(tables: ClusterTables, topic: Topic, subscription: str, share: str = "") -> Runner:
+    """What a consumer owns: delivering a subscription in one cluster, or a named share of it."""
+    return RunnerName(RunnerKind.CONSUMER, subscription, topic, tables.cluster.name, share).runner
+
+
+def subscription_prefix(tables: ClusterTables, topic: Topic, subscription: str) -> str:
+    """How the names of all runners begin that deliver the subscription, or a share of it, in this cluster."""
+    return str(RunnerName(RunnerKind.CONSUMER, subscription, topic, tables.cluster.name))
+
+
+def name_of_share(number: int, count: int) -> str:
+    """The share of the keys of consumer `number` of `count`, counted from 0."""
+    return f"keys {number} of {count}"
+
+
+def broker_runner(tables: ClusterTables) -> Runner:
+    """What the broker of a cluster owns: being the only one. What it runs is owned piece by piece."""
+    return Runner(f"broker of {tables.cluster.name}", "broker", "broker")
+
+
+def version_sync_runner(tables: ClusterTables) -> Runner:
+    """Telling where version subscriptions may go on: the tail, which writes `system/markers`, and the controllers, which read it."""
+    return Runner(f"version sync of {tables.cluster.name}", "version-sync", "version-sync")
+
+
+class Ownership:
+    """Runners that this process owns by one claim. Made by `claim`."""
+
+    def __init__(self, tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, *, in_flight: bool) -> None:
+        self._tables, self.runners, self.generation, self.token = tables, tuple(runners), generation, token
+        self.in_flight = in_flight
+        """An append of an earlier owner may still land: it is not fenced yet."""
+        self._is_abandoned = False
+        self._besides: list[Ownership] = []
+        """What must be owned too, for an append to count."""
+        _live.update((token, runner.name) for runner in self.runners)
+
+    def __str__(self) -> str:
+        return ", ".join(runner.name for runner in self.runners)
+
+    def fence(self, log_table: Table, point: CrashPoint | None = None) -> None:
+        """Step (e): from here on nothing that an earlier owner has in flight can be committed to `log_table`."""
+        # The lock is taken in any case: nothing that is known of an owner's end is as good.
+        if not log_table.wait_for_commits() and self.in_flight:
+            for runner in self.runners:
+                log_table.set_property(f"geo.fence.{runner.property_key}", self.token)
+        self.in_flight = False
+        if point is not None:
+            reach(point)
+
+    @contextmanager
+    def besides(self, other: Ownership) -> Iterator[None]:
+        """Meanwhile an append is one of both: it fails if either is owned here no longer."""
+        self._besides.append(other)
+        try:
+            yield
+        finally:
+            self._besides.remove(other)
+
+    @property
+    def check(self) -> Column:
+        """True while this claim owns its runners; evaluated inside the plan that appends, it fails the append if not."""
+        found = " AND ".join(f"(SELECT count(*) FROM text.{identifier(path)}) = 1" for path in self._fences)
+        return F.expr(f"CASE WHEN {found} THEN true ELSE raise_error('{_RAISED}') END")
+
+    def precedes(self, runner: Runner) -> bool:
+        """Whether somebody claimed another runner of the cluster after this claim."""
+        return any(row["generation"] > self.generation for row in self._tables.journal(OWNERS).newest(runner=runner.name))
+
+    def still_owns(self) -> bool:
+        """Whether nobody took a runner over, as far as can be seen now. For what is not an append; an append asks in its plan."""
+        return all(self._tables.files.exists(path) for path in self._fences)
+
+    def refuse_if_replaced(self) -> None:
+        """Raises FencedError if another runner took over: its newer fence is there, and the own one is not."""
+        for other in self._besides:
+            other.refuse_if_replaced()
+        if self.still_owns():
+            return
+        names = (name for runner in self.runners for name in self._tables.files.names(_fences_of(self._tables, runner)))
+        if any(fence_generation(name) > self.generation for name in names):
+            raise FencedError(
+                f"{self}: another runner took over from generation {self.generation}. This one wrote nothing more and stops."
+            )
+
+    def refuse_if_lost(self) -> None:
+        """Raises FencedError if another runner took over, RetryableError if the fence cannot be found (its storage is away), and
+        once it was abandoned: whoever did that waits for nobody, who may still be at it."""
+        for other in self._besides:
+            other.refuse_if_lost()
+        if self._is_abandoned:
+            raise RetryableError(f"{self}: it is owned here no longer. Nothing more was written.")
+        if self.still_owns():
+            return
+        self.refuse_if_replaced()
+        raise RetryableError(f"{self}: the fence of generation {self.generation} is not there: {', '.join(self._fences)}.")
+
+    def append(
+        self, table: Table, rows: Rows, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None
+    ) -> None:
+        """Append in one commit, if and only if this claim still owns its runners; what is no DataFrame without Spark, where that
+        can be. `refuse` raises unless the table is as the rows were made for: it is asked right before, as `Table.append`'s.
+
+        Raises FencedError if another runner took over; then nothing was written.
+        """
+
+        def refuse_all() -> None:
+            self.refuse_if_lost()
+            refuse()
+
+        try:
+            # `refuse` also asks for the fence, so that no plan is made by whoever was replaced long ago. Where Spark commits, the
+            # check in the plan is what counts.
+            if isinstance(rows, Written):
+                table.append_written(rows, user_metadata, refuse_all, self._fenced)
+            elif isinstance(rows, pa.Table):
+                table.append_rows(rows, user_metadata, refuse_all, self._fenced)
+            else:
+                table.append(rows, user_metadata, refuse=refuse_all, fenced=self._fenced)
+        except SPARK_ERRORS:
+            # Its plan found the file missing, or a file that was there when it was made: the error has many forms, the cause one.
+            self.refuse_if_lost()
+            raise
+
+    def _fenced(self, rows: DataFrame) -> DataFrame:
+        return rows.where(self.check)
+
+    def abandon(self) -> None:
+        """Stop after an error: something may be in flight, so the row stays owned and the next owner fences."""
+        self._is_abandoned = True
+        mine = {(self.token, runner.name) for runner in self.runners}  # other ownerships of the same claim go on
+        if mine & _live:
+            _live.difference_update(mine)
+            leave(self._tables)
+
+    @property
+    def _fences(self) -> list[str]:
+        name = fence_name(self.generation, self.token)
+        own = [f"{_fences_of(self._tables, runner)}/{name}" for runner in self.runners]
+        return [*own, *(path for other in self._besides for path in other._fences)]
+
+
+def _fences_of(tables: ClusterTables, runner: Runner) -> str:
+    """The folder of a runner's fence files."""
+    return tables.checkpoint("fences", runner.path)
+
+
+def release(ownerships: Sequence[Ownership]) -> None:
+    """A clean stop, in one commit: nothing of these owners, all of one cluster, is in flight. The next ones need not ask who
+    lives, and fence only if these have not fenced against those before them."""
+    if ownerships:
+        tables = ownerships[0]._tables
+        since = from_us(storage_now_us(tables))
+        rows = [_row(tables, r, o.generation, o.token, since, in_flight=o.in_flight) for o in ownerships for r in o.runners]
+        tables.journal(OWNERS).append([{**row, **_RELEASED} for row in rows])
+    for ownership in ownerships:
+        ownership.abandon()
+
+
+def claim(
+    tables: ClusterTables,
+    wanted: Sequence[Sequence[Runner]],
+    *,
+    take_over: bool | Collection[Runner] = False,
+    point: CrashPoint | None = None,
+) -> list[Ownership]:
+    """Steps (a) to (d) for several groups of runners in one commit: take them for this process, all or none.
+
+    `take_over` also replaces an owner that lives, of all of them or of these. The fence makes this safe; the replaced runner fails.
+    Raises AlreadyOwnedError naming the owner, if one lives; UnsafeError where the cluster's storage loses commits, and on a host
+    whose clock is not the storage's.
+    """
+    tables.refuse_unsafe_storage()
+    be_sole_driver(tables)
+    runners = {runner.name: runner for group in wanted for runner in group}
+    replaced = runners.keys() if take_over is True else {runner.name for runner in take_over or ()}
+    owners, token, who = tables.journal(OWNERS), secrets.token_hex(8), f"{next(iter(runners))} is not run"
+    if known_now_us(tables, who) is None and owners.exists():
+        refuse_wrong(who, now_us(), in_us(owners.committed_at(owners.version())))
+    for _ in range(_CLAIM_TRIES):
+        rows, decision = _looked(tables, owners, runners, replaced)
+        with owners.alone() as alone:
+            if alone is not None:
+                waited_for = decision.dead
+                rows, decision = _looked(tables, alone, runners, replaced, wait=False)
+                if not decision.dead <= waited_for:
+                    continue
+            before_us, known_us = now_us(), known_now_us(tables, who)
+            since = from_us(before_us if known_us is None else known_us)
+            claims = [
+                _row(tables, r, decision.generation, token, since, in_flight=r.name in decision.in_flight)
+                for r in runners.values()
+            ]
+            if alone is not None:
+                alone.append(claims)
+                version = alone.version()
+                break
+        # Of two takers that read the same generation only one appends; the other looks again.
+        if (found := owners.append_once(claims, (_CLAIMS, decision.generation), token)) is not None:
+            version = found
+            break
+    else:
+        raise AlreadyOwnedError(f"{next(iter(runners))}: others claimed at the same moments {_CLAIM_TRIES} times. Start again.")
+    reach(CrashPoint.CLAIM_WON)
+    if known_us is None:
+        try:
+            held = note(tables, before_us, in_us(owners.committed_at(version)), who)
+        except UnsafeError:
+            owners.append([_given_back(claim_, rows.get(claim_["runner"])) for claim_ in claims])
+            raise
+        if held.apart_us > SIGN_APART_US:
+            renew(tables)  # the claim, the first sign of life of this process, has this host's time
+    _write_fences(tables, list(runners.values()), decision.generation, token, version)
+    if point is not None:
+        reach(point)
+    keep_alive(tables, len(wanted))
+    return [
+        Ownership(tables, group, decision.generation, token, in_flight=any(runner.name in decision.in_flight for runner in group))
+        for group in wanted
+    ]
+
+
+def _looked(
+    tables: ClusterTables, owners: Journal, runners: Mapping[str, Runner], replaced: Collection[str], *, wait: bool = True
+) -> tuple[dict[str, Row], Take]:
+    """The newest claims of the cluster by runner, and what may be done about `runners`. Waits for the JVMs of the dead to end.
+    Raises AlreadyOwnedError."""
+    rows = {row["runner"]: row for row in owners.newest()}
+    found = [_owner(row) for row in rows.values()]
+    held = [owner for owner in found if owner.runner in runners and not owner.released]
+    there = {
+        name: [fence_generation(file) for file in tables.files.names(_fences_of(tables, runner))]
+        for name, runner in runners.items()
+    }
+    decision = decide(found, runners, _liveness(tables, held, rows), there, take_over=replaced)
+    if isinstance(decision, Refuse):
+        raise _refused(rows[decision.owner.runner], "Start again with --take-over to replace it.")
+    for holder in decision.dead if wait else ():
+        _wait_for_end(holder, next(owner.runner for owner in held if owner.holder == holder))
+    return rows, decision
+
+
+def _given_back(claimed: dict[str, Any], before: Row | None) -> dict[str, Any]:
+    """The row by which a claim that fenced nobody leaves a runner to whoever had it: that one may live, and has its fence. What
+    the claim found in flight stays in flight: its generation is above the fences by which the next one would find it."""
+    if before is None:
+        return {**claimed, **_RELEASED}
+    theirs = {"token": before["token"], "holder": before["holder"], "state": before["state"], "since": utc(before["since"])}
+    return {**claimed, **theirs, "sequence": 1}
+
+
+def _write_fences(tables: ClusterTables, runners: Sequence[Runner], generation: int, token: str, version: int) -> None:
+    """Steps (b) to (d), of a claim that is version `version` of the table of owners."""
+    name = fence_name(generation, token)
+    folders = {runner.name: _fences_of(tables, runner) for runner in runners}
+    for folder in folders.values():
+        tables.files.create(f"{folder}/{name}", token)
+    reach(CrashPoint.CLAIM_FENCED)
+    owners = tables.journal(OWNERS)
+    for row in owners.newest() if owners.version() != version else ():
+        if row["runner"] in folders and row["token"] != token:
+            for folder in folders.values():
+                tables.files.remove(f"{folder}/{name}")
+            raise _refused(row, "It claimed at the same moment.")
+    reach(CrashPoint.CLAIM_NEWEST)
+    for folder in folders.values():
+        for other in tables.files.names(folder):
+            if fence_generation(other) < generation:
+                tables.files.remove(f"{folder}/{other}")
+
+
+def owned_now(tables: ClusterTables) -> list[Row]:
+    """The runners of a cluster that are owned and not released: rows of schemas.OWNERS."""
+    return [row for row in tables.journal(OWNERS).newest() if row["state"] == "owned"]
+
+
+def why_not_run(tables: ClusterTables, runner: Runner) -> str | None:
+    """Why nobody runs this now, as far as the tables and this host say; None: its owner lives, or may. Looks only, and needs no Spark."""
+    row = next(iter(tables.journal(OWNERS).newest(runner=runner.name)), None)
+    return "nobody ever has" if row is None else why_dead(tables, row)
+
+
+def why_dead(tables: ClusterTables, row: Row) -> str | None:
+    """Why the owner in a row of schemas.OWNERS runs nothing now; None: it lives, or may. As `why_not_run`."""
+    holder, since = Process.decode(row["holder"]), utc(row["since"])
+    if row["state"] == "released":
+        return f"{holder} ended at {since:%Y-%m-%d %H:%M:%S} UTC"
+    if holder is not None and holder.is_seen_here:
+        lives = (row["token"], row["runner"]) in _live if holder.is_mine else holder.lives
+        return None if lives else f"{holder} runs it no longer"
+    now_us = storage_now_us(tables, writes=False)
+    silence_s = silent_s(now_us, [in_us(since)]) if holder is None else _silent_s(tables, holder, since, now_us)
+    return None if silence_s <= tables.cluster.owner_timeout_s else f"{holder} gave no sign of life for {silence_s:,.0f} s"
+
+
+def refuse_producers(tables: ClusterTables, topic: Topic) -> None:
+    """Raises AlreadyOwnedError if a producer of the topic lives in this cluster, or may."""
+    refuse_living(tables, [row for name, row in named_owners(tables, RunnerKind.PRODUCER) if name.topic == topic])
+
+
+def refuse_living(tables: ClusterTables, rows: Sequence[Row], else_: str = "Nothing was written.") -> None:
+    """Raises AlreadyOwnedError, which ends with `else_`, if the owner in one of these rows of schemas.OWNERS lives, or may."""
+    rows = [row for row in rows if row["state"] == "owned"]
+    liveness = _liveness(tables, list(map(_owner, rows)), {row["runner"]: row for row in rows})
+    for row in rows:
+        if liveness[row["holder"]] is Liveness.LIVES:
+            raise _refused(row, else_)
+        _wait_for_end(row["holder"], row["runner"])
+
+
+def named_owners(tables: ClusterTables, kind: RunnerKind | None = None) -> list[tuple[RunnerName, Row]]:
+    """Everybody, or all of a kind, who ever owned something of a topic in this cluster: with the newest row of each, of
+    schemas.OWNERS."""
+    rows = tables.journal(OWNERS).newest(None if kind is None else ("runner", f"{kind.value} "))
+    found = [(name, row) for row in rows if (name := RunnerName.parse(row["runner"])) is not None]
+    return [(name, row) for name, row in found if name.cluster == tables.cluster.name]
+
+
+def owners_of(tables: ClusterTables, prefix: str) -> list[Row]:
+    """The newest rows, of schemas.OWNERS, of the runners whose names begin so."""
+    return list(tables.journal(OWNERS).newest(("runner", prefix)))
+
+
+def _owner(row: Row) -> Owner:
+    return Owner(row["runner"], row["generation"], row["token"], row["holder"], row["state"] == "released", row["in_flight"])
+
+
+def _liveness(tables: ClusterTables, held: Sequence[Owner], rows: dict[str, Row]) -> dict[str, Liveness]:
+    """What is known of each holder. Asks for signs of life only of those that this process cannot see."""
+    found: dict[str, Liveness] = {}
+    for owner in held:
+        holder = Process.decode(owner.holder)
+        if holder is None:
+            found[owner.holder] = Liveness.SILENT  # no version of ours wrote it
+        elif holder.is_mine:
+            lives = (owner.token, owner.runner) in _live or found.get(owner.holder) is Liveness.LIVES
+            found[owner.holder] = Liveness.LIVES if lives else Liveness.LEFT
+        elif holder.is_seen_here:
+            can_wait = bool(holder.jvm_started) and holder.jvm != tables.me.jvm
+            found[owner.holder] = Liveness.LIVES if holder.lives else Liveness.DEAD if can_wait else Liveness.SILENT
+        else:
+            silence_s = _silent_s(tables, holder, utc(rows[owner.runner]["since"]), storage_now_us(tables))
+            lives = silence_s <= tables.cluster.owner_timeout_s or found.get(owner.holder) is Liveness.LIVES
+            found[owner.holder] = Liveness.LIVES if lives else Liveness.SILENT
+            if not lives:
+                log.warning("%s: %s gave no sign of life for %.0f s: taking over", owner.runner, holder, silence_s)
+    return found
+
+
+def _silent_s(tables: ClusterTables, holder: Process, since: datetime, now_us: int) -> float:
+    """For how long a process, whose claim is of `since`, gave no sign of life. `now_us`: by the storage's clock; None: this host's."""
+    return silent_s(now_us, [in_us(since), in_us(last_seen(tables, holder))])
+
+
+def _row(
+    tables: ClusterTables, runner: Runner, generation: int, token: str, since: datetime, *, in_flight: bool
+) -> dict[str, Any]:
+    return {
+        "runner": runner.name,
+        "generation": generation,
+        "token": token,
+        "holder": tables.me.encode(),
+        "state": "owned",
+        "sequence": 0,
+        "in_flight": in_flight,
+        "since": since,
+    }
+
+
+def _refused(row: Row, else_: str) -> AlreadyOwnedError:
+    runner, since, holder = row["runner"], utc(row["since"]), Process.decode(row["holder"])
+    elsewhere = (
+        ""
+        if holder is None or holder.is_seen_here
+        else " From here one cannot look whether it lives; it gave a sign of life lately."
+    )
+    return AlreadyOwnedError(
+        f"{runner}: already run by {holder} since {since:%Y-%m-%d %H:%M:%S} UTC.{elsewhere} One runner at a time: stop that one first. {else_}"
+    )
+
+
+def _wait_for_end(encoded: str, runner: str) -> None:
+    """Wait until the JVM of a dead holder on this host, which may still be committing, is gone too."""
+    holder = Process.decode(encoded)
+    if holder is not None and holder.is_seen_here and not holder.is_mine and not holder.wait_for_jvm_end(JVM_END_S):
+        raise AlreadyOwnedError(f"{runner}: the JVM {holder.jvm_pid} of the dead {holder} still runs: end it, then start again.")

@@ -1,0 +1,125 @@
+"""The storage's clock, as this process can tell it: when the storage says that a write of this process came, carried on by a steady
+clock of this host.
+
+What is compared between hosts is told by this clock: signs of life, claims, a leader's assignments. So two hosts' clocks are never
+compared. On a local disk the write is a file without a name, which takes microseconds; elsewhere it is a sign of life.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+from geo.coordination.clock import SIGN_APART_US, Held, wrong_clock
+from geo.journal.cluster import ClusterTables
+from geo.now import now_us, steady_us
+from geo.times import from_us, in_us
+from schemas import PROCESSES
+
+LOCAL_HOLD_US = 60 * 1_000_000
+"""How long what was found out counts where finding it out is a matter of microseconds."""
+
+HOLD_US = 3600 * 1_000_000
+"""The same elsewhere: a sign of life takes seconds there, and clocks drift by milliseconds an hour."""
+
+_lock = threading.Lock()
+_held: dict[str, Held] = {}
+"""By the place of a cluster's tables."""
+_signed: dict[str, int] = {}
+"""The number of this process's newest sign of life, by place. What was written last counts, whatever its time is."""
+
+
+def storage_now_us(tables: ClusterTables, *, writes: bool = True) -> int:
+    """Now by the storage's clock, in microseconds since 1970. Where the storage does not say what time it is, now by this host's.
+
+    `writes=False` is for who only looks: nothing is written but a file without a name, where the disk takes it.
+    """
+    held = _hold(tables, writes=writes)
+    return now_us() if held is None else held.now_us(steady_us())
+
+
+def checked_now_us(tables: ClusterTables, who: str, *, writes: bool = True) -> int:
+    """As `storage_now_us`, for what nobody can take back. Raises WrongClockError, which says of `who` what is not done, on a host
+    whose clock is not the storage's."""
+    held = _hold(tables, writes=writes)
+    if held is None:
+        return now_us()
+    if (wrong := held.wrong()) is not None:
+        raise wrong_clock(who, wrong)
+    return held.now_us(steady_us())
+
+
+def known_now_us(tables: ClusterTables, who: str) -> int | None:
+    """As `checked_now_us` where that takes no request; None elsewhere, until `note`."""
+    if tables.lock_folder is None and _known(tables, HOLD_US) is None:
+        return None
+    return checked_now_us(tables, who)
+
+
+def note(tables: ClusterTables, before_us: int, storage_us: int | None, who: str) -> Held:
+    """Take note that a write, begun when this host's clock said `before_us`, came at `storage_us` by the storage's. Raises as
+    `checked_now_us`."""
+    held = Held(before_us, now_us(), steady_us(), storage_us)
+    with _lock:
+        _held[tables.place] = held
+    if (wrong := held.wrong()) is not None:
+        raise wrong_clock(who, wrong)
+    return held
+
+
+def renew(tables: ClusterTables) -> None:
+    """Write a sign of life of this process now, by the storage's clock."""
+    _sign(tables, storage_now_us(tables))
+
+
+def _sign(tables: ClusterTables, at_us: int) -> None:
+    with _lock:
+        number = _signed[tables.place] = max(at_us, _signed.get(tables.place, 0) + 1)
+    row = {"process": tables.me.name, "holder": tables.me.encode(), "renewed_at": from_us(at_us), "sequence": number}
+    tables.journal(PROCESSES).append([row])
+
+
+def _known(tables: ClusterTables, most_us: int) -> Held | None:
+    held = _held.get(tables.place)
+    return None if held is None or held.is_old(now_us(), steady_us(), most_us) else held
+
+
+def _hold(tables: ClusterTables, *, writes: bool) -> Held | None:
+    """This host's clock held against the storage's, lately; None where that was not done."""
+    folder = tables.lock_folder
+    if (held := _known(tables, HOLD_US if folder is None else LOCAL_HOLD_US)) is not None:
+        return held
+    before = now_us()
+    if folder is not None:
+        came_us = _of_folder(folder, writes=writes)
+    elif writes:
+        # A sign by the host's clock alone would make a process that lives look silent: the one held last goes on beside it.
+        known = _held.get(tables.place)
+        _sign(tables, before if known is None else known.now_us(steady_us()))
+        signs = tables.journal(PROCESSES)
+        came_us = in_us(signs.committed_at(signs.version()))
+    else:
+        return None
+    if came_us is None and not writes:
+        return None
+    held = Held(before, now_us(), steady_us(), came_us)
+    with _lock:
+        _held[tables.place] = held
+    if folder is None and held.apart_us > SIGN_APART_US and held.wrong() is None:
+        _sign(tables, held.now_us(steady_us()))
+    return held
+
+
+def _of_folder(folder: Path, *, writes: bool) -> int | None:
+    """What time it is by the clock of the disk that has this folder; None where nothing can be written and nothing has to be."""
+    try:
+        if writes:
+            folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            return os.fstat(file.fileno()).st_mtime_ns // 1000
+    except OSError:
+        if writes:
+            raise
+        return None

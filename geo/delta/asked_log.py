@@ -1,0 +1,88 @@
+"""The `_delta_log` of a table that Spark reads and writes, on a store that lets this process in as well. What its names and its newest
+metadata say is asked for here: for a name that is not there Spark makes eight requests, for the rows of a system table twenty.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from geo.delta.delta_log import newest_metadata, newest_version
+from geo.delta.places import AGAIN_S, RemotePath, is_there
+from geo.text import first_line
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_LOOK_BACK = 10
+"""Commits that are read for the metadata of a log without checksums: three requests each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said(Generic[T]):
+    """What a store said when it was asked. None: there is no such thing."""
+
+    what: T | None
+
+
+class AskedLog:
+    """One `_delta_log`. What the store says is `Said`; None: Spark is to say, since the store gave no answer, this time or in the last
+    minute, or says that something is not there and has shown no commit of the cluster by then: it may be another store than Spark's."""
+
+    def __init__(self, folder: RemotePath) -> None:
+        self._folder = folder
+
+    @property
+    def answers(self) -> bool:
+        """Whether it is to be asked, and what it does not show is not there."""
+        return self._folder.store.has_shown_commits and not self._is_silent
+
+    def has(self, version: int) -> Said[bool] | None:
+        """Whether a commit is there, by its name. (While a bucket is away none is; `newest` tells.)"""
+
+        def ask(folder: RemotePath) -> bool | None:
+            if is_there(folder, f"{version:020}.json"):
+                return True
+            if not folder.store.has_shown_commits and version > 0 and is_there(folder, f"{version - 1:020}.json"):
+                folder.store.has_shown_commits = True
+            return None
+
+        return self._ask(ask)
+
+    def newest(self) -> Said[int] | None:
+        """The newest version, by a list of the folder."""
+
+        def ask(folder: RemotePath) -> int | None:
+            if (found := newest_version(folder)) is None:
+                folder.refuse_no_bucket()
+            return found
+
+        return self._ask(ask)
+
+    def metadata(self, newest: int) -> Said[dict[str, Any]] | None:
+        """As `newest_metadata`, which may be too far back."""
+        return self._ask(lambda folder: newest_metadata(folder, newest, look_back=_LOOK_BACK))
+
+    @property
+    def _is_silent(self) -> bool:
+        return time.monotonic() < self._folder.store.silent_until.get(str(self._folder), 0.0)
+
+    def _ask(self, ask: Callable[[RemotePath], T | None]) -> Said[T] | None:
+        if self._is_silent:
+            return None
+        store = self._folder.store
+        try:
+            found = ask(self._folder)
+        except (OSError, pa.ArrowException) as error:
+            log.info("%s: Spark is asked for %.0f s: %s", self._folder, AGAIN_S, first_line(error))
+            store.silent_until[str(self._folder)] = time.monotonic() + AGAIN_S
+            return None
+        if found is not None:
+            store.has_shown_commits = True
+        return Said(found) if store.has_shown_commits else None

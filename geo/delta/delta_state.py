@@ -1,0 +1,128 @@
+"""What the newest version of a Delta table whose files this process reads is made of, from the checksum that Delta leaves beside a commit.
+
+Only tables that this program can read and append to by itself, file by file: None of anything else, which is left to Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from geo.delta.delta_log import newest_version
+from geo.delta.places import Place, is_known_to_deltalake
+from geo.delta.protocol import why_not_append, why_not_plain
+from geo.delta.sums import read_checked
+from geo.errors import DamagedError
+from geo.text import first_line
+
+_CHECKPOINT_INTERVAL = 10
+"""Of a table that does not say."""
+
+_ARROW: Mapping[str, pa.DataType] = {
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "date": pa.date32(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "short": pa.int16(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaState:
+    """The newest version of a table, as its checksum has it. Partitions are dates."""
+
+    version: int
+    table_id: str
+    schema: pa.Schema
+    """Its columns, in order, with the partition columns."""
+    partition_by: tuple[str, ...]
+    statistics_of: frozenset[str]
+    """The columns of which this program gives the log statistics: those that the table names, none if it names none."""
+    checkpoint_interval: int
+    checksum: Mapping[str, Any]
+
+
+class UnsupportedError(Exception):
+    """A table uses something that this program leaves to Spark. The text says what, after the table's name and a colon."""
+
+
+def newest_state(folder: Place) -> DeltaState | None:
+    """As `require_state`; None where the table is left to Spark."""
+    try:
+        return require_state(folder)
+    except UnsupportedError:
+        return None
+
+
+def require_state(folder: Place) -> DeltaState:
+    """The newest version of the table whose `_delta_log` is `folder`. Raises UnsupportedError where Spark has to read or append."""
+    newest = newest_version(folder)
+    if newest is None:
+        raise UnsupportedError("it has no commit")
+    if not is_known_to_deltalake(folder):
+        raise UnsupportedError("its path holds a %")
+    try:
+        checksum = json.loads(read_checked(folder / f"{newest:020}.crc"))
+        with (folder / f"{newest:020}.json").open(encoding="utf-8") as lines:
+            written_by = json.loads(lines.readline()).get("commitInfo", {}).get("txnId")
+    except FileNotFoundError:
+        raise UnsupportedError(
+            f"its newest commit, version {newest}, has no checksum beside it: another program wrote it"
+        ) from None
+    except (OSError, ValueError, AttributeError, DamagedError) as error:
+        raise UnsupportedError(f"its version {newest} cannot be read: {first_line(error)}") from None
+    if not written_by or checksum.get("txnId") != written_by:
+        raise UnsupportedError(f"the checksum beside version {newest} is of another commit")
+    try:
+        return _state(newest, checksum)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnsupportedError(f"the checksum of version {newest} is not whole: {first_line(error)}") from None
+
+
+def _state(version: int, checksum: Mapping[str, Any]) -> DeltaState:
+    metadata, configuration = checksum["metadata"], checksum["metadata"].get("configuration") or {}
+    columns, partition_by = json.loads(metadata["schemaString"])["fields"], tuple(metadata["partitionColumns"])
+    if (why := why_not_append(checksum["protocol"], configuration) or why_not_plain(columns)) is not None:
+        raise UnsupportedError(why)
+    schema = _schema(columns)
+    if strange := [name for name in partition_by if schema.field(name).type != pa.date32()]:
+        raise UnsupportedError(f"it is partitioned by {', '.join(strange)}, which is no date")
+    interval = int(configuration.get("delta.checkpointInterval", _CHECKPOINT_INTERVAL))
+    interval = interval if interval > 0 else _CHECKPOINT_INTERVAL  # Delta refuses to set it so, other writers do not
+    named = configuration.get("delta.dataSkippingStatsColumns", "")
+    statistics_of = frozenset(name.strip() for name in named.split(",")).intersection(schema.names)
+    return DeltaState(version, metadata["id"], schema, partition_by, statistics_of, interval, checksum)
+
+
+def _schema(columns: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """The columns as Arrow has them. Raises UnsupportedError if one is of another kind."""
+    fields = []
+    for column in columns:
+        if (kind := _type(column["type"])) is None:
+            raise UnsupportedError(f"its column {column['name']} is of a type that is not known here ({column['type']})")
+        fields.append(pa.field(column["name"], kind, nullable=column["nullable"]))
+    return pa.schema(fields)
+
+
+def _type(kind: Any) -> pa.DataType | None:
+    if isinstance(kind, str):
+        decimal = _DECIMAL.fullmatch(kind)
+        return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW.get(kind)
+    if kind["type"] == "array" and (item := _type(kind["elementType"])) is not None:
+        return pa.list_(item)
+    if kind["type"] == "map":
+        key, value = _type(kind["keyType"]), _type(kind["valueType"])
+        return pa.map_(key, value) if key is not None and value is not None else None
+    return None

@@ -1,0 +1,117 @@
+"""The Spark session that tables are read and written with, and who this process is: both when they are first needed, since what
+lies on a local disk is mostly read without either."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import cached_property, lru_cache
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from geo.delta.places import AGAIN_S, RemotePath, Store
+from geo.delta.process import Process, this_process
+from geo.faults import SPARK_ERRORS
+from geo.session import refuse_connect
+
+
+class Reads(Enum):
+    """Which rows of logs a process reads by itself, where it can (geo.delta.engines.native.read)."""
+
+    ALL = "all"
+    """Of who only looks, and would wait for Spark to start; also of logs on an object store."""
+    LITTLE = "little"
+    """Where a job of Spark's takes longer."""
+    NONE = "none"
+
+
+class Driver:
+    """One session, obtained by `start` when it is first asked for. `me`: who this process is, where that is known. `store` finds the
+    object store that it reads by itself."""
+
+    def __init__(
+        self,
+        start: Callable[[], SparkSession],
+        me: Callable[[], Process] | None = None,
+        *,
+        reads: Reads = Reads.LITTLE,
+        store: Callable[[], Store | None] = lambda: None,
+    ) -> None:
+        self._start, self._me, self.reads, self._find_store = start, me, reads, store
+        self._refuses_connect = False
+        self._finding, self._find_at = threading.Lock(), -math.inf
+        self._found: Store | None = None
+
+    @classmethod
+    def of(cls, spark: SparkSession, *, store: Callable[[], Store | None] = lambda: None) -> Driver:
+        one = cls(lambda: spark, store=store)
+        one.spark = spark
+        return one
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        spark = self._start()
+        if self._refuses_connect:
+            refuse_connect(spark)
+        return spark
+
+    def refuse_connect(self) -> None:
+        """As `geo.session.refuse_connect` of the session, now or when it is started."""
+        self._refuses_connect = True
+        if "spark" in vars(self):
+            refuse_connect(self.spark)
+
+    def remote(self, location: str) -> RemotePath | None:
+        """A file or folder on the store that this process reads by itself; None if there is no such store."""
+        return None if self._store is None else RemotePath(self._store, location)
+
+    @property
+    def _store(self) -> Store | None:
+        with self._finding:
+            if self._found is None and time.monotonic() >= self._find_at:
+                self._found, self._find_at = self._find_store(), time.monotonic() + AGAIN_S
+            return self._found
+
+    @cached_property
+    def me(self) -> Process:
+        return self._me() if self._me is not None else this_process(_jvm_pid(self.spark))
+
+    def log_store(self, scheme: str) -> str | None:
+        """The class by which Delta writes a scheme's logs, if one was configured: as Spark was started, since Delta asks then."""
+        keys = (f"spark.delta.logStore.{scheme}.impl", "spark.delta.logStore.class")
+        try:
+            settings = _settings_at_start(self.spark.sparkContext)
+            return next((value for key in keys if (value := settings.get(key))), None)
+        except SPARK_ERRORS:  # Spark Connect does not tell
+            return next((value for key in keys if (value := self.spark.conf.get(key, None))), None)
+
+    @cached_property
+    def commits_by_itself(self) -> bool:
+        """Whether this process may add commits to a table on a local disk, where Delta would do no more: no log store was
+        configured."""
+        return self.log_store("file") is None
+
+
+@lru_cache(maxsize=1)
+def _settings_at_start(context: SparkContext) -> Mapping[str, str]:
+    """With what Spark was started. Asked once: each of the settings is a question to the JVM, thirty milliseconds in all."""
+    return dict(context.getConf().getAll())
+
+
+def _jvm_pid(spark: SparkSession) -> int:
+    """Process id of the driver's JVM; 0 where nobody may know it."""
+    try:
+        return _pid_by_sql(spark)
+    except (*SPARK_ERRORS, ValueError):
+        return 0
+
+
+@lru_cache(maxsize=8)  # sessions of one Spark, each with settings of its own; a failure is not remembered
+def _pid_by_sql(spark: SparkSession) -> int:
+    """The same, asked once of a session: thirty milliseconds, too. By SQL, so that no JVM handle is needed, and over a table of values,
+    which the driver evaluates by itself: a query without one is a job, which an executor would answer with its own."""
+    return int(spark.sql("SELECT reflect('java.lang.ProcessHandle', 'current') FROM VALUES (1)").collect()[0][0])

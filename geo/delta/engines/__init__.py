@@ -1,0 +1,1 @@
+"""Who works on a table: by this process, or by Spark."""

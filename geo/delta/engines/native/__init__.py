@@ -1,0 +1,1 @@
+"""Reads and writes the files of tables by this process, without Spark."""

@@ -1,0 +1,146 @@
+"""Commits without Spark that take files out of a table on a local disk and put others in their place: expiry, compaction, erasure.
+
+Spark's DELETE, OPTIMIZE and UPDATE read, write and commit in one call, so the table's lock would be held for all of it. Here the
+files are found and written first; under the lock the commits since then are looked at, and the change is committed or refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from geo.delta.delta_state import DeltaState
+from geo.delta.engines.native.append import Added, Written, commit_actions, is_for_spark, may_add
+from geo.delta.engines.native.read import data_files
+from geo.delta.sums import lines_checked
+from geo.now import now_us
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileOf:
+    """A file of a table at a version. `path` as the log has it."""
+
+    path: str
+    partition: Mapping[str, str]
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit takes out of a table, in which it was found at `version`, and what it puts in.
+
+    `changes_rows`: readers are told; else the same rows are in other files. `closed`: values of the partition column whose files
+    are all taken, so that nothing may have come into them since. `feed`: files of the change feed, where the taken and added
+    files do not tell it.
+    """
+
+    version: int
+    operation: str
+    parameters: Mapping[str, str]
+    metrics: Mapping[str, int]
+    taken: tuple[DataFileOf, ...]
+    written: Written | None = None
+    feed: tuple[Added, ...] = ()
+    changes_rows: bool = True
+    closed: frozenset[str] = frozenset()
+
+    @property
+    def added(self) -> tuple[Added, ...]:
+        return () if self.written is None else self.written.files
+
+
+def files_at(folder: Path, state: DeltaState) -> list[DataFileOf] | None:
+    """The files of a version of the table whose `_delta_log` is `folder`, as its `add` actions have them. None where Spark is to say
+    it: a file has no statistics, or a name that the log has in another form."""
+    listed = data_files(folder, state.version)
+    if listed is None:
+        return None
+    found = []
+    for file in listed:
+        rows, size = file.statistics.get("num_records"), file.statistics.get("size_bytes")
+        try:
+            path = str(Path(str(file.path)).relative_to(folder.parent))
+        except ValueError:  # of another table, as in a clone
+            return None
+        if rows is None or size is None or quote(path, safe="/=:-_.") != path:
+            return None
+        found.append(DataFileOf(path, {name: file.partition(name) for name in state.partition_by}, int(size), int(rows)))
+    return found
+
+
+def conflict(change: Change, lines: Iterable[str]) -> str | None:
+    """Why a change may not follow on commits with these lines, which came since its version; None: it may."""
+    taken = {file.path for file in change.taken}
+    for line in lines:
+        for kind, action in json.loads(line).items():
+            if kind == "remove" and action["path"] in taken:
+                return f"{action['path']} was taken out meanwhile"
+            if kind == "add" and action["path"] in taken:
+                return f"{action['path']} was added once more"
+            if kind == "add" and not change.closed.isdisjoint(action["partitionValues"].values()):
+                return f"{action['path']} came meanwhile"
+    return None
+
+
+def conflict_since(folder: Path, change: Change, newest: int) -> str | None:
+    """As `conflict`, of the commits above the change's version, up to the newest."""
+    for version in range(change.version + 1, newest + 1):
+        try:
+            lines = lines_checked(folder / f"{version:020}.json")
+            if (why := conflict(change, filter(None, lines))) is not None:
+                return why
+        except FileNotFoundError:
+            return f"version {version} was cut off the log meanwhile"
+    return None
+
+
+def may_change(now: DeltaState, before: DeltaState, change: Change) -> bool:
+    """Whether the next commit may make the change here, which was made for the table as it was before."""
+    if change.written is not None and not may_add(now, change.written):
+        return False
+    return (now.table_id, now.partition_by) == (before.table_id, before.partition_by) and not is_for_spark(now)
+
+
+def commit_change(folder: Path, state: DeltaState, change: Change, user_metadata: str | None) -> bool:
+    """Commit the change as the version after `state`: False and errors as `put_commit`."""
+    now_ms = now_us() // 1000
+    removes = [
+        {
+            "path": file.path,
+            "deletionTimestamp": now_ms,
+            "dataChange": change.changes_rows,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(file.partition),
+            "size": file.size,
+            "stats": json.dumps({"numRecords": file.rows}),
+        }
+        for file in change.taken
+    ]
+    feed = [
+        {"path": file.path, "partitionValues": dict(file.partition), "size": file.size, "dataChange": False}
+        for file in change.feed
+    ]
+    counted = {
+        "numRemovedFiles": len(change.taken),
+        "numRemovedBytes": sum(file.size for file in change.taken),
+        "numAddedFiles": len(change.added),
+        "numAddedBytes": sum(file.size for file in change.added),
+        **change.metrics,
+    }
+    told: dict[str, Any] = {
+        "operation": change.operation,
+        "operationParameters": dict(change.parameters),
+        "isBlindAppend": False,
+        "operationMetrics": {name: str(count) for name, count in counted.items()},
+    }
+    actions = [
+        *({"remove": one} for one in removes),
+        *({"add": {**file.action, "dataChange": change.changes_rows}} for file in change.added),
+        *({"cdc": one} for one in feed),
+    ]
+    return commit_actions(folder, state, told, actions, user_metadata, change.added, change.taken)

@@ -1,0 +1,125 @@
+"""Makes a table on a local disk as Spark made one of the same definition before in this process, without Spark: a tenth of a second and
+more becomes a few milliseconds.
+
+What a first version has to say of a table, its protocol among it, is Delta's business and follows from settings of its own
+(`spark.databricks.delta.properties.defaults.*`); so the first one is Spark's, and those after it say the same, also if somebody changes
+such a setting while the process runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from geo.crash import CrashPoint, reach
+from geo.delta.delta_state import newest_state
+from geo.delta.engines.native.put_commit import UNNAMED, put_checksum, put_commit
+from geo.now import now_us
+
+_FIRST = f"{0:020}"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstVersion:
+    """The first version of a table without rows: the actions of its commit, and the checksum beside it."""
+
+    actions: tuple[dict[str, Any], ...]
+    checksum: dict[str, Any]
+
+
+_FOLDERS_OF_SPARK = ("_staged_commits", "_commits")
+"""Which it makes in a log before the first commit."""
+
+_first_versions: dict[str, FirstVersion] = {}
+"""Of tables that Spark made in this process, by their definitions."""
+
+_MOST = 100
+"""Definitions that are remembered, some kilobytes each: typed topics have columns of their own."""
+
+
+def learn(folder: Path, definition: str, own: Collection[str] = ()) -> None:
+    """Remember a table that Spark has just made, whose `_delta_log` is `folder`, if it is such as this process appends to by itself.
+    `own`: its properties that are not part of the definition."""
+    state = newest_state(folder)
+    if state is None or state.version != 0:
+        return
+    with suppress(OSError, ValueError):
+        lines = (folder / f"{_FIRST}.json").read_text(encoding="utf-8").splitlines()
+        actions = tuple(json.loads(line) for line in lines)
+        if sorted(kind for action in actions for kind in action) == ["commitInfo", "metaData", "protocol"]:
+            if len(_first_versions) >= _MOST:
+                _first_versions.clear()
+            plain = tuple({kind: _without(fields, own) for kind, fields in action.items()} for action in actions)
+            checksum = dict(state.checksum)
+            _first_versions[definition] = FirstVersion(plain, checksum | {"metadata": _without(checksum["metadata"], own)})
+
+
+def _without(fields: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
+    """An action without properties of its table."""
+    if "configuration" not in fields:
+        return fields
+    return fields | {"configuration": {key: value for key, value in fields["configuration"].items() if key not in own}}
+
+
+def make(folder: Path, definition: str, own: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Make a table whose `_delta_log` is `folder`, as Spark has made one of that definition, with properties of its `own` beside.
+    False, and no table was made, where it has made none, anything is there, or it cannot be made here.
+
+    Whoever calls holds the table's lock.
+    """
+    first = _first_versions.get(definition)
+    if first is None:
+        return False
+    table_id, transaction, now_ms = str(uuid.uuid4()), str(uuid.uuid4()), now_us() // 1000
+    configuration = first.checksum["metadata"].get("configuration", {}) | own
+    of_info = {"txnId": transaction, "timestamp": now_ms}
+    of_table = {"id": table_id, "createdTime": now_ms, "configuration": configuration}
+    changed: dict[str, dict[str, Any]] = {"commitInfo": of_info, "metaData": of_table}
+    actions = [{kind: fields | changed.get(kind, {}) for kind, fields in action.items()} for action in first.actions]
+    checksum = first.checksum | {"txnId": transaction, "metadata": first.checksum["metadata"] | of_table}
+    try:
+        if not _is_free(folder):
+            return False
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_left(folder)
+        if not put_commit(folder, 0, transaction, actions):
+            return False
+    except OSError:  # Spark meets it too, and its errors are known
+        return False
+    reach(CrashPoint.TABLE_COMMITTED)
+    put_checksum(folder, 0, checksum)
+    return True
+
+
+def clear(folder: Path) -> None:
+    """Remove a `_delta_log` without any commit, as a process leaves it that could not make the table, or died on the way: Spark would
+    take it for something that is no table. Whoever calls holds the table's lock."""
+    with suppress(OSError):
+        if _is_free(folder):
+            _remove_left(folder)
+            folder.rmdir()
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether nothing is where the table is to be, but for what a process, or Spark in it, left that died here."""
+    with suppress(FileNotFoundError):
+        if any(name != folder.name for name in os.listdir(folder.parent)):
+            return False
+        return all(UNNAMED.fullmatch(path.name) or _is_empty_of_spark(path) for path in folder.iterdir())
+    return True
+
+
+def _is_empty_of_spark(path: Path) -> bool:
+    return path.name in _FOLDERS_OF_SPARK and path.is_dir() and not any(path.iterdir())
+
+
+def _remove_left(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.rmdir() if path.is_dir() else path.unlink()

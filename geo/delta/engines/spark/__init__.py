@@ -1,0 +1,1 @@
+"""Reads and writes tables by Spark, where this process does not."""

@@ -1,0 +1,150 @@
+"""Small files of this program's own beside the tables: fences, notes of positions, and rows that were rejected. On a local disk
+by the operating system, elsewhere by Spark, which has the credentials and needs no JVM handle for it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.errors import AnalysisException
+
+from geo.crash import CrashPoint, reach
+from geo.delta.driver import Driver
+from geo.disk import local_path, sync
+from geo.times import in_us, utc
+
+
+def check_folder(location: str) -> None:
+    """Raises OSError if a location on a local disk, or one above it, is no folder. One that is missing was never made."""
+    if (local := local_path(location)) is None:
+        return
+    nearest = next((place for place in (local, *local.parents) if place.exists()), Path("/"))
+    if not nearest.is_dir():
+        raise NotADirectoryError(f"{nearest} is not a folder")
+
+
+def remove_folder(location: str) -> bool:
+    """Remove a folder of a local disk with all that is in it, at once for whoever looks: it gets another name first. False
+    elsewhere: nothing was done. Idempotent, and it ends what a process began that died in it."""
+    if (local := local_path(location)) is None:
+        return False
+    going = _going(local)
+    if going.exists():
+        shutil.rmtree(going)
+    if local.exists():
+        local.rename(going)
+        reach(CrashPoint.FOLDER_RENAMED)
+        shutil.rmtree(going)
+    return True
+
+
+def is_partly_removed(location: str) -> bool:
+    """Whether a process died that was removing this folder."""
+    local = local_path(location)
+    return local is not None and _going(local).exists()
+
+
+def _going(local: Path) -> Path:
+    return local.with_name(f".{local.name}.removed")  # what no topic, producer or cluster is called
+
+
+class SmallFiles:
+    """Files of a few lines. On storage that Spark reaches a file is a folder with one text file of Spark's in it: any text reader
+    of Spark's reads both by the same path."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def create(self, path: str, line: str) -> None:
+        """Create the file, which nobody else creates: its name has something drawn in it. Durable when this returns."""
+        if (local := local_path(path)) is None:
+            self._driver.spark.createDataFrame([(line,)], "value STRING").coalesce(1).write.mode("errorifexists").text(path)
+            return
+        local.parent.mkdir(parents=True, exist_ok=True)
+        _write(local, "x", [line])
+        sync(local.parents)
+
+    def replace(self, path: str, lines: Sequence[str]) -> None:
+        """Make the file, or make it anew: afterwards it has these lines."""
+        if (local := local_path(path)) is None:
+            rows = self._driver.spark.createDataFrame([(line,) for line in lines], "value STRING")
+            rows.coalesce(1).write.mode("overwrite").text(path)
+            return
+        local.parent.mkdir(parents=True, exist_ok=True)
+        new = local.with_name(f".{local.name}.new")
+        _write(new, "w", lines)
+        new.replace(local)
+        sync([local.parent])
+
+    def lines(self, path: str) -> list[str]:
+        """The lines of the file; none if there is no such file."""
+        if (local := local_path(path)) is not None:
+            try:
+                return local.read_text(encoding="utf-8").splitlines()
+            except FileNotFoundError:
+                return []
+        try:
+            return [row[0] for row in self._driver.spark.read.text(path).collect()]
+        except AnalysisException:
+            return []
+
+    def written_us(self, path: str) -> int | None:
+        """When the storage says that the file was written, in microseconds since 1970; None if there is no such file."""
+        if (local := local_path(path)) is not None:
+            try:
+                return local.stat().st_mtime_ns // 1000
+            except FileNotFoundError:
+                return None
+        try:
+            row = self._driver.spark.read.text(path).select("_metadata.file_modification_time").first()
+        except AnalysisException:
+            return None
+        return None if row is None else in_us(utc(row[0]))
+
+    def exists(self, path: str) -> bool:
+        if (local := local_path(path)) is not None:
+            return local.exists()
+        try:
+            return not self._driver.spark.read.text(path).isEmpty()
+        except AnalysisException:
+            return False
+
+    def remove(self, path: str) -> None:
+        """Remove the file; one that is not there is no fault."""
+        if (local := local_path(path)) is not None:
+            local.unlink(missing_ok=True)
+        elif self.exists(path):
+            # What Spark can do on every storage: replace the folder's content by nothing.
+            self._driver.spark.createDataFrame([], "value STRING").write.mode("overwrite").text(path)
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none if there is no such folder."""
+        if (local := local_path(folder)) is not None:
+            return sorted(path.name for path in local.iterdir()) if local.is_dir() else []
+        try:
+            # Of the lines, since a file that was removed is still a folder with an empty file in it.
+            lines = self._driver.spark.read.option("recursiveFileLookup", "true").text(folder).select("_metadata.file_path")
+            found = lines.distinct().collect()
+        except AnalysisException:
+            return []
+        # <folder>/<name>/part-00000-….txt
+        return sorted({row[0].rsplit("/", 2)[1] for row in found})
+
+    def plain_names(self, folder: str) -> list[str] | None:
+        """The names of the files that another program wrote into a folder, without its hidden ones; None if there is no such
+        folder. Elsewhere than on a local disk a file without a line is left out."""
+        if (local := local_path(folder)) is not None:
+            return sorted(path.name for path in local.iterdir() if path.name[0] not in "._") if local.is_dir() else None
+        try:
+            found = self._driver.spark.read.text(folder).select("_metadata.file_name").distinct().collect()
+        except AnalysisException:
+            return None
+        return sorted(row[0] for row in found)
+
+
+def _write(path: Path, mode: str, lines: Sequence[str]) -> None:
+    """Write a file whose content is durable when this returns."""
+    with open(path, mode, encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    sync([path])

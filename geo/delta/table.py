@@ -1,0 +1,765 @@
+"""A Delta table by path or catalog name: create, check, read, append.
+
+Nothing here knows about clusters, messages, links or producers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property, reduce
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import StructField, StructType
+
+from geo.crash import CrashPoint, reach
+from geo.delta.asked_log import AskedLog
+from geo.delta.commits import Commit, of_history
+from geo.delta.delta_log import commit_stamp, newest_metadata, newest_version, opened_commits
+from geo.delta.delta_state import DeltaState, UnsupportedError, newest_state, require_state
+from geo.delta.driver import Driver, Reads
+from geo.delta.durable import sync_commits, sync_left
+from geo.delta.engines.native.append import Added, Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
+from geo.delta.engines.native.change import Change, commit_change, conflict_since, may_change
+from geo.delta.engines.native.create import clear, learn, make
+from geo.delta.engines.native.rows import added_rows, added_where
+from geo.delta.engines.spark.commit_pages import PAGE, read_page
+from geo.delta.engines.spark.files import have_types, staged, sweep, write
+from geo.delta.files import remove_folder
+from geo.delta.locks import table_lock
+from geo.delta.places import Place, is_there
+from geo.disk import local_path
+from geo.errors import GeoError, LockedError, RetryableError, SchemaError
+from geo.faults import is_conflict
+from geo.session import own_session
+from geo.sql_text import identifier, literal
+from geo.text import first_line
+from geo.times import utc
+from schemas import TableSchema
+from schemas.table import BEFORE_RELEASE, KIND_PROPERTY, VERSION_PROPERTY
+
+log = logging.getLogger(__name__)
+
+COMMIT_ATTEMPTS = 10
+"""An append conflicts only with a metadata change: a fence at somebody's takeover, a new column. Ten in a row means a fault."""
+
+_MADE_BY_OTHERS = ("DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "TABLE_OR_VIEW_ALREADY_EXISTS")
+"""What is said where another process makes the table, beside conflicts. Of a log without a commit that is not empty nothing is."""
+
+_BEING_MADE_S, _LOOK_S = 15.0, 0.25
+"""How long that is waited for, where no lock keeps processes apart."""
+
+_MISSING = (
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "DELTA_TABLE_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+    "PATH_NOT_FOUND",
+)
+
+T = TypeVar("T")
+
+_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table as it was at one look. `table_id` is Delta's: another one after the table was dropped and made again."""
+
+    table_id: str
+    version: int
+    properties: Mapping[str, str]
+    columns: StructType
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], version: int) -> Seen:
+        """As Delta's metadata of a version have it; of columns what Spark shows of them, not where they are in files."""
+
+        def shown(told: dict[str, Any]) -> dict[str, Any]:
+            return {key: value for key, value in told.items() if not key.startswith("delta.")}
+
+        columns = StructType.fromJson(json.loads(metadata["schemaString"], object_hook=shown))
+        return cls(metadata["id"], version, metadata.get("configuration") or {}, columns)
+
+
+class Table:
+    """One Delta table. Creating the object touches nothing."""
+
+    def __init__(self, driver: Driver, name: str, *, by_path: bool, lock: Path | None) -> None:
+        self._driver = driver
+        self.name = name
+        self.by_path = by_path
+        self._lock = lock
+        self._mark = None if lock is None else lock.with_name(f"{lock.name}.synced")
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._driver.spark
+
+    @property
+    def sql(self) -> str:
+        """The table as SQL names it, quoted."""
+        if self.by_path:
+            return f"delta.{identifier(self.name)}"
+        return ".".join(map(identifier, self.name.split(".")))
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def delta(self) -> DeltaTable:
+        return DeltaTable.forPath(self.spark, self.name) if self.by_path else DeltaTable.forName(self.spark, self.sql)
+
+    def look(self) -> Seen | None:
+        """The table as it is now; None if there is none. Derived from the files of its log alone, without a Spark job, where this process
+        reads the log by itself, or may ask its store."""
+        if (folder := self._log_by_path()) is not None:
+            newest = newest_version(folder)
+            if newest is None:
+                return None
+            if (metadata := newest_metadata(folder, newest)) is not None:
+                return Seen.of(metadata, newest)
+        elif (asked := self._asked_log) is not None and (said := asked.newest()) is not None:
+            if said.what is None:
+                return None
+            if (told := asked.metadata(said.what)) is not None and told.what is not None:
+                return Seen.of(told.what, said.what)
+        try:
+            delta = self.delta()
+        except AnalysisException as error:
+            if error.getCondition() in _MISSING:
+                return None
+            raise
+        detail = delta.detail().collect()[0]
+        return Seen(str(detail["id"]), self._newest_by_history(), detail["properties"] or {}, delta.toDF().schema)
+
+    def exists(self) -> bool:
+        return self.look() is not None
+
+    def _looked(self) -> Seen:
+        seen = self.look()
+        if seen is None:
+            raise RetryableError(f"{self}: there is no table now.")
+        return seen
+
+    def table_id(self) -> str:
+        return self._looked().table_id
+
+    def properties(self) -> Mapping[str, str]:
+        return self._looked().properties
+
+    def size(self) -> int:
+        """Bytes of its files at its newest version."""
+        return int(self.delta().detail().collect()[0]["sizeInBytes"])
+
+    def latest_version(self) -> int:
+        if (folder := self._log_by_path()) is not None:
+            newest = newest_version(folder)
+        else:
+            said = None if self._asked_log is None else self._asked_log.newest()
+            newest = None if said is None else said.what
+        return self._newest_by_history() if newest is None else newest
+
+    def _history_from(self, first: int) -> list[Row]:
+        """The rows of DESCRIBE HISTORY from version `first` on, oldest first. It is asked for a number of newest commits, so what
+        others commit meanwhile pushes the oldest out: asked again, until the first one or all there are have come."""
+        wanted = max(1, self._newest_by_history() - first + 1)
+        while True:
+            rows: list[Row] = self.delta().history(wanted).collect()
+            if len(rows) < wanted or rows[-1]["version"] <= first:
+                return [row for row in reversed(rows) if row["version"] >= first]
+            wanted = rows[0]["version"] - first + 1
+
+    def _newest_by_history(self) -> int:
+        return int(self.delta().history(1).collect()[0]["version"])
+
+    @cached_property
+    def location(self) -> str | None:
+        """Where the files of a table that exists are; None where its newest commits are not in its `_delta_log`
+        (catalog-managed)."""
+        if self.by_path:
+            return self.name
+        detail = self.delta().detail().collect()[0]
+        return None if "catalogManaged" in (detail["tableFeatures"] or ()) else str(detail["location"])
+
+    @cached_property
+    def log_folder(self) -> Path | None:
+        """The `_delta_log`, where that is a folder on a local disk with all the commits of the table, which exists unless it is by
+        path; None elsewhere."""
+        local = None if self.location is None else local_path(self.location)
+        return None if local is None else local / "_delta_log"
+
+    @property
+    def read_folder(self) -> Place | None:
+        """The `_delta_log` of a table that exists, where this process reads it by itself: on a local disk, and for who only looks on a
+        store that lets it in; None elsewhere."""
+        if self.log_folder is not None or not self.by_path:
+            return self.log_folder
+        return self._driver.remote(f"{self.name}/_delta_log") if self.reads is Reads.ALL else None
+
+    @property
+    def _asked_log(self) -> AskedLog | None:
+        """The `_delta_log` on a store that lets this process in, for who lets Spark read."""
+        is_asked = self.by_path and self.reads is not Reads.ALL
+        folder = self._driver.remote(f"{self.name}/_delta_log") if is_asked else None
+        return None if folder is None else AskedLog(folder)
+
+    @property
+    def is_asked_by_name(self) -> bool:
+        """Whether `has_commit` is one request of this process's own, unless the store is away."""
+        return (asked := self._asked_log) is not None and asked.answers
+
+    @property
+    def reads(self) -> Reads:
+        """Which rows this process reads by itself."""
+        return self._driver.reads
+
+    def _log_by_path(self) -> Place | None:
+        # The location of a table by name would have to be asked for, which is a look of its own.
+        return self.read_folder if self.by_path else None
+
+    # -- its commits ---------------------------------------------------------------------------------------------
+
+    def commit_at(self, version: int) -> Commit | None:
+        """One commit by its number; None if it is not there: not made yet, or cleaned up."""
+        return next(iter(self.commits(version, version)), None)
+
+    def has_commit(self, version: int) -> bool:
+        """Whether a commit is there, by its name alone."""
+        if (folder := self.read_folder) is not None:
+            return is_there(folder, f"{version:020}.json")
+        if (asked := self._asked_log) is not None and (said := asked.has(version)) is not None:
+            return said.what is True
+        if self.location is None:
+            return self.commit_at(version) is not None
+        try:
+            self.spark.read.text(f"{self.location}/_delta_log/{version:020}.json")  # asks for the file, reads nothing of it
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return False
+        return True
+
+    def commit_stamp(self, version: int) -> Hashable:
+        """What tells the file of a commit from any other that may take its place, without reading it. None where there is no such
+        file, or nothing that could tell."""
+        return None if self.log_folder is None else commit_stamp(self.log_folder, version)
+
+    def commits(self, first: int, last: int, only: Sequence[str] = ()) -> Iterator[Commit]:
+        """The commits `first` to `last`, oldest first, those that are there. The log is never listed for it, and few of them are
+        held at a time. With `only`, a userMetadata with none of these keys may be left out (None)."""
+        if first > last:
+            return
+        if (folder := self.read_folder) is not None:
+            yield from opened_commits(folder, first, last)
+        elif self.location is None:
+            yield from (of_history(row.asDict()) for row in self._history_from(first) if row["version"] <= last)
+        else:
+            for page in range(self._first_commit(first, last), last + 1, PAGE):
+                yield from read_page(self.spark, self.location, page, min(last, page + PAGE - 1), only)
+
+    def _first_commit(self, first: int, last: int) -> int:
+        """The first version from `first` to `last` that is there, by halving: clean-up takes the oldest. `last` + 1 if none
+        is."""
+        gone, there = first - 1, last + 1
+        probe = first  # mostly nothing was cleaned up
+        while gone + 1 < there:
+            gone, there = (gone, probe) if self.has_commit(probe) else (probe, there)
+            probe = (gone + there) // 2
+        return there
+
+    def committed_at(self, version: int) -> datetime | None:
+        """When the storage says that a commit came, by the clock of the storage; None if the commit is gone, and where there is
+        no such clock: in-commit timestamps are a writer's."""
+        if self.location is not None and (local := local_path(self.location)) is not None:
+            try:
+                return datetime.fromtimestamp((local / "_delta_log" / f"{version:020}.json").stat().st_mtime, timezone.utc)
+            except FileNotFoundError:
+                return None
+        if self.location is None:
+            return None
+        try:
+            path = f"{self.location}/_delta_log/{version:020}.json"
+            row = self.spark.read.text(path).select("_metadata.file_modification_time").first()
+        except AnalysisException:
+            return None
+        return None if row is None else utc(row[0])
+
+    # -- its rows --------------------------------------------------------------------------------------------------
+
+    def read(self, version: int | None = None) -> DataFrame:
+        """The table's rows, at `version` or at its newest."""
+        if not self.by_path and version is not None:
+            return self.spark.sql(f"SELECT * FROM {self.sql} VERSION AS OF {int(version)}")
+        if not self.by_path:
+            return self.spark.table(self.sql)
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.name)
+
+    def read_inserts(self, first: int, last: int) -> DataFrame:
+        """The rows that the versions `first` to `last` added, by the change feed, with its columns `_change_type`,
+        `_commit_version` and `_commit_timestamp`."""
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", first).option("endingVersion", last)
+        rows = reader.load(self.name) if self.by_path else reader.table(self.sql)
+        return rows.where(F.col("_change_type") == "insert")
+
+    def read_added(self, first: int, last: int) -> DataFrame:
+        """As `read_inserts`, with the columns of the table alone."""
+        return self.read_inserts(first, last).drop(*_FEED_COLUMNS)
+
+    def few_added(self, first: int, last: int) -> pa.Table | None:
+        """The rows that the versions `first` to `last` added, read without Spark; None if they are many, or Spark is to read
+        them."""
+        folder, state = self.log_folder, self.own_state()
+        return None if folder is None or state is None else added_rows(folder, state, first, last)
+
+    def added_where(self, column: str, version: int, columns: Sequence[str]) -> tuple[pa.Table, bool] | None:
+        """Those of the rows that a version added which have a value in a column, and whether it added others, read without Spark; None
+        if Spark is to read them."""
+        folder = self.log_folder
+        return None if folder is None or self.own_state() is None else added_where(folder, version, column, columns)
+
+    def read_stream(self, options: Mapping[str, str], *, settings: Mapping[str, str] | None = None) -> DataFrame:
+        """The rows as they are appended, in a session of their own if there are `settings` of it. A batch takes whole commits, however
+        many files they have, so nobody sees a ledger with a hole in it for a moment."""
+        spark = self.spark if settings is None else own_session(self.spark, settings)
+        reader: DataStreamReader = spark.readStream.format("delta")
+        reader = reader.options(**{"maxFilesPerTrigger": str(2**31 - 1), **options})
+        return reader.load(self.name) if self.by_path else reader.table(self.sql)
+
+    # -- what is ours --------------------------------------------------------------------------------------------
+
+    def create(
+        self, schema: TableSchema, extra: Iterable[StructField] = (), own: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Create the table if it is missing; `extra` are a typed topic's own columns, `own` properties of this table alone.
+        Idempotent, and any number of processes may do so at once.
+
+        Raises RetryableError where something else than a Delta table is in the way.
+        """
+        # By SQL: Delta's own builder takes no name with a catalog in it, and is a hundred calls into the JVM.
+        columns = [
+            f"{identifier(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'} COMMENT {literal(c.comment)}"
+            for c in schema.columns
+        ] + [f"{identifier(field.name)} {field.dataType.simpleString()}" for field in extra]
+        partitioned = f" PARTITIONED BY ({', '.join(schema.partitioned_by)})" if schema.partitioned_by else ""
+
+        def definition(properties: Mapping[str, str]) -> str:
+            listed = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+            return f"({', '.join(columns)}) USING delta{partitioned} TBLPROPERTIES ({listed})"
+
+        common = schema.all_properties
+        deadline, said = time.monotonic() + (_BEING_MADE_S if self._lock is None else 0.0), None
+        while True:
+            try:
+                self._create(definition(common), definition({**common, **own}), own)
+            except PySparkException as error:
+                if not (is_conflict(error) or error.getCondition() in _MADE_BY_OTHERS):
+                    raise
+                said = error
+                log.info("%s: somebody else may be making it, looking again: %s", self, first_line(error))
+            if self.exists():
+                return
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_S)
+        raise RetryableError(
+            f"{self}: was not created, since something that is no Delta table is there. Move it away. If it is a log without a commit, and "
+            "still is in a minute, a process died that was making the table: remove it."
+        ) from said
+
+    def _create(self, definition: str, whole: str, own: Mapping[str, str]) -> None:
+        """`whole`: the definition with the properties that are this table's own."""
+        folder = self.log_folder if self.by_path and self._driver.commits_by_itself else None
+        with self._committing():
+            if folder is not None and make(folder, definition, own):
+                return
+            if self.by_path and self.log_folder is not None:
+                clear(self.log_folder)
+            is_new = folder is not None and newest_version(folder) is None
+            self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.sql} {whole}")
+            if folder is not None and is_new:  # another one may have other columns
+                learn(folder, definition, own)
+
+    def find(self, schema: TableSchema) -> StructType | None:
+        """The table's columns, once it is sure that it is ours and not newer than this program; None if there is no table.
+        Raises as `find_checked`."""
+        seen = self.find_checked(schema)
+        return None if seen is None else seen.columns
+
+    def find_checked(self, schema: TableSchema) -> Seen | None:
+        """The table as it is now, once it is sure that it is ours and not newer than this program; None if there is no table. Columns
+        that were added to the schema since tables were made may be lacking (`add_columns`).
+
+        Raises SchemaError naming table, stored and known version, and the way out.
+        """
+        seen = self.look()
+        if seen is None:
+            return None
+        kind, version = seen.properties.get(KIND_PROPERTY), seen.properties.get(VERSION_PROPERTY, "")
+        if kind != schema.kind:
+            raise SchemaError(
+                f"{self}: is not a {schema.kind} of delta-geo ({KIND_PROPERTY} is {kind!r}). "
+                "Nothing was written. Move that table away or choose another root or name."
+            )
+        if version.isdigit() and int(version) < schema.least_version:
+            raise SchemaError(
+                f"{self}: has schema version {version}, of a program before the first release; this one reads from {schema.least_version} "
+                f"on. {BEFORE_RELEASE.get(int(version), '')} Nothing was written. Choose another root, and publish and replicate into it anew."
+            )
+        if not version.isdigit() or int(version) > schema.version:
+            raise SchemaError(
+                f"{self}: has schema version {version!r}, this program knows up to {schema.version}. "
+                "Nothing was written. Upgrade delta-geo here first."
+            )
+        missing = [column.name for column in schema.columns if not column.added and column.name not in seen.columns.names]
+        if missing:
+            raise SchemaError(
+                f"{self}: lacks the columns {', '.join(missing)} of a {schema.kind}. Nothing was written. Who renamed or dropped them puts "
+                "them back: RENAME COLUMN, or RESTORE to the version before."
+            )
+        return seen
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        rows: DataFrame,
+        user_metadata: str | None = None,
+        transaction: tuple[str, int] | None = None,
+        refuse: Callable[[], None] = lambda: None,
+        fenced: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    ) -> None:
+        """Append in one commit; a DataFrame without rows makes none. Retries what cannot have landed.
+
+        Where there is a lock, Spark writes files first and the lock is held for their commit alone: what a plan reads may be slow
+        or hang, and holds up nobody. With `transaction` (application id, number) nothing is appended if the table has that number
+        or a higher one of it; then the plan runs inside the commit. `refuse` raises unless it may be appended. It is asked before
+        each try, where there is a lock while nobody of ours can commit. `fenced` adds to the plan what is asked where Spark
+        commits.
+        """
+        refuse()
+        if self._lock is None or transaction is not None or not self.exists():
+            self._save(fenced(rows), user_metadata, transaction, refuse)
+        elif (written := self.write_files(rows)) is not None:
+            reach(CrashPoint.APPEND_WRITTEN)
+            self.append_written(written, user_metadata, refuse, fenced)
+        else:
+            # Delta's own commit writes its files once more, from those here.
+            with staged(str(self.location)) as place:
+                rows.write.parquet(place)
+                self._save(fenced(self.spark.read.schema(rows.schema).parquet(place)), user_metadata, None, refuse)
+
+    def write_files(self, rows: DataFrame) -> Written | None:
+        """Rows as files beside the table, which a commit may add without Spark. None where that is not so."""
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None or not have_types(rows.schema, self._looked().columns):
+            return None
+        return write(rows, str(self.location), folder.parent, state)
+
+    def write_feed(self, rows: DataFrame) -> tuple[Added, ...] | None:
+        """Rows of a change, with their `_change_type`, as files of the table's change feed, which a change may name; none where the table
+        has no such feed. None where Spark is to do it."""
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None:
+            return None
+        if str(self.properties().get("delta.enableChangeDataFeed")).lower() != "true":
+            return ()
+        written = write(rows, str(self.location), folder.parent, state, into="_change_data/")
+        return None if written is None else written.files
+
+    def append_written(
+        self,
+        written: Written,
+        user_metadata: str | None = None,
+        refuse: Callable[[], None] = lambda: None,
+        fenced: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    ) -> None:
+        """As `append`, of files that were written beside the table."""
+        if not self.commit_here(written, user_metadata, refuse):
+            try:
+                self._save(fenced(self.read_written(written)), user_metadata, None, refuse)
+            finally:
+                self.remove_written(written)
+
+    def _save(
+        self, rows: DataFrame, user_metadata: str | None, transaction: tuple[str, int] | None, refuse: Callable[[], None]
+    ) -> None:
+        """Append by Spark and Delta, whose plan runs inside the commit: so of rows that are at hand where there is a lock."""
+
+        def save() -> None:
+            refuse()
+            writer = rows.write.format("delta").mode("append")
+            if user_metadata is not None:
+                writer = writer.option("userMetadata", user_metadata)
+            if transaction is not None:
+                writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+            if self.by_path:
+                writer.save(self.name)
+            else:
+                writer.saveAsTable(self.sql)
+
+        self.commit(save)
+
+    def append_rows(
+        self,
+        rows: pa.Table,
+        user_metadata: str | None = None,
+        refuse: Callable[[], None] = lambda: None,
+        fenced: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    ) -> None:
+        """As `append`, of rows that this process has at hand: where it can, without Spark."""
+        if not self.append_here(rows, user_metadata, refuse):
+            self._save(fenced(self.spark.createDataFrame(rows).coalesce(1)), user_metadata, None, refuse)
+
+    def own_state(self) -> DeltaState | None:
+        """The newest version of a table to which this process can append without Spark; None of another one."""
+        folder = self.log_folder
+        return newest_state(folder) if folder is not None and self._driver.commits_by_itself else None
+
+    def why_left_to_spark(self) -> str | None:
+        """Why a process that appends by itself to tables on a local disk leaves this one to Spark; None: it does not."""
+        if self.log_folder is None:
+            return None
+        try:
+            require_state(self.log_folder)
+        except UnsupportedError as error:
+            return str(error)
+        return None
+
+    def append_here(self, rows: pa.Table, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
+        """Append in one commit without Spark; False, and nothing was written, where Spark is to do it. `refuse` as
+        `commit_here`."""
+        folder, state = self.log_folder, self.own_state()
+        if folder is None or state is None or is_for_spark(state) or not fits(state, rows):
+            return False
+        try:
+            written = write_files(folder.parent, state, rows)
+        except OSError:  # Spark meets it too, and its errors are known
+            return False
+        reach(CrashPoint.APPEND_WRITTEN)
+        try:
+            committed = self.commit_here(written, user_metadata, refuse)
+        except LockedError:
+            self.remove_written(written)
+            raise
+        if not committed:
+            self.remove_written(written)
+        return committed
+
+    def commit_here(self, written: Written, user_metadata: str | None = None, refuse: Callable[[], None] = lambda: None) -> bool:
+        """Add files that were written, in one commit without Spark; False, and nothing was done, where Spark is to do it.
+
+        `refuse` raises unless they may be added; then they are removed. It is asked after the version is known on which the
+        commit follows, and, where there is a lock, while nobody of ours can commit.
+        """
+        folder = self.log_folder
+        assert folder is not None, "they were written into it"
+        with self._committing():
+            try:
+                while (state := self.own_state()) is not None and may_add(state, written):
+                    refuse()
+                    reach(CrashPoint.APPEND_CHECKED)
+                    if not written.files or commit_files(folder, state, written.files, user_metadata):
+                        return True
+                    log.info("%s: another commit came between, trying again", self)
+            except GeoError:
+                self.remove_written(written)
+                raise
+            except OSError as error:
+                log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
+        return False
+
+    def read_written(self, written: Written) -> DataFrame:
+        """The rows of files that were written and not committed, with all columns of the table: a file need not have each."""
+        return self.read_files((file.path, file.partition) for file in written.files)
+
+    def read_files(self, files: Iterable[tuple[str, Mapping[str, str]]]) -> DataFrame:
+        """The rows of plain files in the folder of a table on a local disk, given with their values of the partition columns, by Spark,
+        with all columns of the table."""
+        columns, by_partition = self._looked().columns, dict[tuple[tuple[str, str], ...], list[str]]()
+        for path, partition in files:
+            by_partition.setdefault(tuple(partition.items()), []).append(f"{self.location}/{path}")
+        parts = []
+        for values, paths in by_partition.items():
+            inside = StructType([field for field in columns if field.name not in dict(values)])
+            rows = self.spark.read.schema(inside).parquet(*paths)
+            told = {name: F.lit(value).cast(columns[name].dataType) for name, value in values}
+            parts.append(rows.withColumns(told).select(*columns.names))
+        return reduce(DataFrame.unionByName, parts) if parts else self.spark.createDataFrame([], columns)
+
+    def change_here(self, make: Callable[[Path, DeltaState], Change | None], user_metadata: str | None = None) -> Change | None:
+        """Take files out and put others in, in one commit without Spark. None, and nothing was done, where Spark is to do it.
+
+        A change that takes none makes no commit.
+
+        `make` finds and writes the files, given the `_delta_log` and the newest version, before the lock is taken. It is asked again
+        if another commit took one of them, or added to what is to go. None of it: Spark is to do it. Raises RetryableError after
+        COMMIT_ATTEMPTS of that.
+        """
+        for _ in range(COMMIT_ATTEMPTS):
+            folder, state = self.log_folder, self.own_state()
+            if folder is None or state is None or (change := make(folder, state)) is None:
+                return None
+            if not change.taken:
+                return change
+            reach(CrashPoint.CHANGE_MADE)
+            why: str | None = None
+            with self._committing():
+                try:
+                    while (now := self.own_state()) is not None and may_change(now, state, change):
+                        if (why := conflict_since(folder, change, now.version)) is not None:
+                            break
+                        if commit_change(folder, now, change, user_metadata):
+                            return change  # what fails from here on takes no file of it away
+                        log.info("%s: another commit came between, trying again", self)
+                except OSError as error:
+                    log.info("%s: could not be committed to without Spark: %s", self, first_line(error))
+            remove_files(folder.parent, (*change.added, *change.feed))
+            if why is None:
+                return None
+            log.info("%s: another commit came between, trying again: %s", self, why)
+        raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} changes in a row met another writer's; nothing was written. Try again.")
+
+    def remove_written(self, written: Written) -> None:
+        """Remove files that no commit will add."""
+        if (folder := self.log_folder) is not None:
+            remove_files(folder.parent, written.files)
+
+    def sweep(self) -> None:
+        """Remove what processes left beside a table on a local disk that died while Spark wrote files for a commit."""
+        if (folder := self.log_folder) is not None:
+            sweep(folder.parent)
+
+    def replace(self, rows: DataFrame) -> None:
+        """Replace the rows that are there by others, made from them, in one commit. What is appended meanwhile stays: within the
+        commit Delta reads and replaces the files of one version. Streams do not see it."""
+        # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
+        writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false")
+        self.commit(lambda: writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql))
+
+    def saying(self, user_metadata: str) -> Table:
+        """This table in a session of its own, in which each commit carries that userMetadata: for changes that take it only from
+        there."""
+        own = own_session(self.spark, {"spark.databricks.delta.commitInfo.userMetadata": user_metadata})
+        return Table(Driver(lambda: own, lambda: self._driver.me), self.name, by_path=self.by_path, lock=self._lock)
+
+    def commit(self, action: Callable[[], T]) -> T:
+        """Run one committing action under the table's lock, again if another commit came between.
+
+        A conflict means that nothing of the action landed. What landed is durable when this returns, and when it raises. Raises
+        RetryableError after COMMIT_ATTEMPTS conflicts.
+        """
+        for _ in range(COMMIT_ATTEMPTS):
+            with self._committing():
+                try:
+                    return action()
+                except PySparkException as error:
+                    if not is_conflict(error):
+                        raise
+                    conflict = error
+            log.info("%s: another commit came between, trying again: %s", self, first_line(conflict))
+        raise RetryableError(f"{self}: {COMMIT_ATTEMPTS} commits in a row met another writer's; nothing was written. Try again.")
+
+    def vacuum(self) -> None:
+        """Remove the files that no version within the table's retention needs. It makes no commit, so no lock is held for it."""
+        unlogged = own_session(self.spark, {"spark.databricks.delta.vacuum.logging.enabled": "false"})
+        Table(Driver(lambda: unlogged, lambda: self._driver.me), self.name, by_path=self.by_path, lock=None).delta().vacuum()
+        self.sweep()
+
+    def remove(self) -> bool:
+        """Remove the table, at once for whoever looks, while nobody of ours commits to it. False, and nothing was done, where its
+        files are on a storage from which this process removes none. Idempotent."""
+        with self._locked():
+            if self.by_path:
+                return remove_folder(self.name)
+            self.spark.sql(f"DROP TABLE IF EXISTS {self.sql}")
+            return True
+
+    def add_columns(self, schema: TableSchema) -> None:
+        """Add the columns of the schema that the table, which exists, lacks. Idempotent, and any number of processes may do so at once."""
+
+        def add() -> None:
+            there = self._looked().columns.names
+            if new := [
+                f"{identifier(c.name)} {c.type} COMMENT {literal(c.comment)}" for c in schema.columns if c.name not in there
+            ]:
+                self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(new)})")
+
+        self.commit(add)
+
+    def set_property(self, key: str, value: str) -> None:
+        self.commit(lambda: self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})"))
+
+    def set_property_once(self, key: str, value: str) -> None:
+        """Set a property that the table does not have; another process may be quicker."""
+
+        def set_now() -> None:
+            if key not in self.properties():
+                self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({literal(key)} = {literal(value)})")
+
+        self.commit(set_now)
+
+    def wait_for_commits(self) -> bool:
+        """Wait until no process of ours is inside a commit to this table. False where there is no lock that could tell."""
+        if self._lock is None:
+            return False
+        with self._locked():
+            return True
+
+    @contextmanager
+    def alone(self) -> Iterator[Table | None]:
+        """Nobody else commits to it meanwhile: the table as it is to be used inside. None where there is no lock that could see
+        to that."""
+        if self._lock is None:
+            yield None
+            return
+        with self._locked():
+            inside = Table(self._driver, self.name, by_path=self.by_path, lock=None)
+            inside._mark = self._mark
+            yield inside
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Under the lock; at the end what was committed on a local disk is written out, however it ended. What others left that is not
+        known to be is written out before: that may take a while, and holds up nobody."""
+        if (folder := self._log_folder_if_there()) is not None:
+            sync_left(folder, self._mark)
+        with self._locked():
+            try:
+                yield
+            finally:
+                if (folder := self._log_folder_if_there()) is not None:
+                    sync_commits(folder, self._mark)
+
+    def _log_folder_if_there(self) -> Path | None:
+        """The `log_folder`; None, too, where there is no table: nothing was committed."""
+        try:
+            return self.log_folder
+        except AnalysisException as error:
+            if error.getCondition() not in _MISSING:
+                raise
+            return None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with table_lock(self._lock, self._driver.me) if self._lock else nullcontext():
+            yield

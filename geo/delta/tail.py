@@ -1,0 +1,155 @@
+"""The commits that a table of messages gets, looked for by their names, one after the other: no streaming query, no checkpoint."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from geo.delta.commits import Commit, Kind
+from geo.delta.history import LOOK_BACK, CommitName, Gone, parted, turn_of
+from geo.delta.table import Table
+from geo.errors import RetryableError
+
+FULL_LOOK_S, REMOTE_FULL_LOOK_S = 60.0, 600.0
+"""How often the whole table is looked at while no commit comes: an older copy may have been put back. Elsewhere than on a local
+disk that is some jobs of Spark's."""
+
+PRESENCE_S, REMOTE_PRESENCE_S = 5.0, 60.0
+"""How often, while no commit comes, it is asked whether the one that was read last is still there: where it was cleaned up others may
+have come, and be cleaned up too; an older copy of the log may have been put back."""
+
+REMOTE_LOOK_S, NAMELESS_LOOK_S = 1.0, 10.0
+"""Least time between two looks for the next commit where a look is a request, and where it asks for the table's history."""
+
+TURN_COMMITS, TURN_BYTES = 500, 256 * 1024**2
+"""What is read at once, in whole commits, one at least: a consumer's function waits for no more of it."""
+
+_PASSED = frozenset({Kind.APPEND, Kind.NEUTRAL, Kind.EXPIRY, Kind.ERASURE})
+"""Kinds of commits after which what was read before is as it was, for who acts once on each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Some commits in a row, oldest first."""
+
+    commits: Sequence[Commit]
+
+    @property
+    def first(self) -> int:
+        return self.commits[0].version
+
+    @property
+    def last(self) -> Commit:
+        return self.commits[-1]
+
+    @property
+    def brings(self) -> bool:
+        """Whether they may have added rows."""
+        return any(commit.kind is Kind.APPEND for commit in self.commits)
+
+    @property
+    def alters(self) -> bool:
+        """Whether they may have added columns."""
+        return any(commit.columns is not None for commit in self.commits)
+
+
+def least_look_s(table: Table) -> float:
+    """Least time between two looks for the next commit of a table that exists; 0 on a local disk."""
+    if table.log_folder is not None:
+        return 0.0
+    return NAMELESS_LOOK_S if table.location is None else REMOTE_LOOK_S
+
+
+class Tail:
+    """What a table gets after the commit `at`. Whole commits, so nobody sees a ledger with a hole in it for a moment."""
+
+    def __init__(self, table: Table, at: CommitName) -> None:
+        self._table, self.at = table, at
+        self._looked_at, self._asked_at = time.monotonic(), -math.inf
+        self._is_gone = False
+        """The commit `at` was cleaned up, and it is the newest."""
+        self._recent: deque[Commit] = deque(maxlen=LOOK_BACK)
+        """The commits that were read last, the one at `at` included: another one may be one of them once more."""
+
+    @classmethod
+    def at_newest(cls, table: Table) -> Tail:
+        """Raises RetryableError if there is no table."""
+        seen = table.look()
+        if seen is None:
+            raise RetryableError(f"{table}: there is no table now.")
+        newest = table.commit_at(seen.version)
+        return cls(table, CommitName(seen.table_id, seen.version, None if newest is None else newest.commit_id))
+
+    def next(self) -> Turn | None:
+        """The next commits; None: none has come. `take` them before the next call.
+
+        Raises RetryableError where the table is not what it was, or rows were changed, removed or put back by somebody else, so
+        that what was read before has to be compared.
+        """
+        if not self._table.has_commit(self.at.version + 1):
+            now, is_local = time.monotonic(), self._table.log_folder is not None
+            if now - self._looked_at >= (FULL_LOOK_S if is_local else REMOTE_FULL_LOOK_S):
+                self._look()
+            elif not self._is_gone and now - self._asked_at >= (PRESENCE_S if is_local else REMOTE_PRESENCE_S):
+                self._asked_at = now
+                if not self._table.has_commit(self.at.version):
+                    self._look()
+            return None
+        due, newest = self.at.version, self._some_newer()
+        commits = list(self._table.commits(due, newest))
+        if commits and commits[0].version == due:
+            self._compare(self.at.table_id, due, commits[0])
+            self._recent = self._recent or deque([commits[0]], LOOK_BACK)
+            del commits[0]
+        if commits and commits[0].version > due + 1:
+            raise RetryableError(f"{self._table}: {Gone(due + 1, commits[0].version - 1)} are gone.")
+        taken = turn_of(commits, TURN_BYTES)
+        recent = deque(self._recent, LOOK_BACK)
+        for commit in taken:
+            if commit.kind not in _PASSED:
+                raise RetryableError(f"{self._table}: version {commit.version} is a {commit.what}.")
+            if any(commit.repeats(one) for one in recent):
+                raise RetryableError(f"{self._table}: version {commit.version} is a commit that landed twice.")
+            recent.append(commit)
+        return Turn(taken) if taken else None
+
+    def take(self, turn: Turn) -> None:
+        """It was read."""
+        self._recent.extend(turn.commits)
+        self.at, self._looked_at, self._is_gone = CommitName.of(self.at.table_id, turn.last), time.monotonic(), False
+
+    def few(self, turn: Turn) -> pa.Table | None:
+        """The rows that it added, read without Spark; None if they are many, or Spark is to read them."""
+        return self._table.few_added(turn.first, turn.last.version)
+
+    def rows(self, turn: Turn) -> DataFrame:
+        """The rows that it added."""
+        return self._table.read_added(turn.first, turn.last.version)
+
+    def _some_newer(self) -> int:
+        """A version that is there, above the one that was read last; in ever longer steps, since each may be a request."""
+        found, step = self.at.version + 1, 1
+        while step < TURN_COMMITS and self._table.has_commit(found + step):
+            found, step = found + step, step * 2
+        return found
+
+    def _look(self) -> None:
+        self._looked_at = time.monotonic()
+        seen = self._table.look()
+        if seen is None:
+            raise RetryableError(f"{self._table}: there is no table now.")
+        there = self._table.commit_at(self.at.version)
+        self._compare(seen.table_id, seen.version, there)
+        self._is_gone = there is None
+        if seen.version > self.at.version and not self._table.has_commit(self.at.version + 1):
+            raise RetryableError(f"{self._table}: {Gone(self.at.version + 1, seen.version - 1)} are gone.")
+
+    def _compare(self, table_id: str, newest: int, there: Commit | None) -> None:
+        if (found := parted(self.at, table_id, newest, there)) is not None:
+            raise RetryableError(f"{self._table}: it {found.how}.")

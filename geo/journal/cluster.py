@@ -1,0 +1,245 @@
+"""The tables and folders of a cluster. The only file that knows how a cluster names a table."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from geo.config.model import Cluster
+from geo.config.secret import Secret
+from geo.delta.driver import Driver, Reads
+from geo.delta.files import SmallFiles, check_folder
+from geo.delta.places import Store
+from geo.delta.process import Process
+from geo.delta.s3_store import store_of
+from geo.delta.storage import why_unsafe
+from geo.delta.table import Table
+from geo.disk import local_path
+from geo.errors import OtherClusterError, UnsafeError
+from geo.journal.journal import Journal
+from geo.locations import scheme_of
+from geo.names import Topic
+from geo.session import set_what_is_needed
+from schemas import TOPICS, TableSchema
+from schemas.table import CLUSTER_PROPERTY
+
+
+def connect(spark: SparkSession, cluster: Cluster) -> ClusterTables:
+    """The tables of a cluster, once the session has what reaching them needs: its `spark_conf`, with the secrets revealed."""
+
+    def store() -> Store | None:
+        return store_of(cluster) if tables.is_for_one_driver else None  # Delta may keep newest commits elsewhere for a while
+
+    tables = ClusterTables(Driver.of(_configured(spark, cluster), store=store), cluster)
+    return tables
+
+
+def connect_later(start: Callable[[], SparkSession], cluster: Cluster, *, reads: Reads = Reads.ALL) -> ClusterTables:
+    """As `connect`, with a session that `start` makes when it is first needed. `reads`: which rows this process reads by itself."""
+    driver = Driver(lambda: _configured(start(), cluster), reads=reads, store=lambda: store_of(cluster))
+    return ClusterTables(driver, cluster)
+
+
+def _configured(spark: SparkSession, cluster: Cluster) -> SparkSession:
+    set_what_is_needed(spark)
+    for key, value in cluster.spark_conf.items():
+        spark.conf.set(key, value.reveal() if isinstance(value, Secret) else value)
+    return spark
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The name that a cluster has for ever, and an id of its own."""
+
+    cluster: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster} {self.id}"
+
+    @classmethod
+    def of_new(cls, cluster: str) -> Identity:
+        return cls(cluster, str(uuid.uuid4()))
+
+    @classmethod
+    def decode(cls, text: str | None) -> Identity | None:
+        """The inverse of `str`; None if there is no text."""
+        return None if text is None else cls(*text.split(" ", 1))
+
+
+class House(Protocol):
+    """Keeps a cluster small in a thread of its own."""
+
+    def stop(self) -> None:
+        """Nothing is owned here any more."""
+
+    def tidy(self, tables: ClusterTables) -> None:
+        """After the last run here: clean what nobody else keeps small. Returns at once."""
+
+
+class ClusterTables:
+    """The tables and folders of one cluster, by the names of design section 4. Made by `connect` or `connect_later`; making it
+    touches nothing."""
+
+    def __init__(self, driver: Driver, cluster: Cluster) -> None:
+        self._driver = driver
+        self.cluster = cluster
+        self.keep_house: Callable[[ClusterTables], House] | None = None
+        """What begins to keep the cluster small beside the first owner in this process, where it was opened for writing
+        (geo.log.housekeeping)."""
+        self._journals: dict[str, Journal] = {}
+        self.topics_used: set[Topic] = set()
+        """Topics whose logs were asked for."""
+        self.identity: Identity | None = None
+        """What its registry says; None: nothing, or the registry was not looked at."""
+        self._location: str | None = None
+        self._located = False
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._driver.spark
+
+    @property
+    def me(self) -> Process:
+        return self._driver.me
+
+    def log(self, topic: Topic) -> Table:
+        self.topics_used.add(topic)
+        return self._table(f"topics/{topic.path}", topic.table_name)
+
+    def journal(self, schema: TableSchema) -> Journal:
+        """A system table, the same object each time, so that it is checked once."""
+        if schema.kind not in self._journals:
+            table = self._table(f"system/{schema.kind}", f"system_{schema.kind}")
+            is_registry = schema is TOPICS
+            self._journals[schema.kind] = (
+                Journal(table, schema, own=self._identity_of_new, admit=self._admit) if is_registry else Journal(table, schema)
+            )
+        return self._journals[schema.kind]
+
+    # -- its identity --------------------------------------------------------------------------------------------
+
+    def _identity_of_new(self) -> Mapping[str, str]:
+        return {CLUSTER_PROPERTY: str(Identity.of_new(self.cluster.name))}
+
+    def _admit(self, properties: Mapping[str, str]) -> None:
+        self.identity = Identity.decode(properties.get(CLUSTER_PROPERTY))
+        if self.identity is not None and self.identity.cluster != self.cluster.name:
+            raise self.belongs_to(self.identity.cluster)
+
+    def belongs_to(self, other: str) -> OtherClusterError:
+        """The error of a place that is another cluster's than the configuration says."""
+        name = self.cluster.name
+        return OtherClusterError(
+            f"cluster {name}: {self.place} is that of cluster {other}. Nothing was written. A cluster keeps its name, since messages "
+            f"and ledgers carry it: name it {other} in the configuration again, or correct the place of {name}; a new cluster begins "
+            "at an empty place."
+        )
+
+    def refuse_other_cluster(self) -> None:
+        """Raises OtherClusterError if the configuration calls another cluster's place by this name, as the registry there says. (Whoever
+        reads the registry is refused as well.)"""
+        self.journal(TOPICS).exists()
+
+    def checkpoint(self, *parts: str) -> str:
+        return "/".join((self.cluster.checkpoints, *parts))
+
+    @cached_property
+    def files(self) -> SmallFiles:
+        return SmallFiles(self._driver)
+
+    @property
+    def place(self) -> str:
+        """Where the cluster's tables are, as configured."""
+        return self.cluster.place
+
+    @property
+    def location(self) -> str | None:
+        """The folder of the cluster's tables; None for a catalog that does not show it, or has no such schema yet."""
+        if self.cluster.root is not None:
+            return self.cluster.root
+        if not self._located:
+            try:
+                rows = self.spark.sql(f"DESCRIBE SCHEMA `{self.cluster.catalog}`.`{self.cluster.schema}`").collect()
+            except AnalysisException:
+                return None
+            self._location = next((row[1] for row in rows if str(row[0]).lower() == "location" and row[1]), None)
+            self._located = True
+        return self._location
+
+    @property
+    def _location_of_tables(self) -> str | None:
+        """Where the registry is: some catalogs show that of a table, and not that of a schema."""
+        registry = self._table("system/topics", "system_topics")
+        return registry.location if registry.exists() else None
+
+    @property
+    def lock_folder(self) -> Path | None:
+        """Where the tables' file locks are, if the tables are on a local disk, wherever the checkpoints are; None elsewhere."""
+        local = local_path(self.location) if self.location is not None else None
+        return None if local is None else local / "locks"
+
+    def refuse_no_folder(self) -> None:
+        """As `check_folder` of where the tables are, if that is shown."""
+        if self.location is not None:
+            check_folder(self.location)
+
+    def refuse_unsafe_storage(self) -> None:
+        """Raises UnsafeError if several writers could lose commits here (see geo.delta.storage), SetupError for a session by which
+        nobody may write."""
+        self._driver.refuse_connect()
+        if (why := self.why_unsafe()) is not None:
+            raise UnsafeError(f"cluster {self.cluster.name}: {why}")
+
+    def why_unsafe(self) -> str | None:
+        """Why this storage may not be written, with the ways out; None if it may."""
+        return None if self.cluster.single_driver else self._why_not_by_two
+
+    @property
+    def is_for_one_driver(self) -> bool:
+        """Whether it may be written, as its configuration says, and only by one driver at a time."""
+        return self.cluster.single_driver and self._why_not_by_two is not None
+
+    @property
+    def _why_not_by_two(self) -> str | None:
+        """Why two drivers would lose commits on this storage; None if they do not."""
+        location = self.location or self._location_of_tables
+        if location is None:
+            return None  # there is no table yet, or a catalog manages their commits
+        scheme, local = scheme_of(location), local_path(location)
+        return why_unsafe(
+            location,
+            log_store=self._driver.log_store(scheme) if local is None else None,
+            mount="" if local is None else mount_type(local),
+            databricks="DATABRICKS_RUNTIME_VERSION" in os.environ,
+        )
+
+    def _table(self, path: str, name: str) -> Table:
+        folder = self.lock_folder
+        lock = None if folder is None else folder / f"{path}.lock"
+        if self.cluster.root is not None:
+            return Table(self._driver, f"{self.cluster.root}/{path}", by_path=True, lock=lock)
+        full = f"{self.cluster.catalog}.{self.cluster.schema}.{name}"
+        return Table(self._driver, full, by_path=False, lock=lock)
+
+
+def mount_type(path: Path) -> str:
+    """Type of the file system at a path, or at the nearest folder above it that exists; "" where the system does not say."""
+    try:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    real, found = os.path.realpath(path), ("", "")
+    for place, kind in ((mount[1].replace("\\040", " "), mount[2]) for mount in mounts):
+        # The last one of a place is the one that is seen there.
+        if len(place) >= len(found[0]) and (real == place or real.startswith(place.rstrip("/") + "/")):
+            found = (place, kind)
+    return found[1]

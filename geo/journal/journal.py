@@ -1,0 +1,385 @@
+"""The system tables as journals: rows are appended, and of one subject the last row by the schema's `order` counts.
+
+Nothing is overwritten, so writers never wait for each other. Off their path somebody keeps a journal small (`clean`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import reduce
+from operator import and_
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from geo.delta.arrow_rows import rows_frame, rows_table
+from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
+from geo.delta.delta_log import count_data_files, read_folder, remove_below
+from geo.delta.engines.native.small_table import read_small
+from geo.delta.table import Table
+from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
+from geo.times import with_zone
+from schemas import TableSchema
+from schemas.table import VERSION_PROPERTY
+
+_R = TypeVar("_R")
+
+MOST_REMEMBERED = 5_000_000
+"""Of a journal, in values, characters, bytes and entries: some ten megabytes. What is asked beyond is read each time."""
+
+VACUUM_FILES = 100
+"""Looking for files to remove takes a second; fewer than this disturb nobody."""
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """What was read of a version, or of a later one."""
+
+    version: int
+    """-1: it was not there."""
+    answers: dict[Hashable, list[Row]] = field(default_factory=dict)
+    """By what was asked."""
+    size: int = 0
+    """Of the answers, as MOST_REMEMBERED counts."""
+    looked_at: float = field(default_factory=time.monotonic)
+    asked_at: float = field(default_factory=time.monotonic)
+
+
+class Journal:
+    """One system table of a cluster. It comes into being with the first row appended."""
+
+    def __init__(
+        self,
+        table: Table,
+        schema: TableSchema,
+        *,
+        own: Callable[[], Mapping[str, str]] = dict,
+        admit: Callable[[Mapping[str, str]], None] = lambda properties: None,
+    ) -> None:
+        """`own`: properties that it has beside those of its schema once it comes into being. `admit` raises if it is not to be
+        used, by its properties."""
+        self._table, self._schema, self._own, self._admit = table, schema, own, admit
+        self._there = self._is_whole = False
+        self._remembered: _Remembered | None = None
+
+    def __str__(self) -> str:
+        return str(self._table)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a look at it is a matter of microseconds."""
+        return self._table.log_folder is not None
+
+    def exists(self) -> bool:
+        """Whether it has come into being. Raises SchemaError if it is not ours or newer than this program, and as `admit`."""
+        if self._there:
+            return True
+        missing = self._remembered
+        if missing is not None and missing.version < 0 and self._is_current(missing):
+            return False
+        if (seen := self._table.find_checked(self._schema)) is not None:
+            self._admit(seen.properties)
+            self._there, self._remembered = True, None
+            self._is_whole = set(self._schema.names) <= set(seen.columns.names)
+        elif not self._there:  # another thread may have found it meanwhile
+            self._remembered = _Remembered(-1)
+        return self._there
+
+    def rows(self) -> DataFrame | None:
+        """All rows ever appended, columns as the schema; None if there are none."""
+        return self._read_all() if self.exists() else None
+
+    def _read_all(self) -> DataFrame:
+        rows = self._table.read()
+        lacking = {c.name: F.lit(None).cast(c.type) for c in self._schema.columns if c.added and c.name not in rows.columns}
+        return rows.withColumns(lacking) if lacking else rows
+
+    def _make(self) -> None:
+        """Make the table if it is missing, and add the columns that it lacks."""
+        if not self.exists():
+            self._create()
+        elif not self._is_whole:
+            self._table.add_columns(self._schema)
+        self._is_whole = True
+
+    def newest_rows(self) -> DataFrame | None:
+        """The newest row of each subject, for Spark; None if there are none."""
+        rows = self.rows()
+        return None if rows is None else self._newest_of(rows)
+
+    def newest(self, begins: tuple[str, str] | None = None, **equal: str | Collection[str] | Collection[bytes]) -> list[Row]:
+        """The newest row of each subject, among the rows whose columns `equal` these texts, or one of several, and of which the column
+        that `begins` names begins with its text; times in UTC. Without a Spark job where this process reads its log, and where it asks for the names of
+        commits and none has come since the same was asked. (An older copy that was put in its place is then found
+        within REMOTE_FULL_LOOK_S.)"""
+        if not self.exists():
+            return []
+        names, folder = self._schema.names, self._table.read_folder
+        among = {name: {texts} if isinstance(texts, str) else set(texts) for name, texts in equal.items()}
+        if not all(among.values()):
+            return []
+        small = None if folder is None else read_small(folder, names, _arrow_filter(begins, among))
+        if small is None:
+            asked = (begins, frozenset((name, frozenset(texts)) for name, texts in among.items()))
+            return self._remembered_or(
+                asked, lambda: self._collect(self._newest_of(self._read_all().where(_filter(begins, among))))
+            )
+        last: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for one in small:
+            subject = tuple(_hashable(one[name]) for name in self._schema.subject)
+            if subject not in last or self._schema.order_of(one) >= self._schema.order_of(last[subject]):
+                last[subject] = one
+        return [Row(*names)(*one.values()) for one in last.values()]
+
+    def _remembered_or(self, asked: Hashable, read: Callable[[], list[Row]]) -> list[Row]:
+        """The answer that was read before, as long as it is current."""
+        known = self._remembered
+        if known is None or not self._is_current(known):
+            if not self._table.is_asked_by_name:
+                return read()
+            # A commit between this look and the read makes the next call read again.
+            known = self._remembered = _Remembered(self._table.latest_version())
+        if asked in known.answers:
+            return [*known.answers[asked]]
+        found = read()
+        size = 1 + sum(map(_size, found))
+        if known.size + size <= MOST_REMEMBERED:
+            known.answers[asked] = [*found]
+            known.size += size
+        return found
+
+    def _is_current(self, known: _Remembered) -> bool:
+        """Whether nothing has come since: as `Tail` looks for what has. Where that is more than one request it is never current."""
+        now = time.monotonic()
+        if not self._table.is_asked_by_name or now - known.looked_at >= REMOTE_FULL_LOOK_S:
+            return False
+        if self._table.has_commit(known.version + 1):
+            return False
+        if now - known.asked_at < REMOTE_PRESENCE_S:
+            return True
+        if known.version < 0 or not self._table.has_commit(known.version):
+            return False
+        known.asked_at = now
+        return True
+
+    def values(self, column: str, among: Collection[int]) -> set[int]:
+        """Those of the numbers that any row ever appended has in this column. Without a Spark job where this process reads its log."""
+        if not self.exists():
+            return set()
+        folder = self._table.read_folder
+        if folder is not None and (small := read_small(folder, (column,), pc.field(column).isin(list(among)))) is not None:
+            return {row[column] for row in small}
+        there = self._table.read().select(column).where(F.col(column).isin(list(among))).distinct()
+        return {row[column] for row in there.collect()}
+
+    def _newest_of(self, rows: DataFrame) -> DataFrame:
+        """Of the rows of each subject the last. Columns as `rows`."""
+        last = F.max_by(F.struct(*self._schema.names), F.struct(*self._schema.order))
+        return rows.groupBy(*self._schema.subject).agg(last.alias("row")).select("row.*")
+
+    def _collect(self, rows: DataFrame) -> list[Row]:
+        return [Row(*self._schema.names)(*map(with_zone, row)) for row in rows.select(*self._schema.names).collect()]
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows, given by column name, in one commit."""
+        self._append(rows)
+
+    def append_next(self, row: Mapping[str, Any]) -> int:
+        """Append a row with the number after all that are there as its `sequence`, which is returned. Where there is no lock two at the same
+        moment get one number."""
+        with self.alone() as alone:
+            journal = self if alone is None else alone
+            number: int = max((one["sequence"] for one in journal.newest()), default=0) + 1
+            journal.append([{**row, "sequence": number}])
+        return number
+
+    def append_as(self, append: Callable[[Table, pa.Table], None], rows: Sequence[Mapping[str, Any]]) -> None:
+        """As `append`, by a function that appends rows to a table, as `Ownership.append` does."""
+        self._make()
+        append(self._table, rows_table(self._schema.types, rows))
+
+    def append_once(self, rows: Sequence[Mapping[str, Any]], transaction: tuple[str, int], token: str) -> int | None:
+        """Append rows unless this Delta transaction (application id, number), or a higher number of it, was used before.
+
+        Returns the version in which they were appended, derived from `token`, which this call alone uses, in the newest commits.
+        None can also mean that a dozen commits came in the moment between; nobody else has the number then either.
+        """
+        self._append(rows, token, transaction)
+        newest = self.version()
+        commits = self._table.commits(max(0, newest - 12), newest)
+        return next((commit.version for commit in commits if commit.user_metadata == token), None)
+
+    @contextmanager
+    def alone(self) -> Iterator[Journal | None]:
+        """Nobody else appends meanwhile: the journal as it is to be used inside, for rows that follow from those that are there.
+        None where there is no lock that could see to that; there `append_once` does it, for the price of a Spark job."""
+        with self._table.alone() as table:
+            yield None if table is None else Journal(table, self._schema, own=self._own, admit=self._admit)
+
+    def version(self) -> int:
+        """The newest version, of a journal that exists."""
+        return self._table.latest_version()
+
+    def stand(self) -> tuple[int, Hashable] | None:
+        """Its newest version, and what tells that commit's file from one in its place. None where it is not there, or not on a local disk."""
+        if not self.exists() or self._table.log_folder is None:
+            return None
+        version = self.version()
+        stamp = self._table.commit_stamp(version)
+        return None if stamp is None else (version, stamp)
+
+    def stands_at(self, stand: tuple[int, Hashable]) -> bool:
+        """Whether nothing has come into it since it stood there: a look at two names."""
+        version, stamp = stand
+        return not self._table.has_commit(version + 1) and self._table.commit_stamp(version) == stamp
+
+    def committed_at(self, version: int) -> datetime | None:
+        """When the storage says that a version came; None if it cannot say."""
+        return self._table.committed_at(version)
+
+    def _append(
+        self, rows: Sequence[Mapping[str, Any]], token: str | None = None, transaction: tuple[str, int] | None = None
+    ) -> None:
+        self._make()
+        if transaction is None:
+            self._table.append_rows(rows_table(self._schema.types, rows), user_metadata=token)
+        else:
+            frame = rows_frame(self._table.spark, self._schema.types, rows).coalesce(1)
+            self._table.append(frame, user_metadata=token, transaction=transaction)
+
+    def _create(self) -> None:
+        self._table.create(self._schema, own=self._own())
+
+    def set_property_once(self, key: str, value: str) -> None:
+        """As `Table.set_property_once`, of a journal that exists."""
+        self._table.set_property_once(key, value)
+
+    def files(self) -> int:
+        """How many files its rows are in. Without a Spark job where this process reads its log."""
+        if not self.exists():
+            return 0
+        folder = self._table.read_folder
+        count = None if folder is None else count_data_files(folder)
+        return len(self._table.read().inputFiles()) if count is None else count
+
+    def clean(self, keep: str = "true", *, dry_run: bool = False) -> int:
+        """Replace all rows by the newest of each subject that fulfil `keep` (SQL), in one commit and one file. Returns how many
+        go.
+
+        An append that comes between stays (`Table.replace`).
+        """
+        if not self.exists():
+            return 0
+        if not dry_run:
+            self._make()
+        rows = self._read_all()
+        kept = self._newest_of(rows).where(keep)
+        superseded = rows.count() - kept.count()
+        if not dry_run and (superseded or self.files() > 1):
+            self._table.replace(kept.coalesce(1))
+        return superseded
+
+    def keep(self, where: str) -> None:
+        """Keep the rows that fulfil this (SQL), in one file and one commit. What is appended meanwhile stays, and streams do not see
+        it."""
+        if (rows := self.rows()) is not None:
+            self._table.replace(rows.where(where).coalesce(1))
+
+    def append_rows(self, rows: DataFrame) -> None:
+        """As `append`, of rows that Spark has."""
+        if not self.exists():
+            self._create()
+        self._table.append(rows)
+
+    def replace(self, rows: DataFrame) -> None:
+        """Replace its rows by these, made from them, in one file and one commit. What is appended meanwhile stays."""
+        self._table.replace(rows.coalesce(1))
+
+    def upgrade(self) -> None:
+        """Let the table, which exists, have the version of its schema: programs that know only those before refuse it from now on."""
+        stored = self._table.properties().get(VERSION_PROPERTY, "")
+        if stored.isdigit() and int(stored) < self._schema.version:  # a later program's stays, which nobody looked for since
+            self._table.set_property(VERSION_PROPERTY, str(self._schema.version))
+
+    def stream(self, settings: Mapping[str, str]) -> DataFrame:
+        """The rows as they are appended, in a session of its own with these settings; the table is made if it is missing."""
+        if not self.exists():
+            self._create()
+        return self._table.read_stream({}, settings=settings)
+
+    def table_id(self) -> str:
+        """Delta's id of a table that exists."""
+        return self._table.table_id()
+
+    def fence_by(self, fence: Callable[[Table], None]) -> None:
+        """From here on nothing that an earlier owner has in flight comes into it, by a function that fences a table, as
+        `Ownership.fence` does. It is made if it is missing."""
+        if not self.exists():
+            self._create()
+        fence(self._table)
+
+    def has_commit(self, version: int) -> bool:
+        return self._table.has_commit(version)
+
+    def cut(self, readers: Collection[Reader] = ()) -> int:
+        """Let old commits go, which nobody else looks at; returns how many. Other storages than a local disk are left to Delta's
+        clean-up."""
+        folder = self._table.log_folder if self.exists() else None
+        if folder is None:
+            return 0
+        found = read_folder(folder)
+        return remove_below(folder, found, cut_below(found.newest, found.checkpoints, readers, keep=KEEP_OF_JOURNAL).below)
+
+    def vacuum(self) -> None:
+        """Remove the files that no version within the table's retention needs. On a local disk only if there are many files."""
+        if not self.exists():
+            return
+        folder = self._table.log_folder
+        if folder is None or sum(1 for _ in folder.parent.glob("*.parquet")) > VACUUM_FILES:
+            self._table.vacuum()
+
+
+class Watched(Generic[_R]):
+    """What somebody reads in a journal, read again only when something has come into it."""
+
+    def __init__(self, journal: Journal, read: Callable[[], _R]) -> None:
+        self._journal, self._read = journal, read
+        self._known: tuple[tuple[int, Hashable], _R] | None = None
+
+    def now(self) -> _R:
+        if self._known is not None and self._journal.stands_at(self._known[0]):
+            return self._known[1]
+        stand = self._journal.stand()
+        found = self._read()  # what comes in between is read twice
+        self._known = None if stand is None else (stand, found)
+        return found
+
+
+def _filter(begins: tuple[str, str] | None, among: Mapping[str, Collection[Any]]) -> Column:
+    found = [F.col(name).isin(sorted(texts)) for name, texts in among.items()]
+    if begins is not None:
+        found.append(F.col(begins[0]).startswith(begins[1]))
+    return reduce(and_, found, F.lit(True))
+
+
+def _arrow_filter(begins: tuple[str, str] | None, among: Mapping[str, Collection[Any]]) -> pc.Expression | None:
+    """As `_filter`; None: all."""
+    found = [pc.field(name).isin(sorted(values)) for name, values in among.items()]
+    if begins is not None:
+        found.append(pc.starts_with(pc.field(begins[0]), begins[1]))
+    return reduce(and_, found) if found else None
+
+
+def _size(row: Row) -> int:
+    return len(row) + sum(len(value) for value in row if isinstance(value, (str, bytes, bytearray, dict, list)))
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,471 @@
+"""What this process appends and reads by itself is what Spark would have: the same rows, log, statistics and checksum."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from bisect import bisect_right
+from collections import Counter
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from geo import crash
+from geo.config.model import Cluster
+from geo.coordination.ownership import Runner, claim, release
+from geo.crash import CrashPoint, InjectedCrash
+from geo.delta.arrow_rows import rows_table
+from geo.delta.commits import Kind
+from geo.delta.delta_log import read_folder, remove_below
+from geo.delta.delta_state import newest_state
+from geo.delta.driver import Driver
+from geo.delta.engines.native import append as native_append
+from geo.delta.engines.native.append import Added, commit_files, write_files
+from geo.delta.engines.native.rows import MOST_ROWS
+from geo.delta.table import Table
+from geo.errors import FencedError
+from geo.journal.cluster import connect
+from schemas import TOPIC_LOG
+
+pytestmark = pytest.mark.spark
+
+NOW = datetime(2026, 11, 24, 10, 11, 12, 131415, tzinfo=timezone.utc)
+
+
+def _row(number: int, **others: Any) -> dict[str, Any]:
+    return {
+        "origin": "us", "ledger_id": 7, "entry_id": number, "publish_time": NOW + timedelta(microseconds=number), "producer": "p",
+        "key": f"k{number}", "payload": b"\x00\xff" * number, "publish_date": NOW.date(), **others,
+    }  # fmt: skip
+
+
+def _rows(first: int, end: int) -> pa.Table:
+    return rows_table(TOPIC_LOG.types, [_row(number) for number in range(first, end)])
+
+
+@pytest.fixture
+def log(spark: SparkSession, tmp_path: Path) -> Table:
+    table = Table(Driver.of(spark), str(tmp_path / "log"), by_path=True, lock=tmp_path / "log.lock")
+    table.create(TOPIC_LOG)
+    return table
+
+
+def _append_by_delta(table: Table, rows: DataFrame, user_metadata: str = "") -> None:
+    rows.write.format("delta").mode("append").option("userMetadata", user_metadata).save(table.name)
+
+
+def _checksum(table: Table, version: int) -> dict[str, Any]:
+    assert table.log_folder is not None
+    found: dict[str, Any] = json.loads((table.log_folder / f"{version:020}.crc").read_text())
+    return found
+
+
+_TEXTS = st.none() | st.text(max_size=40).filter(lambda text: "\x00" not in text)
+_TIMES = st.none() | st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1), timezones=st.just(timezone.utc))
+_OTHERS = st.fixed_dictionaries(
+    {
+        "event_time": _TIMES,
+        "key": _TEXTS,
+        "properties": st.none() | st.dictionaries(st.text(max_size=3), _TEXTS, max_size=3),
+        "replicate_to": st.none() | st.lists(st.sampled_from(["eu", "ap"]), max_size=2),
+        "payload": st.none() | st.binary(max_size=20),
+        "marker": st.none() | st.just("SNAPSHOT"),
+        "publish_date": st.sampled_from([NOW.date(), date(1969, 12, 31)]),
+    }
+)
+
+
+def test_rows_of_every_kind_come_back_from_spark_and_from_the_files(spark: SparkSession, log: Table) -> None:
+    kept: list[dict[str, Any]] = []
+
+    @settings(max_examples=60, phases=[Phase.generate], derandomize=True, database=None)
+    @given(st.lists(_OTHERS, min_size=1, max_size=5))
+    def append(batch: list[dict[str, Any]]) -> None:
+        rows = [_row(len(kept) + at, **others) for at, others in enumerate(batch)]
+        before = log.latest_version()
+        assert log.append_here(rows_table(TOPIC_LOG.types, rows), f"batch {before}")
+        kept.extend(rows)
+        assert log.latest_version() == before + 1
+
+    append()
+    last = log.latest_version()
+    expected = rows_table(TOPIC_LOG.types, kept).sort_by("entry_id").to_pylist()
+    by_spark = log.read().toArrow().sort_by("entry_id").to_pylist()
+    assert by_spark == expected
+    few = log.few_added(1, last)
+    assert few is not None
+    assert few.sort_by("entry_id").to_pylist() == expected
+    feed = log.read_inserts(1, last).select(*TOPIC_LOG.names).toArrow().sort_by("entry_id").to_pylist()
+    assert feed == expected
+    assert log.read().where("entry_id = 3 AND publish_date > '2000-01-01'").count() == sum(
+        row["entry_id"] == 3 and row["publish_date"] > date(2000, 1, 1) for row in kept
+    )
+
+
+def test_a_commit_and_its_statistics_say_what_sparks_say(spark: SparkSession, log: Table) -> None:
+    rows = _rows(0, 10)
+    _append_by_delta(log, spark.createDataFrame(rows).coalesce(1), '{"a": "record"}')
+    assert log.append_here(rows, '{"a": "record"}')
+    theirs, ours = log.commits(1, 2)
+    assert (ours.kind, ours.rows, ours.user_metadata, ours.operation) == (Kind.APPEND, 10, theirs.user_metadata, theirs.operation)
+    assert ours.bytes > 1000
+    assert not ours.commit_id.startswith("sha256:")
+    assert ours.commit_id != theirs.commit_id
+
+    def add(version: int) -> dict[str, Any]:
+        assert log.log_folder is not None
+        lines = map(json.loads, (log.log_folder / f"{version:020}.json").read_text().splitlines())
+        (found,) = [line["add"] for line in lines if "add" in line]
+        return dict(found)
+
+    mine, spark_s = add(2), add(1)
+    assert json.loads(mine["stats"]) == json.loads(spark_s["stats"])
+    assert mine["partitionValues"] == spark_s["partitionValues"]
+    assert mine.keys() == spark_s.keys()
+    newest = log.delta().history(1).collect()[0]
+    assert (newest["version"], newest["userMetadata"], newest["isBlindAppend"]) == (2, '{"a": "record"}', True)
+
+
+def test_a_checksum_is_that_of_the_version_and_spark_goes_on_from_it(spark: SparkSession, log: Table) -> None:
+    for number in range(3):
+        assert log.append_here(_rows(number * 10, number * 10 + 10))
+    found = _checksum(log, 3)
+    detail = log.delta().detail().collect()[0]
+    files = list(Path(log.name).glob("publish_date=*/*.parquet"))
+    assert (found["numFiles"], found["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"]) == (
+        3, sum(path.stat().st_size for path in files),
+    )  # fmt: skip
+    assert {file["path"] for file in found["allFiles"]} == {str(path.relative_to(log.name)) for path in files}
+    bins = Counter(bisect_right(found["fileSizeHistogram"]["sortedBinBoundaries"], path.stat().st_size) - 1 for path in files)
+    assert {at: count for at, count in enumerate(found["fileSizeHistogram"]["fileCounts"]) if count} == bins
+    _append_by_delta(log, spark.createDataFrame(_rows(30, 40)))
+    later = _checksum(log, 4)
+    assert (later["numFiles"], len(later["allFiles"])) == (log.delta().detail().collect()[0]["numFiles"], later["numFiles"])
+    assert sum(later["fileSizeHistogram"]["fileCounts"]) == later["numFiles"], "Spark derived its own from ours"
+    assert log.append_here(_rows(40, 50)), "and we ours from Spark's"
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_a_checkpoint_is_written_when_it_is_due_and_the_table_goes_on_from_it(
+    log: Table, monkeypatch: pytest.MonkeyPatch, *, by_spark: bool
+) -> None:
+    if by_spark:
+        monkeypatch.setattr(native_append, "DeltaTable", None)  # as where the code came as a zip
+    log.set_property("delta.checkpointInterval", "5")
+    for number in range(12):
+        log.append_rows(_rows(number, number + 1))
+    folder = log.log_folder
+    assert folder is not None
+    assert [path.name[15:20] for path in sorted(folder.glob("*.checkpoint.parquet"))] == ["00005", "00010"]
+    remove_below(folder, read_folder(folder), 10)
+    again = Table(Driver.of(log.spark.newSession()), log.name, by_path=True, lock=None)
+    log.spark.catalog.clearCache()
+    assert again.read().count() == 12
+    assert again.delta().detail().collect()[0]["numFiles"] == 12
+    log.append(log.spark.createDataFrame(_rows(12, 13)))
+    log.append_rows(_rows(13, 15))
+    assert sorted(row["entry_id"] for row in log.read().collect()) == list(range(15))
+    assert DeltaTable(log.name).count() == 15
+
+
+_LEFT = {
+    "a constraint": "ALTER TABLE {} ADD CONSTRAINT c CHECK (entry_id >= 0)",
+    "deletion vectors": "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+    "other names in the files": "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+    "times in commits": "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')",
+    "a column of columns": "ALTER TABLE {} ADD COLUMNS (extra STRUCT<a: INT>)",
+    "tracked rows": "ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.rowTracking' = 'supported')",
+}
+
+
+@pytest.mark.parametrize("sql", _LEFT.values(), ids=_LEFT.keys())
+def test_a_table_that_asks_more_of_a_writer_is_left_to_spark(spark: SparkSession, log: Table, sql: str) -> None:
+    log.append_rows(_rows(0, 1))
+    spark.sql(sql.format(log.sql))
+    _is_left(log, _rows(1, 2))
+    log.append_rows(_rows(1, 2))
+    assert log.read().count() == 2
+
+
+def _is_left(log: Table, rows: pa.Table) -> None:
+    """Nothing happens without Spark."""
+    before, files = log.latest_version(), sorted(Path(log.name).rglob("*.parquet"))
+    assert not log.append_here(rows)
+    assert (log.latest_version(), sorted(Path(log.name).rglob("*.parquet"))) == (before, files)
+
+
+def test_a_version_without_its_own_checksum_is_left_to_spark(log: Table) -> None:
+    log.append_rows(_rows(0, 1))
+    assert log.log_folder is not None
+    checksum = log.log_folder / f"{1:020}.crc"
+    text = checksum.read_text()
+    for damaged in (None, "", text[:100], text.replace(json.loads(text)["txnId"], "another"), "[]"):
+        checksum.unlink()
+        if damaged is not None:
+            checksum.write_text(damaged)
+        _is_left(log, _rows(1, 2))
+        if damaged is None:
+            checksum.write_text(text)
+    checksum.write_text(text)
+    assert log.append_here(_rows(1, 2))
+
+
+def test_rows_that_are_not_the_tables_are_left_to_spark(log: Table) -> None:
+    rows = _rows(0, 3)
+    at = rows.column_names.index("entry_id")
+    _is_left(log, rows.append_column("unknown", pa.array([1, 2, 3])))
+    _is_left(log, rows.set_column(at, "entry_id", pa.array([1, 2, 3], pa.int32())))
+    _is_left(log, rows.set_column(at, "entry_id", pa.array([1, None, 3], pa.int64())))
+    _is_left(log, rows.drop_columns(["entry_id"]))
+    assert log.append_here(rows.drop_columns(["event_time"])), "a column that may be without a value may be left out"
+    before = log.latest_version()
+    assert log.append_here(rows.slice(0, 0)), "no row"
+    assert log.latest_version() == before, "and no commit"
+
+
+def test_a_typed_table_is_appended_to_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(Driver.of(spark), str(tmp_path / "typed"), by_path=True, lock=None)
+    spark.sql(
+        "SELECT CAST(1 AS TINYINT) AS b, CAST(2 AS SMALLINT) AS s, 3 AS i, 1.5D AS d, CAST(2.5 AS FLOAT) AS f, CAST(1.25 AS DECIMAL(9,3)) AS m, true AS t"
+    ).write.format("delta").save(table.name)
+    assert table.log_folder is not None
+    state = newest_state(table.log_folder)
+    assert state is not None
+    rows = pa.Table.from_pylist([{"b": 2, "s": 3, "i": 4, "d": 2.5, "f": None, "m": Decimal("-7.125"), "t": None}], state.schema)
+    assert table.append_here(rows)
+    assert table.read().where("i = 4").toArrow().to_pylist() == rows.to_pylist()
+    assert table.few_added(1, 1) == rows
+
+
+def test_what_commits_added_is_read_or_left_to_spark(spark: SparkSession, log: Table) -> None:
+    log.append_rows(_rows(0, 5))
+    log.append(spark.createDataFrame(_rows(5, 10)).repartition(3))
+    log.set_property("geo.fence.test", "1")
+    spark.sql(f"ALTER TABLE {log.sql} ADD COLUMNS (late INT)")
+    log.append_rows(_rows(10, 12).append_column("late", pa.array([1, 2], pa.int32())))
+    last = log.latest_version()
+
+    def added() -> list[dict[str, Any]]:
+        few = log.few_added(1, last)
+        assert few is not None
+        feed = log.read_inserts(1, last).select(*few.column_names).toArrow()
+        found: list[dict[str, Any]] = few.sort_by("entry_id").to_pylist()
+        assert found == feed.sort_by("entry_id").to_pylist()
+        return found
+
+    assert [row["late"] for row in added()] == [None] * 10 + [1, 2]
+    log.delta().optimize().executeCompaction()
+    assert len(added()) == 12
+    compacted = log.latest_version()
+    compaction = log.few_added(compacted, compacted)
+    assert compaction is not None
+    assert len(compaction) == 0, "a compaction adds no row"
+    log.append_rows(_rows(20, 20 + MOST_ROWS + 1))
+    assert log.few_added(last, log.latest_version()) is None, "too many"
+    spark.sql(f"DELETE FROM {log.sql} WHERE entry_id = 3")
+    deleted = log.latest_version()
+    assert log.few_added(deleted, deleted) is None, "the change feed has its own files"
+    file = next(path for path in Path(log.name).glob("publish_date=*/*.parquet"))
+    for path in file.parent.glob("*.parquet"):
+        path.unlink()
+    assert log.few_added(1, last) is None, "Spark says that files are gone"
+
+
+_APPENDS = """
+import sys
+from pathlib import Path
+from geo.delta.delta_log import read_folder, remove_below
+from geo.delta.delta_state import newest_state
+from geo.delta.engines.native.append import Added, commit_files, write_files
+folder, name = Path(sys.argv[1]), sys.argv[2]
+for number in range(60):
+    added = [Added(f"{name}-{number}.parquet", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")]
+    while (state := newest_state(folder)) is None or not commit_files(folder, state, added, f"{name} {number}"):
+        pass
+"""
+
+
+def test_processes_that_commit_without_any_lock_lose_nothing(log: Table) -> None:
+    folder = log.log_folder
+    assert folder is not None
+    names = ("a", "b", "c")
+    ended = [subprocess.Popen([sys.executable, "-c", _APPENDS, str(folder), name]) for name in names]
+    try:
+        assert [process.wait(120) for process in ended] == [0, 0, 0]
+    finally:
+        for process in ended:
+            process.kill()
+    records = [commit.user_metadata for commit in log.commits(1, 1000)]
+    assert sorted(map(str, records)) == sorted(f"{name} {number}" for name in names for number in range(60))
+    assert not list(folder.glob(".*.tmp"))
+    state = newest_state(folder)
+    assert state is not None
+    assert (state.version, state.checksum["numFiles"]) == (180, 180)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [CrashPoint.APPEND_WRITTEN, CrashPoint.APPEND_CHECKED, CrashPoint.COMMIT_WRITTEN, CrashPoint.APPEND_COMMITTED],
+    ids=lambda point: point.value,
+)
+def test_an_append_that_stops_here_is_there_whole_or_not_at_all(log: Table, point: CrashPoint) -> None:
+    log.append_rows(_rows(0, 1))
+    crash.arm(f"{point.value}:raise")
+    with pytest.raises(InjectedCrash):
+        log.append_rows(_rows(1, 3))
+    crash.arm(None)
+    landed = point is CrashPoint.APPEND_COMMITTED
+    assert log.read().count() == (3 if landed else 1)
+    for first in (3, 5):  # the next one is Spark's where the checksum was not written, the one after it is not
+        log.append_rows(_rows(first, first + 2))
+    assert log.read().count() == (7 if landed else 5)
+    assert _checksum(log, log.latest_version())["numFiles"] == log.delta().detail().collect()[0]["numFiles"]
+
+
+def test_whoever_may_not_append_leaves_nothing(log: Table) -> None:
+    asked_at = []
+
+    def refuse() -> None:
+        asked_at.append(log.latest_version())
+        raise FencedError("replaced")
+
+    with pytest.raises(FencedError):
+        log.append_here(_rows(0, 1), refuse=refuse)
+    assert asked_at == [0]
+    assert not list(Path(log.name).rglob("*.parquet"))
+
+
+def test_where_another_commit_comes_between_it_is_asked_again_whether_the_rows_may_be_appended(log: Table) -> None:
+    """The one that came may be the metadata change of a takeover, behind which a stale owner must not come."""
+    asked = []
+
+    def refuse() -> None:
+        asked.append(log.latest_version())
+        if len(asked) == 1:
+            state = newest_state(Path(log.name) / "_delta_log")
+            assert state is not None
+            assert commit_files(
+                Path(log.name) / "_delta_log", state, [Added("x", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")], None
+            )
+
+    assert log.append_here(_rows(0, 1), refuse=refuse)
+    assert asked == [0, 1]
+    assert log.latest_version() == 2
+
+
+def test_a_disk_that_takes_nothing_is_told_by_spark_and_leaves_nothing(log: Table) -> None:
+    log.append_rows(_rows(0, 1))
+    place = Path(log.name) / f"publish_date={NOW.date()}"
+    if os.getuid() == 0:
+        (Path(log.name) / "publish_date=2026-11-25").write_text("no folder")
+        rows = rows_table(TOPIC_LOG.types, [_row(1, publish_date=date(2026, 11, 25))])
+    else:
+        place.chmod(0o500)
+        rows = _rows(1, 2)
+    _is_left(log, rows)
+
+
+_YEARS = (1, 999, 1000, 1969, 9999, 10_000, 55_000)
+
+
+def test_times_of_any_year_are_appended_and_found_again(spark: SparkSession, log: Table) -> None:
+    """Python has no year 10,000 and Spark does; a statistic that one of them writes otherwise would hide rows."""
+    at = [f"timestamp_micros(unix_micros(make_timestamp({year}, 6, 1, 0, 0, 0, 'UTC')))" for year in _YEARS]
+    rows = spark.sql(f"SELECT explode(array({', '.join(at)})) AS event_time").toArrow()
+    for number in range(len(_YEARS)):
+        given = _rows(number, number + 1).drop_columns(["event_time"])
+        assert log.append_here(given.append_column("event_time", rows["event_time"].slice(number, 1).combine_chunks()))
+    for sql in at:
+        assert log.read().where(f"event_time = {sql}").count() == 1
+    assert log.read().where(f"event_time >= {at[5]}").count() == 2
+
+
+@pytest.mark.parametrize("told", [errno.EEXIST, errno.EIO], ids=["as-there", "as-failed"])
+def test_a_link_that_was_made_and_told_otherwise_is_ours(log: Table, monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+    """As a network file system may: it asks again for what it did, and says that it is there; or its answer is lost."""
+    link = os.link
+
+    def made(source: Path, target: Path) -> None:
+        link(source, target)
+        raise OSError(told, "of what was made")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", made)
+        assert log.append_here(_rows(0, 2))
+    assert log.latest_version() == 1
+    assert _checksum(log, 1)["numFiles"] == 1
+    assert log.read().count() == 2
+
+
+def test_files_of_a_table_that_was_made_anew_meanwhile_are_not_added(log: Table) -> None:
+    state = log.own_state()
+    assert state is not None
+    written = write_files(Path(log.name), state, _rows(0, 1))
+    shutil.rmtree(log.name)
+    log.create(TOPIC_LOG)
+    assert not log.commit_here(written)
+    assert log.latest_version() == 0
+
+
+def test_a_path_that_is_taken_for_another_one_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table(Driver.of(spark), str(tmp_path / "a%20b"), by_path=True, lock=None)
+    table.create(TOPIC_LOG)
+    _is_left(table, _rows(0, 1))
+
+
+def test_checkpoints_that_cannot_be_written_are_left_to_spark(log: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unable:
+        def __init__(self, folder: Path) -> None:
+            raise OSError(f"{folder}: no")
+
+    monkeypatch.setattr(native_append, "DeltaTable", Unable)
+    log.set_property("delta.checkpointInterval", "3")
+    for number in range(8):
+        log.append_rows(_rows(number, number + 1))
+    assert log.log_folder is not None
+    found = [path.name[18:20] for path in sorted(log.log_folder.glob("*.checkpoint.parquet"))]
+    assert found == ["06", "09"], "after the first that was due"
+    assert log.read().count() == 8
+
+
+def test_where_a_log_store_is_configured_commits_are_left_to_it(spark: SparkSession, log: Table) -> None:
+    asked = []
+
+    class Configured(Driver):
+        def log_store(self, scheme: str) -> str | None:
+            asked.append(scheme)
+            return "a.b.C"
+
+    configured = Table(Configured(lambda: spark), log.name, by_path=True, lock=None)
+    _is_left(configured, _rows(0, 1))
+    assert asked == ["file"]
+
+
+def test_rows_that_were_written_are_committed_by_spark_where_that_is_due(log: Table, tmp_path: Path, spark: SparkSession) -> None:
+    """The version before has lost its checksum between the two; nothing is left beside the log."""
+    tables = connect(spark, Cluster("eu", root=str(tmp_path / "eu")))
+    (ownership,) = claim(tables, [[Runner("p", "p", "p")]])
+    try:
+        state = log.own_state()
+        assert state is not None
+        written = write_files(Path(log.name), state, _rows(0, 3))
+        assert log.log_folder is not None
+        (log.log_folder / f"{0:020}.crc").unlink()
+        ownership.append(log, written, "record")
+        assert sorted(row["entry_id"] for row in log.read().collect()) == [0, 1, 2]
+        assert not any((Path(log.name) / file.path).exists() for file in written.files)
+        assert [commit.user_metadata for commit in log.commits(1, 1)] == ["record"]
+    finally:
+        release([ownership])

@@ -1,0 +1,189 @@
+"""Rows that Spark writes beside a table, for a commit without Spark: as Delta's own append, and without the lock."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from geo import crash
+from geo.crash import CrashPoint
+from geo.delta.driver import Driver
+from geo.delta.engines.spark.files import STAGED_S, sweep
+from geo.delta.table import Table
+from geo.errors import FencedError
+from geo.faults import SPARK_ERRORS
+from schemas import TOPIC_LOG
+
+pytestmark = pytest.mark.spark
+
+_ROW = {name: "CAST(NULL AS " + kind + ")" for name, kind in (("key", "STRING"), ("payload", "BINARY"), ("marker", "STRING"))} | {
+    "origin": "'us'",
+    "ledger_id": "7L",
+    "entry_id": "id",
+    "publish_time": "timestamp_micros(1795000000123456 + id * 43200000000)",
+    "event_time": "IF(id % 2 = 0, timestamp_micros(-9000000000000001 + id), NULL)",
+    "producer": "repeat('p', 40)",
+    "properties": "map('a', CAST(id AS STRING))",
+    "replicate_to": "array('eu')",
+    "publish_date": "CAST(timestamp_micros(1795000000123456 + id * 43200000000) AS DATE)",
+}
+
+
+def _rows(spark: SparkSession, first: int, end: int, **others: str) -> DataFrame:
+    ids = spark.range(first, end, numPartitions=1)
+    return ids.selectExpr(*(f"{sql} AS {name}" for name, sql in {**_ROW, **others}.items()))
+
+
+def _table(spark: SparkSession, folder: Path) -> Table:
+    table = Table(Driver.of(spark), str(folder / "log"), by_path=True, lock=folder / "log.lock")
+    table.create(TOPIC_LOG)
+    return table
+
+
+def _leave_to_spark(table: Table) -> None:
+    table.set_property("delta.feature.rowTracking", "supported")
+    assert table.own_state() is None
+
+
+def _adds(table: Table) -> list[dict[str, Any]]:
+    """What the newest commit adds, by date."""
+    assert table.log_folder is not None
+    lines = (table.log_folder / f"{table.latest_version():020}.json").read_text().splitlines()
+    added = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
+    return sorted(added, key=lambda add: str(add["partitionValues"]))
+
+
+def _left(table: Table) -> list[Path]:
+    """Files that no version of the table has."""
+    named = {Path(name.removeprefix("file:")) for name in table.read().inputFiles()}
+    return [path for path in Path(table.name).rglob("*") if path.suffix == ".parquet" and path not in named] + list(
+        Path(table.name).glob("_geo*")
+    )
+
+
+def _hanging(rows: DataFrame, pipe: Path) -> DataFrame:
+    """The rows, once somebody has written to the pipe."""
+    os.mkfifo(pipe)
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pipe.read_text()
+        yield from batches
+
+    return rows.mapInArrow(wait, rows.schema)
+
+
+def test_files_statistics_and_rows_are_those_of_deltas_own_append(spark: SparkSession, tmp_path: Path) -> None:
+    log = _table(spark, tmp_path)
+    rows = _rows(spark, 0, 5)
+    rows.write.format("delta").mode("append").save(log.name)
+    theirs = _adds(log)
+    log.append(rows.drop("key"), "a record")
+    ours = _adds(log)
+    assert len(ours) == len(theirs) == 3
+    for mine, spark_s in zip(ours, theirs, strict=True):
+        assert mine.keys() == spark_s.keys()
+        assert (mine["partitionValues"], mine["dataChange"]) == (spark_s["partitionValues"], spark_s["dataChange"])
+        counted, told = json.loads(mine["stats"]), json.loads(spark_s["stats"])
+        assert counted["numRecords"] == told["numRecords"]
+        assert counted["nullCount"] == told["nullCount"]
+        assert counted["minValues"].items() <= told["minValues"].items()
+        assert counted["minValues"].keys() >= {"origin", "ledger_id", "entry_id", "publish_time"}
+    (commit,) = log.commits(2, 2)
+    assert (commit.rows, commit.user_metadata, commit.operation) == (5, "a record", "WRITE")
+    by_version = [log.read_inserts(version, version).drop("_commit_version", "_commit_timestamp") for version in (1, 2)]
+    first, second = (sorted(frame.toArrow().to_pylist(), key=lambda row: row["entry_id"]) for frame in by_version)
+    assert first == second
+    assert not _left(log)
+    assert log.own_state() is not None, "its checksum is that of the version"
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_plan_that_hangs_holds_up_nobody_and_adds_nothing_once_it_is_refused(
+    spark: SparkSession, tmp_path: Path, native: bool
+) -> None:
+    log, pipe = _table(spark, tmp_path), tmp_path / "pipe"
+    rows = _hanging(_rows(spark, 0, 2), pipe)
+    if not native:
+        _leave_to_spark(log)
+    refused, errors, replaced = threading.Event(), list[BaseException](), threading.Event()
+
+    def refuse() -> None:
+        if replaced.is_set():
+            refused.set()
+            raise FencedError("replaced")
+
+    def bring() -> None:
+        try:
+            log.append(rows, refuse=refuse)
+        except FencedError as error:
+            errors.append(error)
+
+    hung = threading.Thread(target=bring)
+    hung.start()
+    deadline = time.monotonic() + 60.0
+    while not list(Path(log.name).glob("_geo-written-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    beside = threading.Thread(target=lambda: log.append(_rows(spark, 10, 12)))
+    beside.start()
+    beside.join(60.0)
+    assert not beside.is_alive(), "a local producer is not held up"
+    assert hung.is_alive()
+    replaced.set()
+    pipe.write_text("go on")
+    hung.join(60.0)
+    assert (refused.is_set(), len(errors)) == (True, 1)
+    assert sorted(row["entry_id"] for row in log.read().collect()) == [10, 11]
+    assert not _left(log)
+
+
+def test_whoever_waits_for_commits_waits_for_one_whose_check_has_passed(spark: SparkSession, tmp_path: Path) -> None:
+    log, seen = _table(spark, tmp_path), list[int]()
+
+    def take_over() -> None:
+        assert log.wait_for_commits()
+        seen.append(log.latest_version())
+
+    taker = threading.Thread(target=take_over)
+
+    def begin(point: CrashPoint) -> None:
+        if point is CrashPoint.APPEND_CHECKED:
+            taker.start()
+            taker.join(0.3)
+            assert taker.is_alive()
+
+    with crash.watched(begin):
+        log.append(_rows(spark, 0, 1))
+    taker.join(60.0)
+    assert seen == [1]
+
+
+def test_a_value_that_is_missing_is_refused_by_delta_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    log = _table(spark, tmp_path)
+    with pytest.raises(SPARK_ERRORS):
+        log.append(_rows(spark, 0, 2, ledger_id="IF(id = 1, NULL, 7L)"))
+    assert (log.latest_version(), list(Path(log.name).glob("_geo*"))) == (0, [])
+
+
+def test_what_a_process_left_that_died_while_it_wrote_is_swept_once_it_is_old(spark: SparkSession, tmp_path: Path) -> None:
+    log = _table(spark, tmp_path)
+    old, young = (Path(log.name) / f"_geo-written-{name}" / "publish_date=2026-11-24" for name in ("old", "young"))
+    for folder in (old, young):
+        folder.mkdir(parents=True)
+        (folder / "part-0.parquet").write_text("half")
+    sums = Path(log.name) / "publish_date=2026-11-24" / ".gone.snappy.parquet.crc"  # its file went by a VACUUM
+    sums.parent.mkdir()
+    sums.write_text("of a file that is gone")
+    for path in (old, old.parent, old / "part-0.parquet", sums):
+        os.utime(path, (time.time() - STAGED_S - 60,) * 2)
+    assert sweep(Path(log.name)) == 1
+    assert (old.parent.exists(), young.parent.exists(), sums.exists()) == (False, True, False)
