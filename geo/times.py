@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import Any, overload
+from typing import Any, TypeGuard, overload
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -40,6 +40,10 @@ def in_us(time: datetime | None) -> int | None: ...
 def in_us(time: datetime | None) -> int | None:
     """Microseconds since 1970 of a time with a zone."""
     return None if time is None else (time - EPOCH) // timedelta(microseconds=1)
+
+
+def is_time(value: object) -> TypeGuard[datetime]:
+    return isinstance(value, datetime)
 
 
 def from_us(time_us: int) -> datetime:

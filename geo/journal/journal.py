@@ -10,19 +10,17 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import reduce
-from operator import and_
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import rows_frame, rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
 from geo.delta.delta_log import count_data_files, read_folder, remove_below
 from geo.delta.engines.native.small_table import read_small
+from geo.delta.predicate import All, Among, Begins, to_sql
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from geo.times import with_zone
@@ -122,15 +120,13 @@ class Journal:
         if not self.exists():
             return []
         names, folder = self._schema.names, self._table.read_folder
-        among = {name: {texts} if isinstance(texts, str) else set(texts) for name, texts in equal.items()}
-        if not all(among.values()):
+        one_of = [Among(name, _set_of(texts)) for name, texts in equal.items()]
+        if not all(one.values for one in one_of):
             return []
-        small = None if folder is None else read_small(folder, names, _arrow_filter(begins, among))
+        where = All((*one_of, *([] if begins is None else [Begins(*begins)])))
+        small = None if folder is None else read_small(folder, names, where)
         if small is None:
-            asked = (begins, frozenset((name, frozenset(texts)) for name, texts in among.items()))
-            return self._remembered_or(
-                asked, lambda: self._collect(self._newest_of(self._read_all().where(_filter(begins, among))))
-            )
+            return self._remembered_or(where, lambda: self._collect(self._newest_of(self._read_all().where(to_sql(where)))))
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for one in small:
             subject = tuple(_hashable(one[name]) for name in self._schema.subject)
@@ -169,14 +165,15 @@ class Journal:
         known.asked_at = now
         return True
 
-    def values(self, column: str, among: Collection[int]) -> set[int]:
+    def values(self, column: str, numbers: Collection[int]) -> set[int]:
         """Those of the numbers that any row ever appended has in this column. Without a Spark job where this process reads its log."""
         if not self.exists():
             return set()
         folder = self._table.read_folder
-        if folder is not None and (small := read_small(folder, (column,), pc.field(column).isin(list(among)))) is not None:
+        where = Among(column, frozenset(numbers))
+        if folder is not None and (small := read_small(folder, (column,), where)) is not None:
             return {row[column] for row in small}
-        there = self._table.read().select(column).where(F.col(column).isin(list(among))).distinct()
+        there = self._table.read().select(column).where(to_sql(where)).distinct()
         return {row[column] for row in there.collect()}
 
     def _newest_of(self, rows: DataFrame) -> DataFrame:
@@ -362,19 +359,8 @@ class Watched(Generic[_R]):
         return found
 
 
-def _filter(begins: tuple[str, str] | None, among: Mapping[str, Collection[Any]]) -> Column:
-    found = [F.col(name).isin(sorted(texts)) for name, texts in among.items()]
-    if begins is not None:
-        found.append(F.col(begins[0]).startswith(begins[1]))
-    return reduce(and_, found, F.lit(True))
-
-
-def _arrow_filter(begins: tuple[str, str] | None, among: Mapping[str, Collection[Any]]) -> pc.Expression | None:
-    """As `_filter`; None: all."""
-    found = [pc.field(name).isin(sorted(values)) for name, values in among.items()]
-    if begins is not None:
-        found.append(pc.starts_with(pc.field(begins[0]), begins[1]))
-    return reduce(and_, found) if found else None
+def _set_of(texts: str | Collection[str] | Collection[bytes]) -> frozenset[str] | frozenset[bytes]:
+    return frozenset({texts}) if isinstance(texts, str) else frozenset(texts)  # type: ignore[return-value]  # of one type
 
 
 def _size(row: Row) -> int:

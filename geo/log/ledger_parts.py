@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from geo.delta.engines.native.read import ROUNDED_US, DataFile, scan
+from geo.delta.engines.native.read import DataFile, scan
+from geo.delta.predicate import ROUNDED_US, to_sql
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.ledgers import LedgerPart
-from geo.log.topic_log import is_message
+from geo.log.topic_log import IS_MESSAGE, published_since
 
 _KEY = ["origin", "ledger_id"]
 
@@ -24,21 +24,19 @@ Ranges = dict[LedgerId, tuple[int, int]]
 def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
     """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later.
     Without Spark where this process may read the files (`native.scan`)."""
-    late = None if since is None else pc.field("publish_time") >= pa.scalar(since)
+    wanted = IS_MESSAGE & published_since(since)
     aims: dict[LedgerId, tuple[str, ...] | None] = {}
 
     def told(file: DataFile) -> list[tuple[LedgerId, LedgerPart]] | None:
         return _of_statistics(file, since, aims)
 
-    parts = scan(log, version, [*_KEY, "entry_id", "marker", "publish_time", "replicate_to"], _parts, where=late, told=told)
+    parts = scan(log, version, [*_KEY, "entry_id", "marker", "publish_time", "replicate_to"], _parts, where=wanted, told=told)
     if parts is not None:
         return _joined(part for batch in parts for part in batch)
-    messages = log.read(version)  # before any condition: Spark may start here
-    messages = messages.where(is_message())
-    if since is not None:
-        messages = messages.where(F.col("publish_time") >= F.lit(since))
     rows = (
-        messages.groupBy(*_KEY)
+        log.read(version)  # before any condition: Spark may start here
+        .where(to_sql(wanted))
+        .groupBy(*_KEY)
         .agg(
             F.min("entry_id").alias("first"),
             F.max("entry_id").alias("last"),
@@ -115,7 +113,6 @@ def _of_statistics(
 
 
 def _parts(rows: pa.Table) -> list[tuple[LedgerId, LedgerPart]]:
-    rows = rows.filter(rows["marker"].is_null())
     found = rows.group_by(_KEY).aggregate([("entry_id", "min"), ("entry_id", "max"), ("entry_id", "count")]).to_pylist()
     aimed = rows.filter(rows["replicate_to"].is_valid())
     aimed = aimed.append_column("at", pa.array(range(len(aimed)), pa.int64()))

@@ -4,6 +4,7 @@ only."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -13,19 +14,18 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.delta.arrow_rows import collected, rows_frame
 from geo.delta.engines.native.read import count_where_null, last_rows
+from geo.delta.predicate import ANY_ROW, Compare, IsNull, Predicate, TimeUs
 from geo.delta.table import Seen, Table
 from geo.errors import SchemaError
-from geo.ids import LEDGER_ID_LIMIT, LedgerId, MessageId
+from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
 from geo.sql_text import identifier
+from geo.times import in_us
 from schemas import ENVELOPE, TOPIC_LOG
 
 ID = ("origin", "ledger_id", "entry_id")
 """The columns of a message id."""
-
-HAS_ID = f"ledger_id BETWEEN 1 AND {LEDGER_ID_LIMIT - 1}L AND entry_id >= 0"
-"""Whether a row's numbers are those of a MessageId, as SQL; NULL if one of them is. What is no ID no producer has written."""
 
 ERASED_PROPERTY = "geo.erased"
 """Of an erased message: `true`. Of a log, as a table property: when messages of it were last erased."""
@@ -42,9 +42,18 @@ def ids_of(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
     return zip(*(rows[name].to_pylist() for name in ID), strict=True)
 
 
+IS_MESSAGE = IsNull("marker")
+"""Messages, and no markers."""
+
+
 def is_message() -> Column:
     """True for messages, false for markers."""
     return F.col("marker").isNull()
+
+
+def published_since(time: datetime | None) -> Predicate:
+    """Rows that were published at a time, with its zone, or later; None: all rows."""
+    return ANY_ROW if time is None else Compare("publish_time", ">=", TimeUs(in_us(time)))
 
 
 def is_of(ledger: LedgerId) -> Column:

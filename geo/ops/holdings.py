@@ -7,18 +7,17 @@ from datetime import datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.engines.native.read import scan
+from geo.delta.predicate import to_sql
 from geo.delta.table import Seen, Table
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.peers import WAIT_S
-from geo.log.topic_log import ID, ids_of, is_message
+from geo.log.topic_log import ID, IS_MESSAGE, ids_of, published_since
 from geo.log.topics import deleted_topics
 from geo.names import Topic
 from geo.ops.removal import Extents, OnlyThere, only_there
@@ -80,11 +79,10 @@ class Holdings:
 def message_extents(log: Table, version: int, since: datetime | None) -> Extents:
     """Ledger → extent of its messages in a log at a version; with `since`, a time with its zone, of those that were published then or
     later. Without Spark where this process may read the files (`native.scan`)."""
-    late = None if since is None else pc.field("publish_time") >= pa.scalar(since)
-    parts = scan(log, version, [*ID, "marker", "publish_time"], _extents, where=late)
+    wanted = IS_MESSAGE & published_since(since)
+    parts = scan(log, version, [*ID, "marker", "publish_time"], _extents, where=wanted)
     if parts is None:
-        rows = log.read(version).where(is_message())
-        return extents(rows if since is None else rows.where(F.col("publish_time") >= F.lit(since)))
+        return extents(log.read(version).where(to_sql(wanted)))
     found: dict[LedgerId, Extent] = {}
     for ledger, one in (each for part in parts for each in part.items()):
         found[ledger] = found[ledger].joined(one) if ledger in found else one
@@ -93,8 +91,7 @@ def message_extents(log: Table, version: int, since: datetime | None) -> Extents
 
 def _extents(rows: pa.Table) -> Extents:
     entries: dict[LedgerId, list[int]] = {}
-    ids = rows.filter(rows["marker"].is_null()).select(ID).drop_null()
-    for origin, ledger_id, entry in ids_of(ids):
+    for origin, ledger_id, entry in ids_of(rows.select(ID).drop_null()):
         entries.setdefault(LedgerId(origin, ledger_id), []).append(entry)
     return {ledger: extent(found) for ledger, found in entries.items()}
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from geo.config.model import Start
 from geo.delta.actions import Touched
 from geo.delta.engines.native.read import DataFile, few_rows
+from geo.delta.predicate import to_sql
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, stated_ranges
@@ -28,9 +29,8 @@ from geo.replication.foreign_rows import ambiguous, differing, in_partitions
 from geo.replication.gaps import Gap
 from geo.replication.missing import find_missing
 from geo.replication.missing_rows import ledger_begins, ledger_ends
-from geo.replication.rule import Rule
-from geo.replication.rule_columns import impossible_column
-from geo.replication.rule_rows import ROUTED_COLUMNS, crossing
+from geo.replication.routing import ROUTED_COLUMNS, crossing
+from geo.replication.rule import Rule, impossible
 from geo.times import EPOCH
 
 Floors = Mapping[str, int]
@@ -85,7 +85,7 @@ class BothLogs:
         if rows is not None:
             with suppress(UnicodeDecodeError):  # a text that Python does not read
                 return crossing(self.rule, None, rows, now)[1].impossible
-        return self.source.read(version).where(impossible_column(self.rule, now)).count()
+        return self.source.read(version).where(to_sql(impossible(self.rule, now))).count()
 
     def floors(self, begin: Start | datetime, version: int) -> dict[str, int] | None:
         """The first entry wanted of each ledger of the source at `version`, for a link that begins there; None: all."""

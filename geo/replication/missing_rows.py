@@ -19,13 +19,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from geo.delta.arrow_rows import rows_frame
+from geo.delta.predicate import to_sql
 from geo.errors import RetryableError
 from geo.ids import LedgerId
 from geo.log.topic_log import ID, is_message, is_of, ledger_ranges
 from geo.progress import Progress
 from geo.replication.gaps import Extent, Gap, gaps, steps
-from geo.replication.rule import Rule
-from geo.replication.rule_columns import routing_column
+from geo.replication.rule import Rule, crosses
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +39,13 @@ _BLOCK = 2**_BLOCK_BITS
 
 def wanted(rule: Rule, floors: Mapping[str, int] | None, now_us: int) -> Column:
     """Rows of the source that cross the link: the routing rule, from the link's floors on (`start: latest`)."""
-    crosses = routing_column(rule, now_us)
+    routed = F.expr(to_sql(crosses(rule, now_us)))
     if not floors:
-        return crosses
+        return routed
     # One literal however many ledgers there are; Spark reads it once.
     floor = F.from_json(F.lit(json.dumps(dict(floors))), "map<string, bigint>")
     ledger = F.concat_ws(":", "origin", F.col("ledger_id").cast("string"))
-    return crosses & (F.col("entry_id") >= F.coalesce(floor[ledger], F.lit(0)))
+    return routed & (F.col("entry_id") >= F.coalesce(floor[ledger], F.lit(0)))
 
 
 def messages_wanted(rule: Rule, floors: Mapping[str, int] | None, now_us: int) -> Column:

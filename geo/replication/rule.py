@@ -1,6 +1,6 @@
 """The routing rule: which rows of a source's topic log cross a link to its target.
 
-Pure, and the definition; `rule_columns.py` is the same rule for Spark, and a test holds the two equal.
+Pure, and the one definition: conditions (`geo.delta.predicate`) that are held against rows at hand and written as SQL for Spark.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from geo.config.model import Link
+from geo.delta.predicate import All, Among, Compare, IsNull, Lists, Predicate, TimeUs, holds
 from geo.errors import UsageError
 from geo.ids import LEDGER_ID_LIMIT
 from geo.names import check_cluster
@@ -106,32 +107,49 @@ class RoutedRow:
     entry_id: int | None
 
 
-def verdict(rule: Rule, row: RoutedRow, now_us: int) -> Verdict:
-    """What becomes of the row at the link, `now_us` microseconds after the epoch.
+HAS_ID = Compare("ledger_id", ">", 0) & Compare("ledger_id", "<", LEDGER_ID_LIMIT) & Compare("entry_id", ">=", 0)
+"""The row's numbers are those of a MessageId (`geo.ids`). What is no ID no producer has written."""
+
+
+def filters(rule: Rule, now_us: int) -> tuple[tuple[Verdict, Predicate], ...]:
+    """What the link refuses `now_us` microseconds after the epoch, in the rule's order: a verdict, and the rows that have it unless one
+    before it has them.
 
     - A marker of a crossing kind is treated like a message.
     - A row without an origin is of no origin the rule names.
-    - A row is impossible whose id no message can have (`geo.ids`), or that was published before 1970 or a day after now: no
+    - A row is impossible whose id no message can have, or that was published before 1970 or a day after now: no
       producer of ours wrote it, and whoever would read it could stumble over it. It is counted and reported.
     - `replicate_to`: NULL is every cluster, an empty list none; a NULL in the list names nobody.
     - A message as old as the TTL still crosses. One without a publish time is taken as not expired: nothing shows that
       it is too old, and a message too many is seen while one too few is not.
     """
-    expired_before_us = rule.expired_before_us(now_us)
-    if row.marker is not None and row.marker not in CROSSING_MARKERS:
-        return Verdict.MARKER
-    if row.origin not in rule.origins:
-        return Verdict.FOREIGN_ORIGIN
-    if _is_impossible(row, now_us):
-        return Verdict.IMPOSSIBLE
-    if row.replicate_to is not None and rule.target not in row.replicate_to:
-        return Verdict.NOT_ADDRESSED
-    if expired_before_us is not None and row.publish_time_us is not None and row.publish_time_us < expired_before_us:
-        return Verdict.EXPIRED
-    return Verdict.REPLICATE
+    outside = Compare("publish_time", "<", TimeUs(0)) | Compare("publish_time", ">", TimeUs(now_us + AHEAD_US))
+    found: list[tuple[Verdict, Predicate]] = [
+        (Verdict.MARKER, ~IsNull("marker") & ~Among("marker", CROSSING_MARKERS)),
+        (Verdict.FOREIGN_ORIGIN, ~Among("origin", rule.origins)),
+        (Verdict.IMPOSSIBLE, ~HAS_ID | outside),
+        (Verdict.NOT_ADDRESSED, ~IsNull("replicate_to") & ~Lists("replicate_to", rule.target)),
+    ]
+    if (expired_before_us := rule.expired_before_us(now_us)) is not None:
+        found.append((Verdict.EXPIRED, Compare("publish_time", "<", TimeUs(expired_before_us))))
+    return tuple(found)
 
 
-def _is_impossible(row: RoutedRow, now_us: int) -> bool:
-    if row.ledger_id is None or not 0 < row.ledger_id < LEDGER_ID_LIMIT or row.entry_id is None or row.entry_id < 0:
-        return True
-    return row.publish_time_us is not None and not 0 <= row.publish_time_us <= now_us + AHEAD_US
+def crosses(rule: Rule, now_us: int) -> Predicate:
+    """The rows whose verdict is REPLICATE."""
+    return All(tuple(~refused for _, refused in filters(rule, now_us)))
+
+
+def impossible(rule: Rule, now_us: int) -> Predicate:
+    """The rows whose verdict is IMPOSSIBLE."""
+    (_, marker), (_, foreign), (_, refused), *_ = filters(rule, now_us)
+    return refused & ~marker & ~foreign
+
+
+def verdict(rule: Rule, row: RoutedRow, now_us: int) -> Verdict:
+    """What becomes of one row at the link, `now_us` microseconds after the epoch."""
+    columns = {
+        "origin": row.origin, "replicate_to": row.replicate_to, "marker": row.marker, "publish_time": row.publish_time_us,
+        "ledger_id": row.ledger_id, "entry_id": row.entry_id,
+    }  # fmt: skip
+    return next((one for one, refused in filters(rule, now_us) if holds(refused, columns)), Verdict.REPLICATE)

@@ -44,9 +44,8 @@ from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_stream import LinkStream
 from geo.replication.link_target import LinkTarget
 from geo.replication.reconciliation import Preview, Reconciliation, preview
+from geo.replication.routing import crossing, verdict_column
 from geo.replication.rule import AHEAD_US, LeftOut, Rule, Verdict
-from geo.replication.rule_columns import verdict_column
-from geo.replication.rule_rows import crossing
 from geo.replication.source_history import Compare, Fault, brings, published_after
 from geo.replication.source_log import open_source_log
 from geo.replication.source_look import SourceLook

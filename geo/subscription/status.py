@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from geo.config.model import Config
 from geo.coordination.ownership import subscription_prefix
 from geo.delta.engines.native.read import scan
+from geo.delta.predicate import Among, IsNull, to_sql
 from geo.faults import FAULTS
 from geo.ids import MessageId
 from geo.journal.cluster import ClusterTables, connect
@@ -217,13 +218,14 @@ def _newest_records(
         return {}, None
     log, key = tables.log(topic.acks), key_of(topic, subscription)
     columns = [*PUBLISH_ORDER, "key", "properties", "replicate_to"]
-    parts = scan(log, known.version, columns, _newest_of, where=pc.field("key") == key)
+    for_all = Among("key", frozenset({key})) & IsNull("replicate_to")
+    parts = scan(log, known.version, columns, _newest_of, where=for_all)
     if parts is not None:
         return _newest_of_each(
             [row for newest, _ in parts for row in newest],
             [(row["publish_time"], dict(row["properties"])[MOVED]) for _, moves in parts for row in moves],
         )
-    rows = log.read(known.version).where((F.col("key") == key) & F.col("replicate_to").isNull())
+    rows = log.read(known.version).where(to_sql(for_all))
     newest = F.max(F.struct("publish_time", "ledger_id", "entry_id")).alias("newest")
     found = [{"origin": row["origin"], **row["newest"].asDict()} for row in rows.groupBy("origin").agg(newest).collect()]
     move = F.col("properties")[MOVED]
@@ -234,7 +236,6 @@ def _newest_records(
 
 def _newest_of(rows: pa.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Of some records that are for all those of the last moment of each origin, and those of a failover."""
-    rows = rows.filter(rows["replicate_to"].is_null())
     ids = rows.select(PUBLISH_ORDER)
     last = ids.join(ids.group_by("origin").aggregate([("publish_time", "max")]), "origin")
     late = last.filter(pc.field("publish_time") == pc.field("publish_time_max")).select(PUBLISH_ORDER)

@@ -11,19 +11,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from geo.asking import ask_all
 from geo.config.model import Config
 from geo.delta.engines.native.read import scan
+from geo.delta.predicate import Among, to_sql
 from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.ledger_parts import ledger_parts
-from geo.log.topic_log import ID, is_message
+from geo.log.topic_log import ID, IS_MESSAGE
 from geo.log.topics import replication_clusters
 from geo.names import Topic, check_subscription
 from geo.now import utc_now
@@ -376,11 +374,9 @@ def _messages(log: Table, version: int) -> LogAt:
 
 def _read(log: Table, version: int, ledgers: Collection[LedgerId]) -> MessageSet:
     """The messages of some ledgers, one by one."""
-    numbers = sorted({ledger.ledger_id for ledger in ledgers})
-    where = pc.field("ledger_id").isin(pa.array(numbers, pa.int64()))
-    parts = scan(log, version, [*ID, "marker"], lambda rows: message_set(rows.filter(rows["marker"].is_null())), where=where)
+    where = IS_MESSAGE & Among("ledger_id", frozenset(ledger.ledger_id for ledger in ledgers))
+    parts = scan(log, version, [*ID, "marker"], message_set, where=where)
     if parts is None:
-        rows = log.read(version).where(is_message()).where(f"ledger_id IN ({', '.join(map(str, numbers))})")
-        parts = [message_set(rows.select(*ID).toArrow())]
+        parts = [message_set(log.read(version).where(to_sql(where)).select(*ID).toArrow())]
     found = MessageSet.union(parts).ledgers
     return MessageSet({ledger: ranges for ledger, ranges in found.items() if ledger in ledgers})

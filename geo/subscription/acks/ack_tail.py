@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
 from geo.delta.engines.native.read import scan
+from geo.delta.predicate import Among, Predicate, to_sql
+from geo.delta.predicate_arrow import kept
 from geo.delta.table import Table
 from geo.delta.tail import Tail, Turn
+from geo.log.topic_log import IS_MESSAGE
 from geo.subscription.acks.acks_topic import RECORD_COLUMNS, as_ack_columns, received
 from geo.subscription.acks.fold import Received
 
@@ -40,26 +41,27 @@ class AckTail:
         return found
 
     def _read(self, turn: Turn, keys: Collection[str]) -> list[Received]:
-        rows = self._tail.few(turn)
+        where, rows = _records_of(keys), self._tail.few(turn)
         if rows is None:
-            rows = self._tail.rows(turn).where(F.col("key").isin(*keys)).select(*_READ).toArrow()
-        return _records(rows, keys, self._crossing)
+            return _records(self._tail.rows(turn).where(to_sql(where)).select(*_READ).toArrow(), self._crossing)
+        return _records(kept(where, rows.select(_READ)), self._crossing)
 
 
 def read_records(log_table: Table, version: int, keys: Collection[str], crossing: Crossing) -> list[Received]:
     """The records of subscriptions with these keys in an `__acks` log at a version."""
-    where = pc.field("key").isin(pa.array(list(keys), pa.string()))
-    parts = scan(log_table, version, _READ, lambda rows: _records(rows, keys, crossing), where=where)
+    where = _records_of(keys)
+    parts = scan(log_table, version, _READ, lambda rows: _records(rows, crossing), where=where)
     if parts is not None:
         return [record for part in parts for record in part]
-    rows = log_table.read(version).where(F.col("key").isin(*keys)).select(*_READ).toArrow()
-    return _records(rows, keys, crossing)
+    return _records(log_table.read(version).where(to_sql(where)).select(*_READ).toArrow(), crossing)
 
 
-def _records(rows: pa.Table, keys: Collection[str], crossing: Crossing | None) -> list[Received]:
-    """The records of subscriptions with these keys among rows of an `__acks` log."""
-    rows = rows.select(_READ)
-    rows = rows.filter(pc.and_(pc.is_null(rows["marker"]), pc.is_in(rows["key"], pa.array(list(keys), pa.string()))))
+def _records_of(keys: Collection[str]) -> Predicate:
+    return IS_MESSAGE & Among("key", frozenset(keys))
+
+
+def _records(rows: pa.Table, crossing: Crossing | None) -> list[Received]:
+    """Those records of an `__acks` log that cross, as the fold takes them."""
     if crossing is not None and rows.num_rows:
         rows = crossing(rows)
     return [received(row) for row in as_ack_columns(rows)]

@@ -14,17 +14,16 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from geo.delta.engines.native.read import DataFile, scan
+from geo.delta.predicate import Among, to_sql
 from geo.delta.table import Table
 from geo.errors import UnsafeError
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
 from geo.log.ledger_parts import only_ledger
-from geo.log.topic_log import END, after_listed, is_message
+from geo.log.topic_log import END, IS_MESSAGE, after_listed
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received
@@ -128,7 +127,6 @@ def _with_newer(
     """The fold of the cursors, with the records, of one subscription or of all, that are not in them."""
 
     def newer(rows: pa.Table) -> list[dict[str, Any]]:
-        rows = rows.filter(rows["marker"].is_null())
         ids = rows.select(["key", "origin", "ledger_id", "entry_id"]).to_pylist()  # without payloads, which may be large
         ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in ids)
         wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
@@ -141,15 +139,16 @@ def _with_newer(
         ledger, _, last = only
         return last <= folded.get(key, {}).get(ledger, -1) or None
 
-    by_itself, wanted = Fold(fold.cluster, dict(fold.known)), None if key is None else pc.field("key") == key
+    by_itself = Fold(fold.cluster, dict(fold.known))
+    wanted = IS_MESSAGE if key is None else IS_MESSAGE & Among("key", frozenset({key}))
 
     def take(rows: pa.Table) -> bool:
         return bool(by_itself.add(map(received, newer(rows))))
 
     if scan(log_table, version, RECORD_COLUMNS, take, where=wanted, told=told) is not None:
         return by_itself
-    rows = log_table.read(version).where(is_message())
-    newer_rows = _newer(rows, folded) if key is None else rows.where((F.col("key") == key) & after(folded.get(key, {})))
+    rows = log_table.read(version).where(to_sql(wanted))
+    newer_rows = _newer(rows, folded) if key is None else rows.where(after(folded.get(key, {})))
     records = newer_rows.selectExpr(*ACK_COLUMNS)
     few = records.limit(MOST_AT_ONCE + 1).toArrow()
     if len(few) <= MOST_AT_ONCE:

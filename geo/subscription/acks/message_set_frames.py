@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from geo.delta.predicate import Compare, TimeUs, to_sql
 from geo.ids import LedgerId, MessageId
-from geo.log.topic_log import HAS_ID, ID, PUBLISH_ORDER, is_of
+from geo.log.topic_log import ID, PUBLISH_ORDER, is_of
+from geo.replication.rule import HAS_ID
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
 from geo.times import LAST_US
@@ -41,7 +43,8 @@ def ids_of(rows: DataFrame) -> tuple[pa.Table, int]:
 def is_possible() -> Column:
     """Whether a row's id is one of a message and its time one of the years 1970 to 9999. A link lets no other pass; somebody may
     have written it here by hand."""
-    return F.expr(f"{HAS_ID} AND unix_micros(publish_time) BETWEEN 0 AND {LAST_US}L")
+    in_time = Compare("publish_time", ">=", TimeUs(0)) & Compare("publish_time", "<=", TimeUs(LAST_US))
+    return F.expr(to_sql(HAS_ID & in_time))
 
 
 def in_publish_order(ids: pa.Table) -> pa.Table:

@@ -24,8 +24,8 @@ from geo.log.topics import replication_clusters
 from geo.names import Topic
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
+from geo.replication.routing import crossing
 from geo.replication.rule import Rule
-from geo.replication.rule_rows import crossing
 from geo.streams.life import State
 from geo.subscription.acks.ack_tail import AckTail, read_records
 from geo.subscription.acks.fold import Received

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from geo.delta.delta_log import is_undamaged
 from geo.delta.delta_state import DeltaState, newest_state
@@ -25,6 +24,8 @@ from geo.delta.driver import Reads
 from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, read_files
 from geo.delta.engines.native.small_table import as_collected
 from geo.delta.places import Place, is_known_to_deltalake, parquet
+from geo.delta.predicate import ANY_ROW, CUT_AT, ROUNDED_US, Predicate, may_hold
+from geo.delta.predicate_arrow import kept
 from geo.delta.protocol import why_not_read
 from geo.delta.sums import parquet_checked
 from geo.errors import DamagedError
@@ -32,12 +33,6 @@ from geo.times import in_us
 
 if TYPE_CHECKING:
     from geo.delta.table import Table
-
-ROUNDED_US = 1000
-"""Statistics of a time are cut to milliseconds."""
-
-_CUT_AT = 32
-"""Statistics of a text are cut to so many characters."""
 
 _BATCH_ROWS = 8_192
 
@@ -67,7 +62,7 @@ class DataFile:
         least = self.statistics.get(f"min.{column}")
         if least is None or self.statistics.get(f"null_count.{column}") != 0 or least != self.statistics.get(f"max.{column}"):
             return None
-        return None if isinstance(least, str) and len(least) >= _CUT_AT else least
+        return None if isinstance(least, str) and len(least) >= CUT_AT else least
 
     def partition(self, column: str) -> str:
         """The value of a partition column, as Delta's log has it."""
@@ -143,16 +138,18 @@ def scan(
     columns: Sequence[str],
     each: Callable[[pa.Table], T],
     *,
-    where: pc.Expression | None = None,
+    where: Predicate = ANY_ROW,
     told: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
-    fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read."""
+    fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read, nor of one that by its
+    statistics has no such row."""
     folder = _folder(log)
     if folder is None or (files := data_files(folder, version)) is None:
         return None
     found: list[T] = []
     with suppress(*_UNREADABLE):
+        files = [file for file in files if may_hold(where, file.statistics)]
         known = [told(file) for file in files]
         found += [one for one in known if one is not None]
         unknown = [file for file, one in zip(files, known, strict=True) if one is None]
@@ -168,7 +165,7 @@ def scan(
                 for at, field in enumerate(read.schema):
                     if pa.types.is_timestamp(field.type):
                         read = read.set_column(at, field.name, read[at].cast(pa.timestamp("us", "UTC"), safe=False))
-                found.append(each(read if where is None else read.filter(where)))
+                found.append(each(kept(where, read)))
         return found
     return None
 

@@ -16,10 +16,11 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from geo.delta.delta_log import is_checkpoint, read_folder
 from geo.delta.places import Place
+from geo.delta.predicate import ANY_ROW, Predicate
+from geo.delta.predicate_arrow import kept
 from geo.delta.protocol import why_not_read
 from geo.delta.sums import lines_checked, parquet_checked
 from geo.errors import DamagedError
@@ -34,9 +35,8 @@ MOST_ROWS, BATCH_ROWS = 200_000, 16_384
 """As Python objects some 200 MB, a second. So many at a time are read and filtered: of millions few are held."""
 
 
-def read_small(folder: Place, columns: tuple[str, ...], where: pc.Expression | None = None) -> list[dict[str, Any]] | None:
-    """The rows of the newest version of the table whose `_delta_log` is `folder`, those for which `where` holds (over these columns; None:
-    all): times in UTC, maps as dict. Rows that it leaves out never become Python objects. None where more than MOST_ROWS are
+def read_small(folder: Place, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:
+    """The rows of the newest version of the table whose `_delta_log` is `folder`, those for which `where` holds (over these columns): times in UTC, maps as dict. Rows that it leaves out never become Python objects. None where more than MOST_ROWS are
     left, or that takes more than this reader knows."""
     for _ in range(_TRIES):
         try:
@@ -108,7 +108,7 @@ def _path(add: Mapping[str, Any]) -> str:
     return str(add["path"])
 
 
-def _rows(file: Place, columns: tuple[str, ...], where: pc.Expression | None, most: int) -> Iterator[dict[str, Any]]:
+def _rows(file: Place, columns: tuple[str, ...], where: Predicate, most: int) -> Iterator[dict[str, Any]]:
     found = parquet_checked(file, file.stat().st_size if isinstance(file, Path) else 0)
     if not set(columns) & set(found.schema_arrow.names):
         raise _TooMuchError  # they have other names in the files
@@ -116,7 +116,7 @@ def _rows(file: Place, columns: tuple[str, ...], where: pc.Expression | None, mo
     batches = []
     for batch in found.iter_batches(BATCH_ROWS, columns=there):
         table = pa.Table.from_batches([batch])
-        batches.append(table if where is None else table.filter(where))
+        batches.append(kept(where, table))
         most -= len(batches[-1])
         if most < 0:
             raise _TooMuchError

@@ -1,0 +1,251 @@
+"""A condition on the rows of a table, said once. Pure: no Spark, clock or I/O.
+
+It is held against one row (`holds`), against what a file's statistics say (`may_hold`), written as SQL for Spark (`to_sql`) and applied
+to Arrow (`predicate_arrow.kept`); tests hold the four equal. A condition is true or false, never unknown: a NULL fulfils none but `IsNull`, as None is in no
+set. So `~` means what it says, and SQL gets no condition below a NOT: there Delta could not skip files by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from geo.sql_text import identifier, literal
+from geo.times import in_us, is_time
+
+Comparison = Literal["<", "<=", ">", ">="]
+
+ROUNDED_US = 1000
+"""Statistics of a time are cut to milliseconds."""
+
+CUT_AT = 32
+"""Statistics of a text are cut to so many characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUs:
+    """A moment, in microseconds since 1970, for columns of type TIMESTAMP; also for one that no datetime can be."""
+
+    us: int
+
+
+Value: TypeAlias = str | int | bytes | TimeUs
+
+
+class Predicate:
+    """A condition on a row."""
+
+    __slots__ = ()
+
+    def __and__(self, other: Predicate) -> Predicate:
+        return All((self, other))
+
+    def __or__(self, other: Predicate) -> Predicate:
+        return Either((self, other))
+
+    def __invert__(self) -> Predicate:
+        return Not(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Predicate):
+    """The column is, say, less than the value."""
+
+    column: str
+    by: Comparison
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Among(Predicate):
+    """The column is one of the values."""
+
+    column: str
+    values: frozenset[str] | frozenset[int] | frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Begins(Predicate):
+    """The text in the column begins with this one."""
+
+    column: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lists(Predicate):
+    """The list in the column has the text."""
+
+    column: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Predicate):
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Predicate):
+    part: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class All(Predicate):
+    """All of the parts; without any it is fulfilled."""
+
+    parts: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either(Predicate):
+    """One of the parts at least; without any it is not fulfilled."""
+
+    parts: tuple[Predicate, ...]
+
+
+ANY_ROW = All(())
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """The columns that it reads."""
+    if isinstance(predicate, (All, Either)):
+        return frozenset[str]().union(*map(columns_of, predicate.parts))
+    if isinstance(predicate, Not):
+        return columns_of(predicate.part)
+    assert isinstance(predicate, (Compare, Among, Begins, Lists, IsNull))
+    return frozenset({predicate.column})
+
+
+def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool:
+    """Whether a row fulfils it: values by column, times in microseconds since 1970, NULL as None."""
+    match predicate:
+        case All(parts):
+            return all(holds(part, row) for part in parts)
+        case Either(parts):
+            return any(holds(part, row) for part in parts)
+        case Not(part):
+            return not holds(part, row)
+        case IsNull(column):
+            return row[column] is None
+        case Among(column, values):
+            return row[column] in values
+        case Begins(column, text):
+            return row[column] is not None and str(row[column]).startswith(text)
+        case Lists(column, text):
+            return row[column] is not None and text in row[column]
+        case Compare(column, by, value):
+            return row[column] is not None and _compared(row[column], by, _plain(value))
+    raise AssertionError(predicate)
+
+
+def may_hold(predicate: Predicate, statistics: Mapping[str, Any]) -> bool:
+    """Whether a file may have a row that fulfils it, by what Delta's log says of it: `min.COLUMN`, `max.COLUMN`, `null_count.COLUMN`, of some columns.
+    What is not said excludes nothing."""
+    match _positive(predicate):
+        case All(parts):
+            return all(may_hold(part, statistics) for part in parts)
+        case Either(parts):
+            return any(may_hold(part, statistics) for part in parts)
+        case IsNull(column):
+            return bool(statistics.get(f"null_count.{column}", 1) != 0)
+        case Among(column, values):
+            return any(_is_within(column, value, statistics) for value in values)
+        case Compare(column, "<" | "<=" as by, value):
+            least = _bound(f"min.{column}", statistics, 0)
+            return least is None or _compared(least, by, _plain(value))
+        case Compare(column, by, value):
+            most = _bound(f"max.{column}", statistics, ROUNDED_US)
+            is_cut = isinstance(most, str) and len(most) >= CUT_AT
+            return most is None or is_cut or _compared(most, by, _plain(value))
+    return True
+
+
+def to_sql(predicate: Predicate) -> str:
+    """The condition as SQL. It is true for exactly the rows that fulfil it; for others it may be NULL as well as false."""
+    return _sql(_positive(predicate))
+
+
+def _sql(positive: Predicate) -> str:
+    match positive:
+        case All(parts):
+            return " AND ".join(f"({_sql(part)})" for part in parts) or "true"
+        case Either(parts):
+            return " OR ".join(f"({_sql(part)})" for part in parts) or "false"
+        case IsNull(column):
+            return f"{identifier(column)} IS NULL"
+        case Not(IsNull(column)):
+            return f"{identifier(column)} IS NOT NULL"
+        case Among(column, values):
+            return f"{identifier(column)} IN ({_listed(values)})" if values else "false"
+        case Not(Among(column, values)):
+            return f"{identifier(column)} IS NULL OR {identifier(column)} NOT IN ({_listed(values)})" if values else "true"
+        case Begins(column, text):
+            return f"startswith({identifier(column)}, {literal(text)})"
+        case Not(Begins(column, text)):
+            return f"{identifier(column)} IS NULL OR NOT startswith({identifier(column)}, {literal(text)})"
+        case Lists(column, text):
+            return f"array_contains({identifier(column)}, {literal(text)})"
+        case Not(Lists(column, text)):
+            return f"NOT coalesce(array_contains({identifier(column)}, {literal(text)}), false)"
+        case Compare(column, by, value):
+            return f"{identifier(column)} {by} {_sql_of(value)}"
+    raise AssertionError(positive)
+
+
+_OPPOSITE: Mapping[Comparison, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def _positive(predicate: Predicate, *, negated: bool = False) -> Predicate:
+    """The same condition with NOT only before a condition on one column that has no opposite."""
+    match predicate:
+        case Not(part):
+            return _positive(part, negated=not negated)
+        case All(parts) | Either(parts):
+            inner = tuple(_positive(part, negated=negated) for part in parts)
+            return All(inner) if isinstance(predicate, All) != negated else Either(inner)
+        case Compare(column, by, value) if negated:
+            return Either((IsNull(column), Compare(column, _OPPOSITE[by], value)))
+    return Not(predicate) if negated else predicate
+
+
+def _compared(value: Any, by: Comparison, other: Any) -> bool:
+    match by:
+        case "<":
+            return bool(value < other)
+        case "<=":
+            return bool(value <= other)
+        case ">":
+            return bool(value > other)
+        case ">=":
+            return bool(value >= other)
+
+
+def _is_within(column: str, value: Value, statistics: Mapping[str, Any]) -> bool:
+    return may_hold(All((Compare(column, ">=", value), Compare(column, "<=", value))), statistics)
+
+
+def _bound(name: str, statistics: Mapping[str, Any], rounded_us: int) -> Any:
+    """A bound of a column's values, of a time in microseconds and so far out as it may have been rounded; None if it is not known."""
+    found = statistics.get(name)
+    return in_us(found) + rounded_us if is_time(found) else found
+
+
+def _plain(value: Any) -> Any:
+    return value.us if isinstance(value, TimeUs) else value
+
+
+def _sql_of(value: Value) -> str:
+    match value:
+        case TimeUs(us):
+            return f"timestamp_micros({us}L)"
+        case bytes():
+            return f"X'{value.hex()}'"
+        case int():
+            return f"{value}L"
+    return literal(value)
+
+
+def _listed(values: Collection[Any]) -> str:
+    return ", ".join(map(_sql_of, sorted(values)))

@@ -1,0 +1,45 @@
+"""What the routing rule (`rule.py`) makes of rows that are at hand, and the columns by which Spark finds the same.
+
+Columns read: origin STRING, ledger_id BIGINT, entry_id BIGINT, replicate_to ARRAY<STRING>, marker STRING, publish_time TIMESTAMP. For Spark
+as text: made of functions, each a call or a dozen into the JVM, the rule took a tenth of a small batch's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from geo.delta.predicate import to_sql
+from geo.delta.predicate_arrow import mask
+from geo.log.topic_log import ids_of
+from geo.replication.rule import LeftOut, Rule, Verdict, filters
+
+ROUTED_COLUMNS = ("origin", "ledger_id", "entry_id", "replicate_to", "marker", "publish_time")
+"""What `crossing` reads, the ID among it."""
+
+
+def verdict_column(rule: Rule, now_us: int) -> Column:
+    """STRING, the name of each row's Verdict, never NULL. `now_us` as in `filters`."""
+    cases = " ".join(f"WHEN ({to_sql(refused)}) THEN '{one.value}'" for one, refused in filters(rule, now_us))
+    return F.expr(f"CASE {cases} ELSE '{Verdict.REPLICATE.value}' END")
+
+
+def crossing(rule: Rule, floors: Mapping[str, int] | None, rows: pa.Table, now_us: int) -> tuple[pa.Table, LeftOut]:
+    """The rows of a topic log that cross the link, from its floors on (`start: latest`), as `missing_rows.wanted`; and what is
+    left out that is to be counted."""
+    left: dict[Verdict, int] = {}
+    crosses = pa.chunked_array([pa.repeat(True, len(rows))])
+    for one, refused in filters(rule, now_us):
+        refuses = pc.and_(crosses, mask(refused, rows))
+        left[one] = pc.sum(refuses).as_py() or 0
+        crosses = pc.and_not(crosses, refuses)
+    if not all(count == 0 for count in left.values()):
+        rows = rows.filter(crosses)
+    if floors:
+        at_floor = (entry >= floors.get(f"{origin}:{ledger}", 0) for origin, ledger, entry in ids_of(rows))
+        rows = rows.filter(pa.array(at_floor, pa.bool_()))
+    return rows, LeftOut.of(left)
