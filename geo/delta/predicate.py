@@ -150,6 +150,13 @@ def may_hold(predicate: Predicate, statistics: Mapping[str, Any]) -> bool:
             return any(may_hold(part, statistics) for part in parts)
         case IsNull(column):
             return bool(statistics.get(f"null_count.{column}", 1) != 0)
+        case Not(IsNull(column)):
+            return bool(statistics.get(f"null_count.{column}", -1) != statistics.get("num_records", -2))
+        case Not(Among(column, values)):
+            least, most = statistics.get(f"min.{column}"), statistics.get(f"max.{column}")
+            is_known = least is not None and not (isinstance(least, str) and len(least) >= CUT_AT)
+            is_one = is_known and least == most and statistics.get(f"null_count.{column}") == 0
+            return not (is_one and least in values)
         case Among(column, values):
             return any(_is_within(column, value, statistics) for value in values)
         case Compare(column, "<" | "<=" as by, value):

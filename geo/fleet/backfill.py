@@ -23,8 +23,8 @@ from geo.coordination.ownership import Ownership, Runner, claim, filling_runners
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Kind
-from geo.delta.engines.native.read import is_empty
 from geo.delta.history import CommitName
+from geo.delta.scan import is_empty
 from geo.delta.table import Table
 from geo.errors import AlreadyOwnedError, GeoError, RetryableError, SourceChangedError, UsageError
 from geo.faults import FAULTS, session_is_gone

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from datetime import date
+from datetime import date, datetime, time, timezone
 from functools import partial
-
-from pyspark.sql import functions as F
 
 from geo.asking import ask_all
 from geo.config.model import Cluster, Config
-from geo.delta.arrow_rows import rows_frame
-from geo.delta.engines.native.read import DataFile
 from geo.delta.files import check_folder
+from geo.delta.predicate import Among, Compare
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables, connect
-from geo.log.ledger_parts import Ranges, few_ranges, stated_ranges
-from geo.log.topic_log import ID, ledger_ranges
+from geo.log.ledger_parts import ledger_ends as ends_of_ledgers
+from geo.log.topic_log import published_since
 from geo.names import Topic
 from geo.text import first_line
 
@@ -30,29 +27,16 @@ is not there tries again for minutes."""
 
 def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date | None) -> dict[int, int]:
     """Of each of the ledgers that the log holds its last entry. Their last entries are of the date `since` or later (None:
-    any). Without Spark where this process may read the files (`native.scan`)."""
+    any)."""
     if not ids:
         return {}
-    wanted = frozenset(ids)
-
-    def told(file: DataFile) -> Ranges | None:
-        least, most = (file.statistics.get(f"{end}.ledger_id") for end in ("min", "max"))
-        if least is not None and most is not None and (most < min(wanted) or least > max(wanted)):
-            return {}
-        return stated_ranges(file)
-
-    found = few_ranges(log_table, log_table.latest_version(), ID, lambda rows: rows, told)
-    if found is None:
-        # Files without any of them are skipped by the bounds; a condition of a thousand numbers would be slow to plan.
-        rows = log_table.read().where(F.col("origin") == origin).where(F.col("ledger_id").between(min(ids), max(ids)))
-        listed = rows_frame(log_table.spark, {"ledger_id": "BIGINT"}, [{"ledger_id": one} for one in wanted])
-        rows = rows.join(F.broadcast(listed), "ledger_id", "left_semi")
-        if since is not None:
-            rows = rows.where(F.col("publish_date") >= F.lit(since))
-        found = ledger_ranges(rows)
-    return {
-        ledger.ledger_id: last for ledger, (_, last) in found.items() if ledger.origin == origin and ledger.ledger_id in wanted
-    }
+    # By their bounds: a condition of a thousand numbers would be slow to plan.
+    wanted = Among("origin", frozenset({origin})) & Compare("ledger_id", ">=", min(ids)) & Compare("ledger_id", "<=", max(ids))
+    if since is not None:
+        wanted &= published_since(datetime.combine(since, time(), timezone.utc))
+    found = ends_of_ledgers(log_table, log_table.latest_version(), wanted)
+    asked = frozenset(ids)
+    return {ledger.ledger_id: last for ledger, last in found.items() if ledger.ledger_id in asked}
 
 
 def ends_in(tables: ClusterTables, peer: Cluster, topic: Topic, ids: Collection[int], since: date | None) -> Mapping[int, int]:

@@ -12,15 +12,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from geo.delta.arrow_rows import collected, rows_frame
-from geo.delta.engines.native.read import count_where_null, last_rows
+from geo.delta.arrow_rows import rows_frame
 from geo.delta.predicate import ANY_ROW, Compare, IsNull, Predicate, TimeUs
+from geo.delta.scan import count_nulls, last_rows
 from geo.delta.table import Seen, Table
 from geo.errors import SchemaError
 from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import ClusterTables
 from geo.names import Topic
-from geo.sql_text import identifier
 from geo.times import in_us
 from schemas import ENVELOPE, TOPIC_LOG
 
@@ -102,8 +101,7 @@ def messages(tables: ClusterTables, topic: Topic) -> DataFrame:
 
 def count_messages(log: Table) -> int:
     """How many messages a log has. Without Spark where this process reads files, if there are not many or it only looks."""
-    count = count_where_null(log, "marker")
-    return log.read().where(is_message()).count() if count is None else count
+    return count_nulls(log, "marker")
 
 
 def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str, Any]]:
@@ -114,11 +112,7 @@ def newest(tables: ClusterTables, topic: Topic, count: int) -> Iterator[dict[str
     log, columns = open_log(tables, topic)
     own = [field.name for field in user_columns(columns)]
     names = [*_SHOWN, *own]
-    found = last_rows(log, names, PUBLISH_ORDER, count, where_null="marker")
-    if found is None:
-        last = log.read().where(is_message()).orderBy(*(F.desc(name) for name in PUBLISH_ORDER)).limit(count)
-        found = collected(last.select(*map(identifier, names)))
-    for fields in reversed(found):
+    for fields in reversed(last_rows(log, names, PUBLISH_ORDER, count, where_null="marker")):
         yield {
             "message_id": str(MessageId(fields["origin"], fields["ledger_id"], fields["entry_id"])),
             **{name: fields[name] for name in _SHOWN if name not in ID},

@@ -11,8 +11,8 @@ import pyarrow as pa
 from geo.asking import ask_all
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
-from geo.delta.engines.native.read import scan
 from geo.delta.predicate import to_sql
+from geo.delta.scan import scan
 from geo.delta.table import Seen, Table
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
@@ -78,7 +78,7 @@ class Holdings:
 
 def message_extents(log: Table, version: int, since: datetime | None) -> Extents:
     """Ledger → extent of its messages in a log at a version; with `since`, a time with its zone, of those that were published then or
-    later. Without Spark where this process may read the files (`native.scan`)."""
+    later. Without Spark where this process may read the files (`scan`)."""
     wanted = IS_MESSAGE & published_since(since)
     parts = scan(log, version, [*ID, "marker", "publish_time"], _extents, where=wanted)
     if parts is None:

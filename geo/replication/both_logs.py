@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.config.model import Start
 from geo.delta.actions import Touched
-from geo.delta.engines.native.read import DataFile, few_rows
-from geo.delta.predicate import to_sql
+from geo.delta.data_file import DataFile
+from geo.delta.predicate import ANY_ROW, Among, Compare, TimeUs, to_sql
+from geo.delta.scan import few_rows
 from geo.delta.table import Table
 from geo.ids import LedgerId
-from geo.log.ledger_parts import Ranges, few_ranges, ledger_parts, only_ledger, stated_ranges
+from geo.log.ledger_parts import Ranges, few_ranges, ledger_ends, ledger_parts, only_ledger
 from geo.log.promises import Promise, due, lost_entries, told_range
-from geo.log.topic_log import ID, after_ends, ids_of, is_message, ledger_ranges
+from geo.log.topic_log import after_ends, ids_of, is_message, ledger_ranges
 from geo.replication import missing_rows
 from geo.replication.foreign_rows import ambiguous, differing, in_partitions
 from geo.replication.gaps import Gap
 from geo.replication.missing import find_missing
-from geo.replication.missing_rows import ledger_begins, ledger_ends
+from geo.replication.missing_rows import ledger_begins
 from geo.replication.routing import ROUTED_COLUMNS, crossing
 from geo.replication.rule import Rule, impossible
 from geo.times import EPOCH
@@ -191,21 +191,9 @@ class BothLogs:
 
     def _ends(self, log: Table, version: int, since_us: int | None = None) -> dict[LedgerId, int]:
         """Ledger → last entry in a log at a version, of the origins that cross; with `since_us` among the rows that were published then or
-        later. Without Spark where this process may read the files."""
-
-        def wanted(rows: pa.Table) -> pa.Table:
-            if since_us is None:
-                return rows
-            return rows.filter(pc.field("publish_time") >= pa.scalar(since_us, pa.timestamp("us", "UTC")))
-
-        told = stated_ranges if since_us is None else lambda file: None
-        found = few_ranges(log, version, [*ID, "publish_time"], wanted, told)
-        if found is None:
-            rows = log.read(version)
-            if since_us is not None:
-                rows = rows.where(F.col("publish_time") >= F.timestamp_micros(F.lit(since_us)))
-            return ledger_ends(rows, self.rule.origins)
-        return {ledger: last for ledger, (_, last) in found.items() if ledger.origin in self.rule.origins}
+        later."""
+        since = ANY_ROW if since_us is None else Compare("publish_time", ">=", TimeUs(since_us))
+        return ledger_ends(log, version, Among("origin", self.rule.origins) & since)
 
     def _first_due(self, version: int, floors: Floors | None, ends: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
         """Ledger → its first message behind its end (of one without: the first of all) that the source has at `version` and that crosses.

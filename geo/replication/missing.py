@@ -10,7 +10,7 @@ from contextlib import suppress
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
-from geo.delta.engines.native.read import few_rows, scan
+from geo.delta.scan import few_rows, scan
 from geo.delta.table import Table
 from geo.log.topic_log import ID, ids_of, is_message
 from geo.replication.gaps import STEP_ROWS

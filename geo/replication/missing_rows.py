@@ -130,11 +130,6 @@ def without_present(rows: DataFrame, target: DataFrame) -> DataFrame:
     return rows.join(target.select(*ID), list(ID), "left_anti").select(*rows.columns)
 
 
-def ledger_ends(rows: DataFrame, origins: Collection[str]) -> dict[LedgerId, int]:
-    """Ledger → last entry, of the given origins."""
-    return {ledger: last for ledger, (_, last) in ledger_ranges(rows.where(F.col("origin").isin(*origins))).items()}
-
-
 def ledger_begins(rows: DataFrame, origins: Collection[str]) -> dict[LedgerId, int]:
     """Ledger → first entry, of the given origins."""
     return {ledger: first for ledger, (first, _) in ledger_ranges(rows.where(F.col("origin").isin(*origins))).items()}

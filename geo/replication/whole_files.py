@@ -15,9 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
 from geo.delta.engines.native.append import Added, Written, new_name, remove_files, statistics, write_out
-from geo.delta.engines.native.read import DataFile, data_files
+from geo.delta.engines.native.read import data_files
 from geo.delta.places import parquet
 from geo.delta.sums import copy_with_sum
 from geo.delta.table import Table

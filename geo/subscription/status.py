@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from geo.config.model import Config
 from geo.coordination.ownership import subscription_prefix
-from geo.delta.engines.native.read import scan
 from geo.delta.predicate import Among, IsNull, to_sql
+from geo.delta.scan import scan
 from geo.faults import FAULTS
 from geo.ids import MessageId
 from geo.journal.cluster import ClusterTables, connect

@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 
 from geo.asking import ask_all
 from geo.config.model import Config
-from geo.delta.engines.native.read import scan
 from geo.delta.predicate import Among, to_sql
+from geo.delta.scan import scan
 from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.faults import FAULTS

@@ -118,12 +118,12 @@ def test_messages_are_counted_by_the_log_of_a_table_alone(
     shutil.copytree(folder, tmp_path / "_delta_log")
     alone = Table(Driver.of(looked_at.spark), str(tmp_path), by_path=True, lock=None)
     expected = looked_at.log("us").read().where(is_message()).count()
-    assert native.count_where_null(alone, "marker") == expected
+    assert native.count_where_null(alone.read_folder, alone.reads, "marker") == expected
     for checksum in (tmp_path / "_delta_log").glob("*.crc"):
         checksum.unlink()
-    assert native.count_where_null(alone, "marker") == expected, "as of a table of many files"
+    assert native.count_where_null(alone.read_folder, alone.reads, "marker") == expected, "as of a table of many files"
     monkeypatch.setattr(native, "LITTLE_FILES", 2)
-    assert native.count_where_null(alone, "marker") is None, "it has three"
+    assert native.count_where_null(alone.read_folder, alone.reads, "marker") is None, "it has three"
 
 
 def test_ledgers_are_the_same_with_and_without_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -181,7 +181,9 @@ def test_what_only_spark_knows_is_asked_of_spark(looked_at: World, monkeypatch: 
 
 def test_columns_with_structure_are_read_by_spark(looked_at: World) -> None:
     log = connect_later(_no_spark, looked_at.config.cluster("us")).log(NESTED)  # as who only looks has it
-    assert native.last_rows(log, ["publish_time", "line"], ["publish_time"], 3, where_null="marker") is None
+    assert (
+        native.last_rows(log.read_folder, log.reads, ["publish_time", "line"], ["publish_time"], 3, where_null="marker") is None
+    )
     (message,) = newest(looked_at.tables("us"), NESTED, 1)
     assert set(message["columns"]["line"]) == {"amount", "day"}
 
@@ -346,4 +348,5 @@ def test_what_spark_alone_can_read_is_refused_natively(
 
 
 def test_a_folder_that_is_no_table_is_left_to_spark(tmp_path: Path) -> None:
-    assert native.count_where_null(Table(Driver(_no_spark), str(tmp_path), by_path=True, lock=None), "marker") is None
+    table = Table(Driver(_no_spark), str(tmp_path), by_path=True, lock=None)
+    assert native.count_where_null(table.read_folder, table.reads, "marker") is None

@@ -19,8 +19,8 @@ from geo.delta.arrow_rows import rows_table
 from geo.delta.delta_log import newest_metadata, opened_commits
 from geo.delta.delta_state import newest_state
 from geo.delta.driver import Driver
-from geo.delta.engines.native import read as native
 from geo.delta.engines.native import rows as native_rows
+from geo.delta.scan import few_rows, scan
 from geo.delta.sums import copy_with_sum, put_sum, read_checked, sum_of
 from geo.delta.table import Table
 from geo.errors import DamagedError
@@ -100,8 +100,8 @@ def test_what_this_process_reads_is_what_was_written_or_is_left_to_spark(log: Ta
     assert state is not None
     readers: dict[str, Callable[[Table], Any]] = {
         "added": lambda table: _few(native_rows.added_rows(_log(table), state, newest, newest)),
-        "all": lambda table: _few(native.few_rows(table, newest)),
-        "scanned": lambda table: _few(_joined(native.scan(table, newest, COLUMNS, lambda rows: rows))),
+        "all": lambda table: _few(few_rows(table, newest)),
+        "scanned": lambda table: _few(_joined(scan(table, newest, COLUMNS, lambda rows: rows))),
         "markers": lambda table: native_rows.added_where(_log(table), newest, "marker", COLUMNS),
         "state": lambda table: newest_state(_log(table)),
         "metadata": lambda table: _or_none(lambda: newest_metadata(_log(table), newest)),

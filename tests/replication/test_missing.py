@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from geo.delta.driver import Reads
 from geo.delta.engines.native import read as native
 from geo.delta.engines.native.rows import MOST_ROWS
+from geo.delta.scan import few_rows
 from geo.delta.table import Table
 from geo.ids import LEDGER_ID_LIMIT
 from geo.journal.cluster import connect_later
@@ -87,7 +88,7 @@ def test_a_log_with_many_rows_is_left_to_spark(world: World, monkeypatch: pytest
     world.write("eu", 0, 10)
     for most, expected in ((10, 10), (9, None)):
         monkeypatch.setattr(native, "MOST_ROWS", most)
-        few = native.few_rows(world.log("us"), world.log("us").latest_version())
+        few = few_rows(world.log("us"), world.log("us").latest_version())
         assert (few and len(few)) == expected
 
 
@@ -96,7 +97,7 @@ def test_rows_that_are_small_in_a_file_and_large_in_memory_are_left_to_spark(wor
     same = world.entries("us", 1, 200).withColumn("payload", F.expr("CAST(repeat('x', 1000000) AS BINARY)"))
     world.log("us").append(same.coalesce(1))
     log = world.log("us")
-    assert native.few_rows(log, log.latest_version()) is None
+    assert few_rows(log, log.latest_version()) is None
     assert log.few_added(log.latest_version(), log.latest_version()) is None
     world.replicate("eu")
     assert world.count("eu") == 200

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geo.delta.arrow_rows import rows_table
+from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
-from geo.delta.engines.native.read import DataFile
 from geo.ids import LedgerId
 from geo.replication.gaps import Gap
 from geo.replication.rule import RoutedRow, Rule, Verdict, verdict

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection
 
 import pyarrow as pa
 
-from geo.delta.engines.native.read import scan
 from geo.delta.predicate import Among, Predicate, to_sql
 from geo.delta.predicate_arrow import kept
+from geo.delta.scan import scan
 from geo.delta.table import Table
 from geo.delta.tail import Tail, Turn
 from geo.log.topic_log import IS_MESSAGE

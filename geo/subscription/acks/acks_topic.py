@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from geo.delta.engines.native.read import DataFile, scan
+from geo.delta.data_file import DataFile
 from geo.delta.predicate import Among, to_sql
+from geo.delta.scan import scan
 from geo.delta.table import Table
 from geo.errors import UnsafeError
 from geo.ids import LedgerId

@@ -11,28 +11,25 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 
+from geo.delta.data_file import DataFile
 from geo.delta.delta_log import is_undamaged
 from geo.delta.delta_state import DeltaState, newest_state
 from geo.delta.driver import Reads
 from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, read_files
 from geo.delta.engines.native.small_table import as_collected
 from geo.delta.places import Place, is_known_to_deltalake, parquet
-from geo.delta.predicate import ANY_ROW, CUT_AT, ROUNDED_US, Predicate, may_hold
+from geo.delta.predicate import ANY_ROW, ROUNDED_US, Predicate, may_hold
 from geo.delta.predicate_arrow import kept
 from geo.delta.protocol import why_not_read
 from geo.delta.sums import parquet_checked
 from geo.errors import DamagedError
 from geo.times import in_us
-
-if TYPE_CHECKING:
-    from geo.delta.table import Table
 
 _BATCH_ROWS = 8_192
 
@@ -49,53 +46,15 @@ _PLAIN = (pa.types.is_string, pa.types.is_binary, pa.types.is_integer, pa.types.
           pa.types.is_date, pa.types.is_timestamp)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One file of a table, and what Delta's log says of it: `num_records`, and `min.COLUMN`, `max.COLUMN`, `null_count.COLUMN` of
-    some."""
-
-    path: Place
-    statistics: Mapping[str, Any]
-
-    def constant(self, column: str) -> Any:
-        """The value that all its rows have; None if that is not known."""
-        least = self.statistics.get(f"min.{column}")
-        if least is None or self.statistics.get(f"null_count.{column}") != 0 or least != self.statistics.get(f"max.{column}"):
-            return None
-        return None if isinstance(least, str) and len(least) >= CUT_AT else least
-
-    def partition(self, column: str) -> str:
-        """The value of a partition column, as Delta's log has it."""
-        return str(self.statistics[f"partition.{column}"])
-
-    def nulls(self, column: str) -> int | None:
-        """How many rows have NULL in a column, as Delta's log says, or else the file itself at its end."""
-        if (told := self.statistics.get(f"null_count.{column}")) is not None:
-            return int(told)
-        end = parquet(self.path).metadata
-        names = [end.schema.column(at).path for at in range(len(end.schema))]
-        if column not in names:
-            return int(end.num_rows)  # the table got it later
-        found = [end.row_group(at).column(names.index(column)).statistics for at in range(end.num_row_groups)]
-        if any(statistics is None or not statistics.has_null_count for statistics in found):
-            return None
-        return int(sum(statistics.null_count for statistics in found))
-
-    def first(self, column: str) -> Any:
-        """The value of its first row; None if the file has no such column."""
-        row = next(parquet(self.path).iter_batches(1, columns=[column]))
-        return row.column(0)[0].as_py() if row.num_columns else None
-
-
-def count_where_null(log: Table, column: str) -> int | None:
+def count_where_null(folder: Place | None, reads: Reads, column: str) -> int | None:
     """How many rows of a table have NULL in a column."""
-    folder = _folder(log)
+    folder = _readable(folder, reads)
     if folder is None:
         return None
     files = _listed(folder)
     if files is None:
         files = data_files(folder)
-    if files is None or (log.reads is Reads.LITTLE and len(files) > LITTLE_FILES):
+    if files is None or (reads is Reads.LITTLE and len(files) > LITTLE_FILES):
         return None
     with suppress(*_UNREADABLE):
         counts = [file.nulls(column) for file in files]
@@ -104,12 +63,11 @@ def count_where_null(log: Table, column: str) -> int | None:
 
 
 def last_rows(
-    log: Table, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
+    folder: Place | None, reads: Reads, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str
 ) -> list[dict[str, Any]] | None:
     """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last
     one first, these columns, those of `order` among them, as Spark's `collect` gives them."""
-    folder = log.read_folder if log.reads is Reads.ALL else None
-    files, greatest = None if folder is None else data_files(folder), f"max.{order[0]}"
+    files, greatest = None if folder is None or reads is not Reads.ALL else data_files(folder), f"max.{order[0]}"
     if files is None or any(file.statistics.get(greatest) is None for file in files):
         return None
     files.sort(key=lambda file: in_us(file.statistics[greatest]), reverse=True)
@@ -133,7 +91,8 @@ def last_rows(
 
 
 def scan(
-    log: Table,
+    folder: Place | None,
+    reads: Reads,
     version: int,
     columns: Sequence[str],
     each: Callable[[pa.Table], T],
@@ -144,7 +103,7 @@ def scan(
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
     fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read, nor of one that by its
     statistics has no such row."""
-    folder = _folder(log)
+    folder = _readable(folder, reads)
     if folder is None or (files := data_files(folder, version)) is None:
         return None
     found: list[T] = []
@@ -153,7 +112,7 @@ def scan(
         known = [told(file) for file in files]
         found += [one for one in known if one is not None]
         unknown = [file for file, one in zip(files, known, strict=True) if one is None]
-        if log.reads is Reads.LITTLE and not _are_little(unknown):
+        if reads is Reads.LITTLE and not _are_little(unknown):
             return None
         for file in unknown:
             read_from = parquet_checked(file.path, file.statistics.get("size_bytes") or 0)
@@ -170,10 +129,9 @@ def scan(
     return None
 
 
-def few_rows(log: Table, version: int) -> pa.Table | None:
-    """All rows of a table at a version, with the columns that it has now. None if they are many, too."""
-    folder, state = log.log_folder, log.own_state()
-    if folder is None or state is None or log.reads is Reads.NONE or _has_many(state):
+def few_rows(folder: Path, state: DeltaState, version: int) -> pa.Table | None:
+    """All rows of a table at a version, with the columns that it has now, in `state`. None if they are many, too."""
+    if _has_many(state):
         return None
     files = data_files(folder, version)
     if files is None or not _are_at_most(files, MOST_ROWS, MOST_BYTES):
@@ -181,16 +139,16 @@ def few_rows(log: Table, version: int) -> pa.Table | None:
     return read_files(((file.path, {name: file.partition(name) for name in state.partition_by}) for file in files), state)
 
 
-def is_empty(table: Table, version: int) -> bool:
+def is_empty(folder: Place | None, reads: Reads, version: int) -> bool:
     """Whether a version of a table is known to have no rows at all: of one on a local disk, without reading any."""
-    folder = _folder(table)
+    folder = _readable(folder, reads)
     return folder is not None and data_files(folder, version) == []
 
 
-def _folder(log: Table) -> Place | None:
-    """The `_delta_log` of a table that is for this process to read, unless it has many files and Spark is at hand."""
-    folder = None if log.reads is Reads.NONE else log.read_folder
-    return None if folder is None or (log.reads is Reads.LITTLE and _is_large(folder)) else folder
+def _readable(folder: Place | None, reads: Reads) -> Place | None:
+    """The `_delta_log` of a table, if it is for this process to read: unless it has many files and Spark is at hand."""
+    is_others = folder is None or reads is Reads.NONE or (reads is Reads.LITTLE and _is_large(folder))
+    return None if is_others else folder
 
 
 def _is_large(folder: Place) -> bool:

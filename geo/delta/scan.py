@@ -1,0 +1,74 @@
+"""Questions about the rows of a table. Who answers is chosen here alone: this process, where it reads the table's files by itself and
+there is not much to read (`geo.delta.driver.Reads`), else Spark. The answers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from geo.delta.arrow_rows import collected
+from geo.delta.data_file import DataFile
+from geo.delta.driver import Reads
+from geo.delta.engines.native import read
+from geo.delta.engines.native.summary import groups_of, joined, of_statistics
+from geo.delta.engines.spark import summary as by_spark
+from geo.delta.predicate import ANY_ROW, IsNull, Predicate, columns_of, to_sql
+from geo.delta.summary import Groups, Summary
+from geo.delta.table import Table
+from geo.sql_text import identifier
+
+T = TypeVar("T")
+
+
+def count_nulls(table: Table, column: str) -> int:
+    """How many rows have NULL in a column now."""
+    count = read.count_where_null(table.read_folder, table.reads, column)
+    return table.read().where(to_sql(IsNull(column))).count() if count is None else count
+
+
+def last_rows(table: Table, columns: Sequence[str], order: Sequence[str], count: int, *, where_null: str) -> list[dict[str, Any]]:
+    """The last `count` rows by the columns `order`, of which the first is a time, among those with NULL in one column: the last
+    one first, these columns, those of `order` among them; times in UTC."""
+    found = read.last_rows(table.read_folder, table.reads, columns, order, count, where_null=where_null)
+    if found is not None:
+        return found
+    rows = table.read().where(to_sql(IsNull(where_null))).orderBy(*(F.desc(name) for name in order)).limit(count)
+    return list(collected(rows.select(*map(identifier, columns))))
+
+
+def summarise(table: Table, version: int, summary: Summary) -> Groups:
+    """The answer to a question about the rows at a version."""
+    columns = tuple(dict.fromkeys((*summary.columns, *columns_of(summary.where))))
+    each = scan(table, version, columns, lambda rows: groups_of(summary, rows), where=summary.where, told=of_statistics(summary))
+    return by_spark.groups_of(summary, table.read(version)) if each is None else joined(each)
+
+
+def scan(
+    table: Table,
+    version: int,
+    columns: Sequence[str],
+    each: Callable[[pa.Table], T],
+    *,
+    where: Predicate = ANY_ROW,
+    told: Callable[[DataFile], T | None] = lambda file: None,
+) -> list[T] | None:
+    """What `each` gives for every batch of the rows at a version that fulfil `where`, in no order: these columns, times in UTC. Of a file
+    of which `told` gives something, that, and nothing of it is read. None: Spark is to do it."""
+    return read.scan(table.read_folder, table.reads, version, columns, each, where=where, told=told)
+
+
+def few_rows(table: Table, version: int) -> pa.Table | None:
+    """All rows at a version, with the columns that the table has now. None: they are many, or Spark is to read them."""
+    folder, state = table.log_folder, table.own_state()
+    if folder is None or state is None or table.reads is Reads.NONE:
+        return None
+    return read.few_rows(folder, state, version)
+
+
+def is_empty(table: Table, version: int) -> bool:
+    """Whether a version is known to have no rows at all, without reading any."""
+    return read.is_empty(table.read_folder, table.reads, version)
