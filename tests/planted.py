@@ -937,7 +937,7 @@ FAULTS = (
         "geo/replication/missing.py",
         "    there.add(one)\n",
         "",
-        ("replication/test_foreign_commits.py -k first_comparison",),
+        ("replication/test_missing.py -k the_same",),
         spark=True,
     ),
     Fault(

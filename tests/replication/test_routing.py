@@ -76,7 +76,7 @@ def test_the_rows_at_hand_that_cross_are_those_that_the_rule_says(
 def test_spark_finds_the_same(spark: SparkSession, floors: dict[str, int] | None) -> None:
     rows: list[RoutedRow] = []
 
-    @settings(max_examples=500, phases=[Phase.generate], derandomize=True, database=None)
+    @settings(max_examples=1500, phases=[Phase.generate], derandomize=True, database=None)
     @given(ROWS)
     def collect(row: RoutedRow) -> None:
         rows.append(row)
