@@ -37,11 +37,11 @@ SYNC_POINTS = [point for point in CrashPoint if point.value.startswith(("markers
 PLACEMENT_POINTS = [point for point in CrashPoint if point.value.startswith("placement-")]
 """Met in tests/fleet/test_member.py."""
 APPEND_POINTS = [point for point in CrashPoint if point.value.startswith(("append-", "commit-"))]
-"""Met in tests/delta/test_native_append.py."""
+"""Met in tests/delta/test_writer.py."""
 CHANGE_POINTS = [point for point in CrashPoint if point.value.startswith("change-")]
 """Met in tests/ops/test_erase.py."""
 TABLE_POINTS = [point for point in CrashPoint if point.value.startswith("table-")]
-"""Met in tests/delta/test_native_create.py."""
+"""Met in tests/delta/test_create.py."""
 
 
 def test_every_point_is_exercised() -> None:

@@ -122,6 +122,15 @@ def test_what_a_room_imports_lies_below_it() -> None:
     assert {(name, other) for name, other in arrows if ROOMS.index(_room(other)) > ROOMS.index(_room(name))} == set()
 
 
+def test_nobody_outside_the_room_of_tables_knows_an_engine() -> None:
+    """Which engine answers is chosen in `geo/delta/scan.py`, and by the table for what it writes."""
+    files = [str(path.relative_to(ROOT)) for folder in ("geo", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")]
+    outside = [name for name in files if not name.startswith("geo/delta/")]
+    found = {name for name in outside if any(module.startswith("geo.delta.engines") for module in _imports(name))}
+    assert len(outside) > 200
+    assert found == set()
+
+
 def test_one_file_alone_reads_this_hosts_clock() -> None:
     """So that a whole process can have another clock, and nobody decides by one that was not held against the storage's unnoticed."""
     reads = re.compile(

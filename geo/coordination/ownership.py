@@ -51,10 +51,10 @@ from geo.coordination.liveness import silent_s
 from geo.coordination.sole_driver import be_sole_driver
 from geo.coordination.storage_clock import known_now_us, note, renew, storage_now_us
 from geo.crash import CrashPoint, reach
-from geo.delta.engines.native.append import Written
 from geo.delta.locks import JVM_END_S
 from geo.delta.process import Process
 from geo.delta.table import Table
+from geo.delta.writer import Written
 from geo.errors import AlreadyOwnedError, FencedError, InvalidNameError, RetryableError, UnsafeError
 from geo.faults import SPARK_ERRORS
 from geo.journal.cluster import ClusterTables

@@ -14,6 +14,7 @@ from geo.delta.arrow_rows import collected
 from geo.delta.data_file import DataFile
 from geo.delta.driver import Reads
 from geo.delta.engines.native import read
+from geo.delta.engines.native.small_table import read_small
 from geo.delta.engines.native.summary import groups_of, joined, of_statistics
 from geo.delta.engines.spark import summary as by_spark
 from geo.delta.predicate import ANY_ROW, IsNull, Predicate, columns_of, to_sql
@@ -61,12 +62,24 @@ def scan(
     return read.scan(table.read_folder, table.reads, version, columns, each, where=where, told=told)
 
 
+def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:
+    """The rows that a small table, of this program's own making, has now and that fulfil `where`, which is of these columns; times in
+    UTC. None: they are many, or Spark is to read them."""
+    folder = table.read_folder
+    return None if folder is None else read_small(folder, columns, where)
+
+
 def few_rows(table: Table, version: int) -> pa.Table | None:
     """All rows at a version, with the columns that the table has now. None: they are many, or Spark is to read them."""
     folder, state = table.log_folder, table.own_state()
     if folder is None or state is None or table.reads is Reads.NONE:
         return None
     return read.few_rows(folder, state, version)
+
+
+def data_files(table: Table, version: int) -> list[DataFile] | None:
+    """The files of a version of a table on a local disk; None: they cannot be listed without Spark."""
+    return None if table.log_folder is None else read.data_files(table.log_folder, version)
 
 
 def is_empty(table: Table, version: int) -> bool:

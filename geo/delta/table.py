@@ -27,20 +27,20 @@ from pyspark.sql.types import StructField, StructType
 
 from geo.crash import CrashPoint, reach
 from geo.delta.asked_log import AskedLog
+from geo.delta.change import Change, commit_change, conflict_since, may_change
 from geo.delta.commits import Commit, of_history
+from geo.delta.create import clear, learn, make
 from geo.delta.delta_log import commit_stamp, newest_metadata, newest_version, opened_commits
 from geo.delta.delta_state import DeltaState, UnsupportedError, newest_state, require_state
 from geo.delta.driver import Driver, Reads
 from geo.delta.durable import sync_commits, sync_left
-from geo.delta.engines.native.append import Added, Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
-from geo.delta.engines.native.change import Change, commit_change, conflict_since, may_change
-from geo.delta.engines.native.create import clear, learn, make
 from geo.delta.engines.native.rows import added_rows, added_where
 from geo.delta.engines.spark.commit_pages import PAGE, read_page
 from geo.delta.engines.spark.files import have_types, staged, sweep, write
 from geo.delta.files import remove_folder
 from geo.delta.locks import table_lock
 from geo.delta.places import Place, is_there
+from geo.delta.writer import Added, Written, commit_files, fits, is_for_spark, may_add, remove_files, write_files
 from geo.disk import local_path
 from geo.errors import GeoError, LockedError, RetryableError, SchemaError
 from geo.faults import is_conflict

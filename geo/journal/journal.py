@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from geo.delta.arrow_rows import rows_frame, rows_table
 from geo.delta.cut import KEEP_OF_JOURNAL, Reader, cut_below
 from geo.delta.delta_log import count_data_files, read_folder, remove_below
-from geo.delta.engines.native.small_table import read_small
 from geo.delta.predicate import All, Among, Begins, to_sql
+from geo.delta.scan import small_rows
 from geo.delta.table import Table
 from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S
 from geo.times import with_zone
@@ -119,12 +119,12 @@ class Journal:
         within REMOTE_FULL_LOOK_S.)"""
         if not self.exists():
             return []
-        names, folder = self._schema.names, self._table.read_folder
+        names = self._schema.names
         one_of = [Among(name, _set_of(texts)) for name, texts in equal.items()]
         if not all(one.values for one in one_of):
             return []
         where = All((*one_of, *([] if begins is None else [Begins(*begins)])))
-        small = None if folder is None else read_small(folder, names, where)
+        small = small_rows(self._table, names, where)
         if small is None:
             return self._remembered_or(where, lambda: self._collect(self._newest_of(self._read_all().where(to_sql(where)))))
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -169,9 +169,8 @@ class Journal:
         """Those of the numbers that any row ever appended has in this column. Without a Spark job where this process reads its log."""
         if not self.exists():
             return set()
-        folder = self._table.read_folder
         where = Among(column, frozenset(numbers))
-        if folder is not None and (small := read_small(folder, (column,), where)) is not None:
+        if (small := small_rows(self._table, (column,), where)) is not None:
             return {row[column] for row in small}
         there = self._table.read().select(column).where(to_sql(where)).distinct()
         return {row[column] for row in there.collect()}

@@ -19,7 +19,6 @@ from geo.coordination.ownership import RunnerKind, RunnerName, named_owners
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
 from geo.delta.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
-from geo.delta.engines.spark.checkpoint import goes_on_from
 from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import RetryableError
@@ -27,6 +26,7 @@ from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.ledgers import Batch
 from geo.names import Topic
+from geo.streams.checkpoint import goes_on_from
 from geo.text import first_line
 from geo.times import from_us, utc
 from schemas import LEDGERS, LINKS, VERSION_STARTS, VERSION_SUBSCRIPTIONS

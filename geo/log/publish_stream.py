@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from geo.delta.engines.spark.checkpoint import checkpoint_id, last_planned_batch
 from geo.errors import UnsafeError
 from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.numbering.tallies import Rejected
@@ -23,6 +22,7 @@ from geo.log.source_identity import by_batch, by_columns
 from geo.log.source_note import SourceNote
 from geo.log.sources.source import Place, Position, Source, SourceBatch
 from geo.progress import Progress
+from geo.streams.checkpoint import checkpoint_id, last_planned_batch
 from geo.streams.loop import BatchLoop
 from geo.streams.query import BatchQuery
 from geo.streams.trigger import interval_s, parse_trigger

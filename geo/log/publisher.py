@@ -26,7 +26,6 @@ from pyspark.sql.types import StructType
 
 from geo.config.model import Config
 from geo.delta.arrow_rows import rows_table
-from geo.delta.engines.spark.checkpoint import forget
 from geo.delta.small_batch import FEW
 from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.faults import SPARK_ERRORS
@@ -46,6 +45,7 @@ from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, partitions, refuse_deleted, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
+from geo.streams.checkpoint import forget
 from schemas import TOPIC_LOG
 from schemas.topic_log import MESSAGE_INPUT
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
+from geo.delta.change import Change, DataFileOf, files_at
 from geo.delta.delta_state import DeltaState
-from geo.delta.engines.native.change import Change, DataFileOf, files_at
 from geo.delta.table import Table
 from geo.errors import DamagedError, UnsafeError
 from geo.log.topic_log import ID

@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 
 from geo.config.model import Config
 from geo.crash import CrashPoint, reach
+from geo.delta.change import Change, DataFileOf, files_at
 from geo.delta.commits import ERASED, Kind
 from geo.delta.delta_state import DeltaState
-from geo.delta.engines.native.change import Change, DataFileOf, files_at
 from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.journal.cluster import connect

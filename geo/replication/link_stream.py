@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from geo.delta.engines.spark.checkpoint import forget, planned_end
 from geo.delta.table import Table
+from geo.streams.checkpoint import forget, planned_end
 from geo.streams.query import BatchQuery
 
 Take = Callable[[Callable[[], bool], int, DataFrame | None], int | None]

@@ -25,7 +25,6 @@ from geo.coordination.ownership import Ownership, Runner, origin_runners
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Commit, Kind
-from geo.delta.engines.spark.checkpoint import forget
 from geo.delta.history import CommitName, turn_of
 from geo.errors import RetryableError, SourceChangedError
 from geo.faults import FAULTS, session_is_gone
@@ -51,6 +50,7 @@ from geo.replication.source_log import open_source_log
 from geo.replication.source_look import SourceLook
 from geo.replication.topic_turns import TopicTurns
 from geo.replication.turns import TURN_BYTES, Turns, Unshared, within
+from geo.streams.checkpoint import forget
 from geo.streams.life import State
 from geo.text import counted, first_line
 

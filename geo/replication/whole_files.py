@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from geo.delta.data_file import DataFile
 from geo.delta.delta_state import DeltaState
-from geo.delta.engines.native.append import Added, Written, new_name, remove_files, statistics, write_out
-from geo.delta.engines.native.read import data_files
 from geo.delta.places import parquet
+from geo.delta.scan import data_files
 from geo.delta.sums import copy_with_sum
 from geo.delta.table import Table
+from geo.delta.writer import Added, Written, new_name, remove_files, statistics, write_out
 from geo.errors import DamagedError, UnsafeError
 from geo.ids import LEDGER_ID_LIMIT, LedgerId
 from geo.replication.gaps import Gap
@@ -87,8 +87,7 @@ def all_files(source: Table, version: int, target: Table, rule: Rule, times: Tim
 
 def _listed(source: Table, version: int) -> list[DataFile]:
     plain_state(source, "source")
-    folder = source.log_folder
-    listed = None if folder is None else data_files(folder, version)
+    listed = data_files(source, version)
     if listed is None:
         raise UnsafeError(f"{source}: its files cannot be listed without Spark at version {version}. {_ROWS}")
     return listed

@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from geo.coordination.ownership import Ownership, Runner, producer_runner
 from geo.delta.cut import Reader
-from geo.delta.engines.spark.checkpoint import goes_on_from
 from geo.delta.history import CommitName
 from geo.ids import Position
 from geo.journal.cluster import ClusterTables
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import now_us
+from geo.streams.checkpoint import goes_on_from
 from geo.subscription.controller import STATE_VERSION
 from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.times import from_us

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from geo.delta.engines.native import put_commit as put
-from geo.delta.engines.native.put_commit import put_commit
+from geo.delta import put_commit as put
+from geo.delta.put_commit import put_commit
 from geo.delta.sums import put_sum, sum_of
 
 ACTIONS = [{"commitInfo": {"operation": "WRITE", "txnId": "mine"}}]

@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-from geo.delta.engines.native.append import statistics
+from geo.delta.writer import statistics
 
 
 def test_a_column_that_the_rows_lack_counts_as_null_in_each_so_that_nobody_opens_the_file_for_it() -> None:

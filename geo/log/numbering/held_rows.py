@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from geo.delta.delta_state import DeltaState
-from geo.delta.engines.native.append import Written, remove_files, write_files
+from geo.delta.writer import Written, remove_files, write_files
 from geo.errors import UsageError
 from geo.log.admission import ERROR
 from geo.log.ledgers import Batch

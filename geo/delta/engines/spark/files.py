@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 from geo.delta.delta_state import DeltaState
-from geo.delta.engines.native.append import Added, Written, remove_files, statistics, write_out
 from geo.delta.sums import sum_of
+from geo.delta.writer import Added, Written, remove_files, statistics, write_out
 from geo.disk import local_path
 from geo.now import now_s
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from geo.crash import CrashPoint, reach
 from geo.delta.delta_log import POINTER
 from geo.delta.delta_state import DeltaState
-from geo.delta.engines.native.put_commit import put_checksum, put_commit
+from geo.delta.put_commit import put_checksum, put_commit
 from geo.delta.sums import put_sum, sum_of
 from geo.disk import sync
 from geo.now import now_us

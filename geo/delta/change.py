@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import quote
 
 from geo.delta.delta_state import DeltaState
-from geo.delta.engines.native.append import Added, Written, commit_actions, is_for_spark, may_add
 from geo.delta.engines.native.read import data_files
 from geo.delta.sums import lines_checked
+from geo.delta.writer import Added, Written, commit_actions, is_for_spark, may_add
 from geo.now import now_us
 
 

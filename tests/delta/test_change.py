@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from geo.delta.engines.native.change import Change, DataFileOf, conflict
+from geo.delta.change import Change, DataFileOf, conflict
 
 DAY = {"publish_date": "2026-01-01"}
 TAKEN = (DataFileOf("publish_date=2026-01-01/a", DAY, 10, 1),)

@@ -20,7 +20,7 @@ from typing import Any
 
 from geo.crash import CrashPoint, reach
 from geo.delta.delta_state import newest_state
-from geo.delta.engines.native.put_commit import UNNAMED, put_checksum, put_commit
+from geo.delta.put_commit import UNNAMED, put_checksum, put_commit
 from geo.now import now_us
 
 _FIRST = f"{0:020}"

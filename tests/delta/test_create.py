@@ -20,9 +20,9 @@ from pyspark.sql.types import DateType, DecimalType, LongType, StructField, Stru
 
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta import create
 from geo.delta.arrow_rows import rows_table
 from geo.delta.driver import Driver
-from geo.delta.engines.native import create as native_create
 from geo.delta.table import Table
 from geo.errors import RetryableError
 from schemas import LINKS, TOPIC_LOG, TableSchema
@@ -35,7 +35,7 @@ NESTED = StructType().add("line", StructType().add("amount", LongType()))
 
 @pytest.fixture(autouse=True)
 def _nothing_made_yet() -> Iterator[None]:
-    with mock.patch.dict(native_create._first_versions, clear=True):
+    with mock.patch.dict(create._first_versions, clear=True):
         yield
 
 
@@ -90,7 +90,7 @@ def test_it_says_what_spark_says_and_spark_goes_on_in_it(
 
 def test_what_was_there_already_is_no_example(spark: SparkSession, tmp_path: Path) -> None:
     _table(spark, tmp_path, "first").create(TOPIC_LOG, PLAIN)
-    native_create._first_versions.clear()
+    create._first_versions.clear()
     _table(spark, tmp_path, "first").create(TOPIC_LOG)
     second = _table(spark, tmp_path, "second")
     second.create(TOPIC_LOG)
@@ -122,7 +122,7 @@ def test_one_that_stops_here_is_there_whole_or_made_anew(
         (here.log_folder / "_staged_commits").mkdir(exist_ok=True)
     assert here.exists() is (point is CrashPoint.TABLE_COMMITTED)
     if not same_process:
-        native_create._first_versions.clear()
+        create._first_versions.clear()
     here.create(TOPIC_LOG)
     here.append_rows(_rows(2))
     assert here.read().count() == 2

@@ -26,15 +26,15 @@ from geo import crash
 from geo.config.model import Cluster
 from geo.coordination.ownership import Runner, claim, release
 from geo.crash import CrashPoint, InjectedCrash
+from geo.delta import writer
 from geo.delta.arrow_rows import rows_table
 from geo.delta.commits import Kind
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import newest_state
 from geo.delta.driver import Driver
-from geo.delta.engines.native import append as native_append
-from geo.delta.engines.native.append import Added, commit_files, write_files
 from geo.delta.engines.native.rows import MOST_ROWS
 from geo.delta.table import Table
+from geo.delta.writer import Added, commit_files, write_files
 from geo.errors import FencedError
 from geo.journal.cluster import connect
 from schemas import TOPIC_LOG
@@ -162,7 +162,7 @@ def test_a_checkpoint_is_written_when_it_is_due_and_the_table_goes_on_from_it(
     log: Table, monkeypatch: pytest.MonkeyPatch, *, by_spark: bool
 ) -> None:
     if by_spark:
-        monkeypatch.setattr(native_append, "DeltaTable", None)  # as where the code came as a zip
+        monkeypatch.setattr(writer, "DeltaTable", None)  # as where the code came as a zip
     log.set_property("delta.checkpointInterval", "5")
     for number in range(12):
         log.append_rows(_rows(number, number + 1))
@@ -288,7 +288,7 @@ import sys
 from pathlib import Path
 from geo.delta.delta_log import read_folder, remove_below
 from geo.delta.delta_state import newest_state
-from geo.delta.engines.native.append import Added, commit_files, write_files
+from geo.delta.writer import Added, commit_files, write_files
 folder, name = Path(sys.argv[1]), sys.argv[2]
 for number in range(60):
     added = [Added(f"{name}-{number}.parquet", {"publish_date": "2026-11-24"}, 1, 1, 0, "{}")]
@@ -430,7 +430,7 @@ def test_checkpoints_that_cannot_be_written_are_left_to_spark(log: Table, monkey
         def __init__(self, folder: Path) -> None:
             raise OSError(f"{folder}: no")
 
-    monkeypatch.setattr(native_append, "DeltaTable", Unable)
+    monkeypatch.setattr(writer, "DeltaTable", Unable)
     log.set_property("delta.checkpointInterval", "3")
     for number in range(8):
         log.append_rows(_rows(number, number + 1))
