@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,12 @@ def test_what_a_room_imports_lies_below_it() -> None:
     arrows = {(name, other) for name in files for other in _files(_imports(name)) & files}
     assert len(arrows) > len(files)
     assert {(name, other) for name, other in arrows if ROOMS.index(_room(other)) > ROOMS.index(_room(name))} == set()
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Also not for types alone."""
+    files = {str(path.relative_to(ROOT)) for folder in ("geo", "schemas", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")}
+    TopologicalSorter({name: _files(_imports(name)) - {name} for name in files}).prepare()  # raises CycleError, which names them
 
 
 def test_nobody_outside_the_room_of_tables_knows_an_engine() -> None:
