@@ -136,14 +136,14 @@ FAULTS = (
         "geo/delta/predicate.py",
         "return Either((IsNull(column), Compare(column, _OPPOSITE[by], value)))",
         "return Compare(column, _OPPOSITE[by], value)",
-        ("delta/test_predicate.py -k statistics",),
+        ("delta/test_predicate.py -k null",),
     ),
     Fault(
         "a file is passed over by the milliseconds of its newest time",
         "geo/delta/predicate.py",
         "return in_us(found) + rounded_us if",
         "return in_us(found) if",
-        ("delta/test_predicate.py",),
+        ("delta/test_predicate.py -k millisecond",),
     ),
     Fault(
         "of a file that reaches beyond what the target has, the rest is taken for lost",

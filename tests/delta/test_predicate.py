@@ -151,6 +151,19 @@ def test_a_file_is_passed_over_by_its_statistics(predicate: Predicate, may: bool
     assert may_hold(predicate, {"min.number": 2, "max.number": 5, "null_count.number": 0, "num_records": 3}) is may
 
 
+@pytest.mark.parametrize(
+    ("predicate", "may"),
+    [
+        (~Compare("number", ">=", 2), True), (Compare("number", "<", 2), False), (~IsNull("number"), True),
+        (Compare("time", ">", TimeUs(1_000_999)), True), (Compare("time", ">", TimeUs(1_001_000)), False),
+        (Compare("time", "<", TimeUs(1_000_000)), False), (Compare("time", "<=", TimeUs(1_000_000)), True),
+    ],
+)  # fmt: skip
+def test_rows_with_null_and_the_rest_of_a_millisecond_may_be_there(predicate: Predicate, may: bool) -> None:
+    of_number = {"min.number": 2, "max.number": 5, "null_count.number": 1, "num_records": 3}
+    assert may_hold(predicate, {**of_number, "min.time": from_us(1_000_000), "max.time": from_us(1_000_000)}) is may
+
+
 def test_the_columns_that_it_reads_are_known() -> None:
     assert columns_of(~(IsNull("a") | Lists("b", "x")) & Compare("c", "<", 1)) == {"a", "b", "c"}
 
