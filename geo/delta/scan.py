@@ -48,6 +48,16 @@ def summarise(table: Table, version: int, summary: Summary) -> Groups:
     return by_spark.groups_of(summary, table.read(version)) if each is None else joined(each)
 
 
+def rows_where(table: Table, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
+    """The rows at a version that fulfil a condition, in no order, for conditions that few fulfil: these columns, times in UTC; where
+    nothing was read, columns without a type."""
+    read_too = tuple(dict.fromkeys((*columns, *columns_of(where))))
+    found = scan(table, version, read_too, lambda rows: rows.select(columns), where=where)
+    if found is None:
+        return table.read(version).where(to_sql(where)).select(*columns).toArrow()
+    return pa.concat_tables(found) if found else pa.table({name: pa.nulls(0) for name in columns})
+
+
 def scan(
     table: Table,
     version: int,

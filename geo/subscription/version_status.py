@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 
 from geo.asking import ask_all
 from geo.config.model import Config
-from geo.delta.predicate import Among, to_sql
-from geo.delta.scan import scan
+from geo.delta.predicate import Among
+from geo.delta.scan import rows_where
 from geo.delta.table import Table
 from geo.errors import UsageError
 from geo.faults import FAULTS
@@ -375,8 +375,5 @@ def _messages(log: Table, version: int) -> LogAt:
 def _read(log: Table, version: int, ledgers: Collection[LedgerId]) -> MessageSet:
     """The messages of some ledgers, one by one."""
     where = IS_MESSAGE & Among("ledger_id", frozenset(ledger.ledger_id for ledger in ledgers))
-    parts = scan(log, version, [*ID, "marker"], message_set, where=where)
-    if parts is None:
-        parts = [message_set(log.read(version).where(to_sql(where)).select(*ID).toArrow())]
-    found = MessageSet.union(parts).ledgers
+    found = message_set(rows_where(log, version, ID, where)).ledgers
     return MessageSet({ledger: ranges for ledger, ranges in found.items() if ledger in ledgers})

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from geo.delta.predicate import Among, Predicate, to_sql
 from geo.delta.predicate_arrow import kept
-from geo.delta.scan import scan
+from geo.delta.scan import rows_where
 from geo.delta.table import Table
 from geo.delta.tail import Tail, Turn
 from geo.log.topic_log import IS_MESSAGE
@@ -49,11 +49,7 @@ class AckTail:
 
 def read_records(log_table: Table, version: int, keys: Collection[str], crossing: Crossing) -> list[Received]:
     """The records of subscriptions with these keys in an `__acks` log at a version."""
-    where = _records_of(keys)
-    parts = scan(log_table, version, _READ, lambda rows: _records(rows, crossing), where=where)
-    if parts is not None:
-        return [record for part in parts for record in part]
-    return _records(log_table.read(version).where(to_sql(where)).select(*_READ).toArrow(), crossing)
+    return _records(rows_where(log_table, version, _READ, _records_of(keys)), crossing)
 
 
 def _records_of(keys: Collection[str]) -> Predicate:
