@@ -58,7 +58,7 @@ def _parsed(name: str) -> ast.Module:
 
 @cache
 def _imports(name: str) -> set[str]:
-    """The modules that a file imports, in full; those only for types are none."""
+    """The modules that a file imports, in full, also those only for types."""
     names: set[str] = set()
     for node in ast.walk(_parsed(name)):
         if isinstance(node, ast.Import):
@@ -129,8 +129,8 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     TopologicalSorter({name: _files(_imports(name)) - {name} for name in files}).prepare()  # raises CycleError, which names them
 
 
-def test_nobody_outside_the_room_of_tables_knows_an_engine() -> None:
-    """Which engine answers is chosen in `geo/delta/scan.py`, and by the table for what it writes."""
+def test_nobody_outside_geo_delta_imports_an_engine() -> None:
+    """Which engine answers is chosen in `geo/delta/scan.py`."""
     files = [str(path.relative_to(ROOT)) for folder in ("geo", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")]
     outside = [name for name in files if not name.startswith("geo/delta/")]
     found = {name for name in outside if any(module.startswith("geo.delta.engines") for module in _imports(name))}

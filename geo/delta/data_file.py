@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from geo.delta.places import Place, parquet
-from geo.delta.predicate import CUT_AT
+from geo.delta.predicate import constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,7 @@ class DataFile:
 
     def constant(self, column: str) -> Any:
         """The value that all its rows have; None if that is not known."""
-        least = self.statistics.get(f"min.{column}")
-        if least is None or self.statistics.get(f"null_count.{column}") != 0 or least != self.statistics.get(f"max.{column}"):
-            return None
-        return None if isinstance(least, str) and len(least) >= CUT_AT else least
+        return constant(self.statistics, column)
 
     def partition(self, column: str) -> str:
         """The value of a partition column, as Delta's log has it."""

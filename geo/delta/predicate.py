@@ -1,8 +1,8 @@
-"""A condition on the rows of a table, said once. Pure: no Spark, clock or I/O.
+"""Conditions on the rows of a table, each said once. Pure: no Spark, clock or I/O.
 
-It is held against one row (`holds`), against what a file's statistics say (`may_hold`), written as SQL for Spark (`to_sql`) and applied
-to Arrow (`predicate_arrow.kept`); tests hold the four equal. A condition is true or false, never unknown: a NULL fulfils none but `IsNull`, as None is in no
-set. So `~` means what it says, and SQL gets no condition below a NOT: there Delta could not skip files by it.
+Tests hold four uses equal: on a row (`holds`), on a file (`may_hold`), in Spark (`to_sql`), on Arrow (`predicate_arrow.kept`). A
+condition is true or false, never unknown: NULL fulfils only `IsNull`, as None is in no set. SQL gets no NOT above a comparison: Delta
+could not skip files by it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ ANY_ROW = All(())
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """The columns that it reads."""
+    """Lists the columns that a predicate reads."""
     if isinstance(predicate, (All, Either)):
         return frozenset[str]().union(*map(columns_of, predicate.parts))
     if isinstance(predicate, Not):
@@ -119,7 +119,7 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
 
 
 def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool:
-    """Whether a row fulfils it: values by column, times in microseconds since 1970, NULL as None."""
+    """Tests one row: values by column, times in microseconds since 1970, NULL as None."""
     match predicate:
         case All(parts):
             return all(holds(part, row) for part in parts)
@@ -141,8 +141,8 @@ def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool:
 
 
 def may_hold(predicate: Predicate, statistics: Mapping[str, Any]) -> bool:
-    """Whether a file may have a row that fulfils it, by what Delta's log says of it: `min.COLUMN`, `max.COLUMN`, `null_count.COLUMN`, of some columns.
-    What is not said excludes nothing."""
+    """Tests a file by what Delta's log says of it: whether it may have a row that fulfils the predicate. `statistics`: `num_records`,
+    and `min.COLUMN`, `max.COLUMN` and `null_count.COLUMN` of some columns. What is missing excludes nothing."""
     match _positive(predicate):
         case All(parts):
             return all(may_hold(part, statistics) for part in parts)
@@ -153,10 +153,7 @@ def may_hold(predicate: Predicate, statistics: Mapping[str, Any]) -> bool:
         case Not(IsNull(column)):
             return bool(statistics.get(f"null_count.{column}", -1) != statistics.get("num_records", -2))
         case Not(Among(column, values)):
-            least, most = statistics.get(f"min.{column}"), statistics.get(f"max.{column}")
-            is_known = least is not None and not (isinstance(least, str) and len(least) >= CUT_AT)
-            is_one = is_known and least == most and statistics.get(f"null_count.{column}") == 0
-            return not (is_one and least in values)
+            return constant(statistics, column) not in values
         case Among(column, values):
             return any(_is_within(column, value, statistics) for value in values)
         case Compare(column, "<" | "<=" as by, value):
@@ -169,8 +166,19 @@ def may_hold(predicate: Predicate, statistics: Mapping[str, Any]) -> bool:
     return True
 
 
+def constant(statistics: Mapping[str, Any], column: str) -> Any:
+    """The value that all rows of a file have, by its statistics.
+
+    None: that is not known.
+    """
+    least = statistics.get(f"min.{column}")
+    if least is None or statistics.get(f"null_count.{column}") != 0 or least != statistics.get(f"max.{column}"):
+        return None
+    return None if isinstance(least, str) and len(least) >= CUT_AT else least
+
+
 def to_sql(predicate: Predicate) -> str:
-    """The condition as SQL. It is true for exactly the rows that fulfil it; for others it may be NULL as well as false."""
+    """Writes a predicate as SQL. It is true for exactly the rows that fulfil it; for others it may be NULL as well as false."""
     return _sql(_positive(predicate))
 
 

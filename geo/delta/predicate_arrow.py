@@ -1,4 +1,4 @@
-"""Conditions (`predicate.py`) on rows that this process has at hand."""
+"""Applies predicates (`predicate.py`) to rows that this process has at hand."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geo.delta.predicate import All, Among, Begins, Compare, Either, IsNull, Lists, Not, Predicate, TimeUs
+from geo.delta.predicate import ANY_ROW, All, Among, Begins, Compare, Either, IsNull, Lists, Not, Predicate, TimeUs
 
 _COMPARED = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
 def kept(predicate: Predicate, rows: pa.Table) -> pa.Table:
-    """The rows that fulfil it, in their order."""
-    return rows if predicate == All(()) else rows.filter(mask(predicate, rows))
+    """Keeps the rows that fulfil a predicate, in their order."""
+    return rows if predicate == ANY_ROW else rows.filter(mask(predicate, rows))
 
 
 def mask(predicate: Predicate, rows: pa.Table) -> Any:
-    """Whether each row fulfils it: BOOLEAN, never NULL, in the order of the rows. Times are in UTC, or without a zone."""
+    """Marks the rows that fulfil a predicate: BOOLEAN, never NULL, in the order of the rows. Times are in UTC, or without a zone."""
     match predicate:
         case All(parts):
             return _folded(parts, rows, pc.and_, True)

@@ -1,5 +1,7 @@
-"""Questions about the rows of a table. Who answers is chosen here alone: this process, where it reads the table's files by itself and
-there is not much to read (`geo.delta.driver.Reads`), else Spark. The answers are the same.
+"""Answers questions about the rows of a table. `count_nulls`, `last_rows`, `summarise` and `rows_where` choose the engine: this process,
+where it reads the table's files by itself and there is not much to read (`geo.delta.driver.Reads`), else Spark. The answers are the same.
+
+The others answer without Spark or return None; their callers then ask Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from geo.delta.data_file import DataFile
 from geo.delta.driver import Reads
 from geo.delta.engines.native import read
 from geo.delta.engines.native.small_table import read_small
-from geo.delta.engines.native.summary import groups_of, joined, of_statistics
+from geo.delta.engines.native.summary import groups_from_stats, groups_of, joined
 from geo.delta.engines.spark import summary as by_spark
 from geo.delta.predicate import ANY_ROW, IsNull, Predicate, columns_of, to_sql
 from geo.delta.summary import Groups, Summary
@@ -26,7 +28,7 @@ T = TypeVar("T")
 
 
 def count_nulls(table: Table, column: str) -> int:
-    """How many rows have NULL in a column now."""
+    """Counts the rows that have NULL in a column now."""
     count = read.count_where_null(table.read_folder, table.reads, column)
     return table.read().where(to_sql(IsNull(column))).count() if count is None else count
 
@@ -43,8 +45,14 @@ def last_rows(table: Table, columns: Sequence[str], order: Sequence[str], count:
 
 def summarise(table: Table, version: int, summary: Summary) -> Groups:
     """The answer to a question about the rows at a version."""
-    columns = tuple(dict.fromkeys((*summary.columns, *columns_of(summary.where))))
-    each = scan(table, version, columns, lambda rows: groups_of(summary, rows), where=summary.where, told=of_statistics(summary))
+    each = scan(
+        table,
+        version,
+        summary.columns,
+        lambda rows: groups_of(summary, rows),
+        where=summary.where,
+        from_stats=groups_from_stats(summary),
+    )
     return by_spark.groups_of(summary, table.read(version)) if each is None else joined(each)
 
 
@@ -65,22 +73,31 @@ def scan(
     each: Callable[[pa.Table], T],
     *,
     where: Predicate = ANY_ROW,
-    told: Callable[[DataFile], T | None] = lambda file: None,
+    from_stats: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
-    """What `each` gives for every batch of the rows at a version that fulfil `where`, in no order: these columns, times in UTC. Of a file
-    of which `told` gives something, that, and nothing of it is read. None: Spark is to do it."""
-    return read.scan(table.read_folder, table.reads, version, columns, each, where=where, told=told)
+    """Applies `each` to every batch of the rows at a version that fulfil `where`, in no order: these columns, times in UTC. A file of which
+    `from_stats` gives something adds that, and nothing of it is read.
+
+    None: Spark is to do it.
+    """
+    return read.scan(table.read_folder, table.reads, version, columns, each, where=where, from_stats=from_stats)
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:
-    """The rows that a small table, of this program's own making, has now and that fulfil `where`, which is of these columns; times in
-    UTC. None: they are many, or Spark is to read them."""
+    """Reads the rows that a small table, of this program's own making, has now and that fulfil `where`, which is of these columns; times in
+    UTC.
+
+    None: they are many, or Spark is to read them.
+    """
     folder = table.read_folder
     return None if folder is None else read_small(folder, columns, where)
 
 
 def few_rows(table: Table, version: int) -> pa.Table | None:
-    """All rows at a version, with the columns that the table has now. None: they are many, or Spark is to read them."""
+    """Reads all rows at a version, with the columns that the table has now.
+
+    None: they are many, or Spark is to read them.
+    """
     folder, state = table.log_folder, table.own_state()
     if folder is None or state is None or table.reads is Reads.NONE:
         return None
@@ -88,7 +105,10 @@ def few_rows(table: Table, version: int) -> pa.Table | None:
 
 
 def data_files(table: Table, version: int) -> list[DataFile] | None:
-    """The files of a version of a table on a local disk; None: they cannot be listed without Spark."""
+    """Lists the files of a version of a table on a local disk.
+
+    None: they cannot be listed without Spark.
+    """
     return None if table.log_folder is None else read.data_files(table.log_folder, version)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from geo.delta.predicate import ANY_ROW, Predicate
+from geo.delta.predicate import ANY_ROW, Predicate, columns_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Summary:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What it names but for its condition, each once."""
-        return tuple(dict.fromkeys((*self.by, *self.least, *self.greatest, *self.same)))
+        """The columns that it reads, each once."""
+        return tuple(dict.fromkeys((*self.by, *self.least, *self.greatest, *self.same, *columns_of(self.where))))
 
 
 @dataclass(frozen=True, slots=True)

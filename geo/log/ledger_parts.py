@@ -44,11 +44,11 @@ def few_ranges(
     version: int,
     columns: Sequence[str],
     wanted: Callable[[pa.Table], pa.Table],
-    told: Callable[[DataFile], Ranges | None],
+    from_stats: Callable[[DataFile], Ranges | None],
 ) -> Ranges | None:
     """Ledger → first and last entry, as `topic_log.ledger_ranges`, of the rows of a log at a version that `wanted` leaves. None where only
-    Spark can (`scan`). `columns`: what `wanted` reads, the ID among them. A file of which `told` gives ranges is not read."""
-    parts = scan(log, version, columns, lambda rows: _ranges(wanted(rows)), told=told)
+    Spark can (`geo.delta.scan.scan`). `columns`: what `wanted` reads, the ID among them. A file of which `from_stats` gives ranges is not read."""
+    parts = scan(log, version, columns, lambda rows: _ranges(wanted(rows)), from_stats=from_stats)
     if parts is None:
         return None
     found: Ranges = {}

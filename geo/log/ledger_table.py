@@ -19,7 +19,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.continuing import Tail, continued, fold, tail_of
 from geo.log.finished import forget, recall
 from geo.log.ledgers import RECORDS, Batch, Ledger, LedgerKey, Progress, SourceEnd
-from geo.log.peers import ledger_ends, peer_ends
+from geo.log.peers import ends_of_ids, peer_ends
 from geo.log.promises import LOST
 from geo.log.sources.json_mark import is_newer
 from geo.names import Topic
@@ -122,7 +122,7 @@ class LedgerTable:
         return self._own_ends(ids, since), peer_ends(self._tables, self._config, self._topic, ids, since)
 
     def _own_ends(self, ids: Collection[int], since: date | None = None) -> dict[int, int]:
-        return ledger_ends(self._log, self._tables.cluster.name, ids, since)
+        return ends_of_ids(self._log, self._tables.cluster.name, ids, since)
 
     def _oldest_us(self, tail: Tail) -> int | None:
         if tail.missing is None or self.complete:

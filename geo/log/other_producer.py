@@ -27,7 +27,7 @@ from geo.log.failing_over import LOOKED_AT, By, floors_of, furthest, put_back, t
 from geo.log.finished import recall
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import SourceEnd
-from geo.log.peers import WAIT_S, ledger_ends
+from geo.log.peers import WAIT_S, ends_of_ids
 from geo.log.source_note import SourceNote
 from geo.log.sources.source import Place, Position
 from geo.log.topic_log import is_message, ledger_ranges
@@ -259,7 +259,7 @@ def _arrived(
 
 def _held(table: Table, producer: str, cluster: str, ends: Mapping[int, int]) -> dict[int, int]:
     """The last entries here of the other producer's ledgers `ends`, and of any that are younger."""
-    held = ledger_ends(table, cluster, ends.keys(), None)
+    held = ends_of_ids(table, cluster, ends.keys(), None)
     younger = (F.col("origin") == cluster) & (F.col("producer") == producer) & (F.col("ledger_id") > max(ends, default=-1))
     return held | {ledger.ledger_id: last for ledger, (_, last) in ledger_ranges(table.read().where(younger)).items()}
 

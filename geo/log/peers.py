@@ -13,7 +13,7 @@ from geo.delta.files import check_folder
 from geo.delta.predicate import Among, Compare
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables, connect
-from geo.log.ledger_parts import ledger_ends as ends_of_ledgers
+from geo.log.ledger_parts import ledger_ends
 from geo.log.topic_log import published_since
 from geo.names import Topic
 from geo.text import first_line
@@ -25,7 +25,7 @@ WAIT_S = 60.0
 is not there tries again for minutes."""
 
 
-def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date | None) -> dict[int, int]:
+def ends_of_ids(log_table: Table, origin: str, ids: Collection[int], since: date | None) -> dict[int, int]:
     """Of each of the ledgers that the log holds its last entry. Their last entries are of the date `since` or later (None:
     any)."""
     if not ids:
@@ -34,26 +34,26 @@ def ledger_ends(log_table: Table, origin: str, ids: Collection[int], since: date
     wanted = Among("origin", frozenset({origin})) & Compare("ledger_id", ">=", min(ids)) & Compare("ledger_id", "<=", max(ids))
     if since is not None:
         wanted &= published_since(datetime.combine(since, time(), timezone.utc))
-    found = ends_of_ledgers(log_table, log_table.latest_version(), wanted)
+    found = ledger_ends(log_table, log_table.latest_version(), wanted)
     asked = frozenset(ids)
     return {ledger.ledger_id: last for ledger, last in found.items() if ledger.ledger_id in asked}
 
 
 def ends_in(tables: ClusterTables, peer: Cluster, topic: Topic, ids: Collection[int], since: date | None) -> Mapping[int, int]:
-    """`ledger_ends`, of ledgers of the cluster of `tables`, in another cluster: none where it has no such topic. Raises what is in
+    """`ends_of_ids`, of ledgers of the cluster of `tables`, in another cluster: none where it has no such topic. Raises what is in
     the way of reading it."""
     other = connect(tables.spark, peer)
     other.refuse_other_cluster()
     there = other.log(topic)
     if there.by_path:
         check_folder(there.name)
-    return ledger_ends(there, tables.cluster.name, ids, since) if there.exists() else {}
+    return ends_of_ids(there, tables.cluster.name, ids, since) if there.exists() else {}
 
 
 def peer_ends(
     tables: ClusterTables, config: Config, topic: Topic, ids: Collection[int], since: date | None
 ) -> dict[str, Mapping[int, int] | None]:
-    """`ledger_ends` in each other cluster of the configuration: none where it has no such topic, None for one that is away."""
+    """`ends_of_ids` in each other cluster of the configuration: none where it has no such topic, None for one that is away."""
 
     peers = {
         name: partial(ends_in, tables, cluster, topic, ids, since)

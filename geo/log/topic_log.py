@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from geo.delta.arrow_rows import rows_frame
-from geo.delta.predicate import ANY_ROW, Compare, IsNull, Predicate, TimeUs
+from geo.delta.predicate import ANY_ROW, Compare, IsNull, Predicate, TimeUs, to_sql
 from geo.delta.scan import count_nulls, last_rows
 from geo.delta.table import Seen, Table
 from geo.errors import SchemaError
@@ -47,7 +47,7 @@ IS_MESSAGE = IsNull("marker")
 
 def is_message() -> Column:
     """True for messages, false for markers."""
-    return F.col("marker").isNull()
+    return F.expr(to_sql(IS_MESSAGE))
 
 
 def published_since(time: datetime | None) -> Predicate:

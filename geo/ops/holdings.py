@@ -78,7 +78,7 @@ class Holdings:
 
 def message_extents(log: Table, version: int, since: datetime | None) -> Extents:
     """Ledger → extent of its messages in a log at a version; with `since`, a time with its zone, of those that were published then or
-    later. Without Spark where this process may read the files (`scan`)."""
+    later. Without Spark where this process may read the files (`geo.delta.scan.scan`)."""
     wanted = IS_MESSAGE & published_since(since)
     parts = scan(log, version, [*ID, "marker", "publish_time"], _extents, where=wanted)
     if parts is None:

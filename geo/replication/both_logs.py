@@ -17,13 +17,13 @@ from pyspark.sql import functions as F
 from geo.config.model import Start
 from geo.delta.actions import Touched
 from geo.delta.data_file import DataFile
-from geo.delta.predicate import ANY_ROW, Among, Compare, TimeUs, to_sql
+from geo.delta.predicate import Among, to_sql
 from geo.delta.scan import few_rows
 from geo.delta.table import Table
 from geo.ids import LedgerId
 from geo.log.ledger_parts import Ranges, few_ranges, ledger_ends, ledger_parts, only_ledger
 from geo.log.promises import Promise, due, lost_entries, told_range
-from geo.log.topic_log import after_ends, ids_of, is_message, ledger_ranges
+from geo.log.topic_log import after_ends, ids_of, is_message, ledger_ranges, published_since
 from geo.replication import missing_rows
 from geo.replication.foreign_rows import ambiguous, differing, in_partitions
 from geo.replication.gaps import Gap
@@ -31,7 +31,7 @@ from geo.replication.missing import find_missing
 from geo.replication.missing_rows import ledger_begins
 from geo.replication.routing import ROUTED_COLUMNS, crossing
 from geo.replication.rule import Rule, impossible
-from geo.times import EPOCH
+from geo.times import EPOCH, from_us
 
 Floors = Mapping[str, int]
 """`origin:ledger` → the first entry wanted."""
@@ -192,7 +192,7 @@ class BothLogs:
     def _ends(self, log: Table, version: int, since_us: int | None = None) -> dict[LedgerId, int]:
         """Ledger → last entry in a log at a version, of the origins that cross; with `since_us` among the rows that were published then or
         later."""
-        since = ANY_ROW if since_us is None else Compare("publish_time", ">=", TimeUs(since_us))
+        since = published_since(None if since_us is None else from_us(since_us))
         return ledger_ends(log, version, Among("origin", self.rule.origins) & since)
 
     def _first_due(self, version: int, floors: Floors | None, ends: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
@@ -200,7 +200,7 @@ class BothLogs:
         Without Spark where this process may read the files."""
         now = self.clock()
 
-        def told(file: DataFile) -> Ranges | None:
+        def from_stats(file: DataFile) -> Ranges | None:
             only = only_ledger(file)
             has_all = only is not None and (only[0].origin not in self.rule.origins or only[2] <= ends.get(only[0], -1))
             return {} if has_all else None
@@ -210,7 +210,7 @@ class BothLogs:
             behind = (entry > ends.get(LedgerId(origin, ledger_id), -1) for origin, ledger_id, entry in ids_of(cross))
             return cross.filter(pa.array(behind, pa.bool_()))
 
-        found = few_ranges(self.source, version, ROUTED_COLUMNS, due, told)
+        found = few_ranges(self.source, version, ROUTED_COLUMNS, due, from_stats)
         if found is None:
             wanted = missing_rows.messages_wanted(self.rule, floors, now)
             return ledger_begins(after_ends(self.source.read(version).where(wanted), ends), self.rule.origins)

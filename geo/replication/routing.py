@@ -1,7 +1,7 @@
-"""What the routing rule (`rule.py`) makes of rows that are at hand, and the columns by which Spark finds the same.
+"""Applies the routing rule (`rule.py`) to Arrow rows and to Spark columns.
 
-Columns read: origin STRING, ledger_id BIGINT, entry_id BIGINT, replicate_to ARRAY<STRING>, marker STRING, publish_time TIMESTAMP. For Spark
-as text: made of functions, each a call or a dozen into the JVM, the rule took a tenth of a small batch's time.
+Columns read: origin STRING, ledger_id BIGINT, entry_id BIGINT, replicate_to ARRAY<STRING>, marker STRING, publish_time TIMESTAMP. Spark
+gets SQL text, not functions: these are calls into the JVM and took a tenth of a small batch's time.
 """
 
 from __future__ import annotations

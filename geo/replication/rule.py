@@ -142,8 +142,12 @@ def crosses(rule: Rule, now_us: int) -> Predicate:
 
 def impossible(rule: Rule, now_us: int) -> Predicate:
     """The rows whose verdict is IMPOSSIBLE."""
-    (_, marker), (_, foreign), (_, refused), *_ = filters(rule, now_us)
-    return refused & ~marker & ~foreign
+    before: list[Predicate] = []
+    for one, refused in filters(rule, now_us):
+        if one is Verdict.IMPOSSIBLE:
+            return All((refused, *before))
+        before.append(~refused)
+    raise AssertionError(Verdict.IMPOSSIBLE)
 
 
 def verdict(rule: Rule, row: RoutedRow, now_us: int) -> Verdict:

@@ -123,7 +123,7 @@ def test_arrow_keeps_the_rows_that_fulfil_it_also_of_a_slice(
 @given(PREDICATES, st.lists(ROWS, min_size=1, max_size=4), st.frozensets(st.sampled_from(TYPES.names)))
 def test_no_file_is_passed_over_that_has_a_row(predicate: Predicate, rows: list[dict[str, Any]], silent: frozenset[str]) -> None:
     """Whatever its writer says of which columns; of a time no more than milliseconds, and of a long text no more than its begin."""
-    statistics: dict[str, Any] = {}
+    statistics: dict[str, Any] = {"num_records": len(rows)}
     for name in {"name", "number", "time", "names", "bytes"} - silent:
         values = [row[name] for row in rows if row[name] is not None]
         statistics[f"null_count.{name}"] = len(rows) - len(values)
@@ -155,13 +155,24 @@ def test_a_file_is_passed_over_by_its_statistics(predicate: Predicate, may: bool
     ("predicate", "may"),
     [
         (~Compare("number", ">=", 2), True), (Compare("number", "<", 2), False), (~IsNull("number"), True),
+        (~IsNull("none"), False), (IsNull("none") & ~Among("name", frozenset({"us"})), False),
+        (~(IsNull("none") & Among("name", frozenset({"us"}))), False), (~Among("name", frozenset({"eu"})), True),
+        (~Among("long", frozenset({"a" * 32})), True), (~Among("number", frozenset({2, 5})), True),
         (Compare("time", ">", TimeUs(1_000_999)), True), (Compare("time", ">", TimeUs(1_001_000)), False),
         (Compare("time", "<", TimeUs(1_000_000)), False), (Compare("time", "<=", TimeUs(1_000_000)), True),
     ],
 )  # fmt: skip
 def test_rows_with_null_and_the_rest_of_a_millisecond_may_be_there(predicate: Predicate, may: bool) -> None:
-    of_number = {"min.number": 2, "max.number": 5, "null_count.number": 1, "num_records": 3}
-    assert may_hold(predicate, {**of_number, "min.time": from_us(1_000_000), "max.time": from_us(1_000_000)}) is may
+    of_number = {"min.number": 2, "max.number": 5, "null_count.number": 1, "null_count.none": 3, "num_records": 3}
+    of_texts = {
+        "min.name": "us",
+        "max.name": "us",
+        "null_count.name": 0,
+        "min.long": "a" * 32,
+        "max.long": "a" * 32,
+        "null_count.long": 0,
+    }
+    assert may_hold(predicate, {**of_number, **of_texts, "min.time": from_us(1_000_000), "max.time": from_us(1_000_000)}) is may
 
 
 def test_the_columns_that_it_reads_are_known() -> None:

@@ -11,7 +11,7 @@ from geo.delta.driver import Reads
 from geo.delta.engines.native import read as native
 from geo.delta.scan import scan
 from geo.journal.cluster import connect_later
-from geo.log.peers import ledger_ends
+from geo.log.peers import ends_of_ids
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -44,8 +44,8 @@ def test_the_ends_of_ledgers_are_the_same_with_and_without_spark(
         ("us", [2, 3], None, {}),
         ("de", [1], None, {}),
     ]:
-        assert ledger_ends(by[Reads.NONE], origin, ids, since) == expected
-        assert ledger_ends(by[Reads.LITTLE], origin, ids, since) == expected
+        assert ends_of_ids(by[Reads.NONE], origin, ids, since) == expected
+        assert ends_of_ids(by[Reads.LITTLE], origin, ids, since) == expected
 
 
 def test_a_time_in_the_statistics_that_python_has_none_for_is_left_to_spark(world: World) -> None:
@@ -54,4 +54,4 @@ def test_a_time_in_the_statistics_that_python_has_none_for_is_left_to_spark(worl
     rows = world.entries("eu", 5, 6).withColumn("event_time", F.expr("TIMESTAMP'0000-06-01 00:00:00'"))
     rows.write.format("delta").mode("append").save(log.name)  # as Delta describes its files; ours leave such a time out
     assert scan(log, log.latest_version(), ["entry_id"], lambda rows: rows) is None
-    assert ledger_ends(log, "eu", [1], None) == {1: 5}
+    assert ends_of_ids(log, "eu", [1], None) == {1: 5}

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as F
 
 from geo.delta.predicate import to_sql
 from geo.ids import LEDGER_ID_LIMIT
@@ -86,9 +87,11 @@ def test_spark_finds_the_same(spark: SparkSession, floors: dict[str, int] | None
     for rule in RULES:
         crosses, left_out = _expected(rule, floors, rows)
         assert sorted(row["at"] for row in log.where(wanted(rule, floors, NOW_US)).collect()) == crosses
-        verdicts = log.groupBy(verdict_column(rule, NOW_US).alias("verdict")).count().collect()
-        found = {Verdict(row["verdict"]): row["count"] for row in verdicts}
-        assert LeftOut.of(found) == left_out
-        assert log.where(to_sql(impossible(rule, NOW_US))).count() == left_out.impossible > 0
-        assert (Verdict.EXPIRED in found) == (rule.message_ttl_s is not None), "rows too alike to show a difference"
+        is_impossible = F.expr(f"coalesce({to_sql(impossible(rule, NOW_US))}, false)").alias("impossible")
+        found = log.select("at", verdict_column(rule, NOW_US).alias("verdict"), is_impossible).orderBy("at").collect()
+        expected = [verdict(rule, row, NOW_US) for row in rows]
+        assert [row["verdict"] for row in found] == [one.value for one in expected]
+        assert [row["impossible"] for row in found] == [one is Verdict.IMPOSSIBLE for one in expected]
+        assert set(Verdict) - set(expected) <= {Verdict.EXPIRED}, "rows too alike to show a difference"
+        assert (left_out.expired > 0) == (rule.message_ttl_s is not None)
     log.unpersist()

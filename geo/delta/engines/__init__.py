@@ -1,1 +1,1 @@
-"""Who works on a table: by this process, or by Spark."""
+"""Two engines answer questions about the rows of a table: this process, and Spark."""

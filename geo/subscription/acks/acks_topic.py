@@ -133,7 +133,7 @@ def _with_newer(
         wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
         return as_ack_columns(rows.filter(pa.array(wanted, pa.bool_())))
 
-    def told(file: DataFile) -> bool | None:
+    def from_stats(file: DataFile) -> bool | None:
         """True if all of the file's records are in the subscription's cursor; None: it is to be read."""
         if key is None or (only := only_ledger(file)) is None:
             return None
@@ -146,7 +146,7 @@ def _with_newer(
     def take(rows: pa.Table) -> bool:
         return bool(by_itself.add(map(received, newer(rows))))
 
-    if scan(log_table, version, RECORD_COLUMNS, take, where=wanted, told=told) is not None:
+    if scan(log_table, version, RECORD_COLUMNS, take, where=wanted, from_stats=from_stats) is not None:
         return by_itself
     rows = log_table.read(version).where(to_sql(wanted))
     newer_rows = _newer(rows, folded) if key is None else rows.where(after(folded.get(key, {})))

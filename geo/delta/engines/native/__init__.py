@@ -1,1 +1,1 @@
-"""Reads and writes the files of tables by this process, without Spark."""
+"""Reads the files of tables by this process, without Spark."""

@@ -98,10 +98,10 @@ def scan(
     each: Callable[[pa.Table], T],
     *,
     where: Predicate = ANY_ROW,
-    told: Callable[[DataFile], T | None] = lambda file: None,
+    from_stats: Callable[[DataFile], T | None] = lambda file: None,
 ) -> list[T] | None:
     """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
-    fulfil `where`, which is of them. Of a file of which `told` gives something, that, and nothing of it is read, nor of one that by its
+    fulfil `where`, which is of them. Of a file of which `from_stats` gives something, that, and nothing of it is read, nor of one that by its
     statistics has no such row."""
     folder = _readable(folder, reads)
     if folder is None or (files := data_files(folder, version)) is None:
@@ -109,7 +109,7 @@ def scan(
     found: list[T] = []
     with suppress(*_UNREADABLE):
         files = [file for file in files if may_hold(where, file.statistics)]
-        known = [told(file) for file in files]
+        known = [from_stats(file) for file in files]
         found += [one for one in known if one is not None]
         unknown = [file for file, one in zip(files, known, strict=True) if one is None]
         if reads is Reads.LITTLE and not _are_little(unknown):

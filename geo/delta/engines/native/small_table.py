@@ -36,8 +36,11 @@ MOST_ROWS, BATCH_ROWS = 200_000, 16_384
 
 
 def read_small(folder: Place, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:
-    """The rows of the newest version of the table whose `_delta_log` is `folder`, those for which `where` holds (over these columns): times in UTC, maps as dict. Rows that it leaves out never become Python objects. None where more than MOST_ROWS are
-    left, or that takes more than this reader knows."""
+    """Reads the rows of the newest version of the table whose `_delta_log` is `folder` that fulfil `where`, which is of these columns: times
+    in UTC, maps as dict. Rows that it leaves out never become Python objects.
+
+    None: more than MOST_ROWS are left, or the table takes more than this reader knows.
+    """
     for _ in range(_TRIES):
         try:
             paths = _active_files(folder)

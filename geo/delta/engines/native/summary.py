@@ -40,12 +40,15 @@ def joined(parts: Iterable[Groups]) -> Groups:
     return found
 
 
-def of_statistics(summary: Summary) -> Callable[[DataFile], Groups | None]:
-    """What a file has if all its rows are of one group and fulfil the condition, as Delta's log says; None: its rows are to be read. What
-    all rows of a group have is read of one of them."""
+def groups_from_stats(summary: Summary) -> Callable[[DataFile], Groups | None]:
+    """Derives a file's group from what Delta's log says, if all its rows are of one and fulfil the condition. What all rows of a group
+    have is read of one of them.
+
+    None: the file's rows are to be read.
+    """
     same: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
-    def told(file: DataFile) -> Groups | None:
+    def from_stats(file: DataFile) -> Groups | None:
         key = tuple(file.constant(name) for name in summary.by)
         least = tuple(file.statistics.get(f"min.{name}") for name in summary.least)
         greatest = tuple(file.statistics.get(f"max.{name}") for name in summary.greatest)
@@ -56,7 +59,7 @@ def of_statistics(summary: Summary) -> Callable[[DataFile], Groups | None]:
             same[key] = tuple(file.first(name) for name in summary.same)
         return {key: Group(least, greatest, same[key], count)}
 
-    return told
+    return from_stats
 
 
 def _all_fulfil(summary: Summary, file: DataFile) -> bool:

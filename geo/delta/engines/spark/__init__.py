@@ -1,1 +1,1 @@
-"""Reads and writes tables by Spark, where this process does not."""
+"""Reads tables and writes files by Spark, where this process does not."""
