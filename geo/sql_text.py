@@ -7,8 +7,8 @@ from __future__ import annotations
 
 
 def literal(text: str) -> str:
-    """A text as a literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A text as a literal. Spark would put a variable's value where `${` begins its name."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{") + "'"
 
 
 def identifier(name: str) -> str:

@@ -25,9 +25,14 @@ CUT_AT = 32
 
 @dataclass(frozen=True, slots=True)
 class TimeUs:
-    """A moment, in microseconds since 1970, for columns of type TIMESTAMP; also for one that no datetime can be."""
+    """A moment, in microseconds since 1970, for columns of type TIMESTAMP; also one that no datetime can be. None of these columns has
+    a time beyond 64 bits, so a moment further away counts as the last there is."""
 
     us: int
+
+    @property
+    def in_64_bits(self) -> int:
+        return max(-(2**63), min(self.us, 2**63 - 1))
 
 
 Value: TypeAlias = str | int | bytes | TimeUs
@@ -151,18 +156,19 @@ def may_hold(predicate: Predicate, statistics: Mapping[str, Any]) -> bool:
         case IsNull(column):
             return bool(statistics.get(f"null_count.{column}", 1) != 0)
         case Not(IsNull(column)):
-            return bool(statistics.get(f"null_count.{column}", -1) != statistics.get("num_records", -2))
+            nulls = statistics.get(f"null_count.{column}")
+            return bool(nulls is None or nulls != statistics.get("num_records"))
         case Not(Among(column, values)):
             return constant(statistics, column) not in values
         case Among(column, values):
-            return any(_is_within(column, value, statistics) for value in values)
+            least, most = _bounds(column, statistics)
+            return any((least is None or least <= value) and (most is None or value <= most) for value in values)
         case Compare(column, "<" | "<=" as by, value):
-            least = _bound(f"min.{column}", statistics, 0)
+            least, _ = _bounds(column, statistics)
             return least is None or _compared(least, by, _plain(value))
         case Compare(column, by, value):
-            most = _bound(f"max.{column}", statistics, ROUNDED_US)
-            is_cut = isinstance(most, str) and len(most) >= CUT_AT
-            return most is None or is_cut or _compared(most, by, _plain(value))
+            _, most = _bounds(column, statistics)
+            return most is None or _compared(most, by, _plain(value))
     return True
 
 
@@ -237,24 +243,24 @@ def _compared(value: Any, by: Comparison, other: Any) -> bool:
             return bool(value >= other)
 
 
-def _is_within(column: str, value: Value, statistics: Mapping[str, Any]) -> bool:
-    return may_hold(All((Compare(column, ">=", value), Compare(column, "<=", value))), statistics)
-
-
-def _bound(name: str, statistics: Mapping[str, Any], rounded_us: int) -> Any:
-    """A bound of a column's values, of a time in microseconds and so far out as it may have been rounded; None if it is not known."""
-    found = statistics.get(name)
-    return in_us(found) + rounded_us if is_time(found) else found
+def _bounds(column: str, statistics: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What a column's values lie between, times in microseconds and so far out as they may have been rounded; None: that is not
+    known."""
+    least, most = statistics.get(f"min.{column}"), statistics.get(f"max.{column}")
+    if is_time(least) and is_time(most):
+        has_zone = least.tzinfo is not None and most.tzinfo is not None
+        return (in_us(least), in_us(most) + ROUNDED_US) if has_zone else (None, None)
+    return least, None if isinstance(most, str) and len(most) >= CUT_AT else most
 
 
 def _plain(value: Any) -> Any:
-    return value.us if isinstance(value, TimeUs) else value
+    return value.in_64_bits if isinstance(value, TimeUs) else value
 
 
 def _sql_of(value: Value) -> str:
     match value:
-        case TimeUs(us):
-            return f"timestamp_micros({us}L)"
+        case TimeUs():
+            return f"timestamp_micros({value.in_64_bits}L)"
         case bytes():
             return f"X'{value.hex()}'"
         case int():

@@ -36,7 +36,7 @@ def mask(predicate: Predicate, rows: pa.Table) -> Any:
             return _lists(rows[column], text)
         case Compare(column, by, value):
             at_hand = _micros(rows[column]) if isinstance(value, TimeUs) else rows[column]
-            return _COMPARED[by](at_hand, value.us if isinstance(value, TimeUs) else value).fill_null(False)
+            return _COMPARED[by](at_hand, value.in_64_bits if isinstance(value, TimeUs) else value).fill_null(False)
     raise AssertionError(predicate)
 
 
@@ -48,7 +48,7 @@ def _folded(parts: tuple[Predicate, ...], rows: pa.Table, join: Any, none: bool)
 
 
 def _lists(column: pa.ChunkedArray, text: str) -> Any:
-    lists = column.combine_chunks()
+    lists = pc.fill_null(column.combine_chunks(), [])  # below a NULL there may be something
     named = pc.equal(pc.list_flatten(lists), text).fill_null(False)
     at = pc.list_parent_indices(lists).filter(named)
     return pc.is_in(pa.array(range(len(lists)), at.type), value_set=at)

@@ -7,6 +7,7 @@ The others answer without Spark or return None; their callers then ask Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -59,11 +60,18 @@ def summarise(table: Table, version: int, summary: Summary) -> Groups:
 def rows_where(table: Table, version: int, columns: Sequence[str], where: Predicate) -> pa.Table:
     """The rows at a version that fulfil a condition, in no order, for conditions that few fulfil: these columns, times in UTC; where
     nothing was read, columns without a type."""
-    read_too = tuple(dict.fromkeys((*columns, *columns_of(where))))
-    found = scan(table, version, read_too, lambda rows: rows.select(columns), where=where)
-    if found is None:
-        return table.read(version).where(to_sql(where)).select(*columns).toArrow()
-    return pa.concat_tables(found) if found else pa.table({name: pa.nulls(0) for name in columns})
+
+    def each(rows: pa.Table) -> pa.Table:
+        rows.validate(full=True)  # a text that is no UTF-8 is left to Spark
+        return rows.select(columns)
+
+    found = scan(table, version, tuple(dict.fromkeys((*columns, *columns_of(where)))), each, where=where)
+    if found:
+        with suppress(pa.ArrowException):  # files of types that do not go together are left to Spark
+            return pa.concat_tables(found, promote_options="permissive")  # each writer has its own idea of what may be NULL
+    elif found is not None:
+        return pa.table({name: pa.nulls(0) for name in columns})
+    return table.read(version).where(to_sql(where)).select(*columns).toArrow()
 
 
 def scan(

@@ -103,7 +103,7 @@ def test_a_file_of_one_ledger_is_told_by_its_statistics_and_of_the_next_one_noth
 
 
 @pytest.mark.spark
-@settings(max_examples=12, phases=[Phase.generate], deadline=None)
+@settings(max_examples=6, phases=[Phase.generate], deadline=None)
 @given(ROWS)
 def test_spark_says_the_same(spark: SparkSession, rows: list[tuple[Any, ...]]) -> None:
     table = _table(rows)

@@ -1,0 +1,34 @@
+"""Questions about rows have one answer, whoever wrote the files and whichever engine is asked."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake import write_deltalake
+
+from geo.delta.driver import Reads
+from geo.delta.predicate import Compare
+from geo.delta.scan import count_nulls, rows_where
+from geo.journal.cluster import connect_later
+from tests.world import TOPIC, World
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = ("origin", "entry_id", "properties", "replicate_to")
+
+
+@pytest.mark.parametrize(("least", "count"), [(3, 12), (14, 1), (99, 0)])
+def test_rows_of_files_of_three_writers_are_asked_for_together(world: World, least: int, count: int) -> None:
+    """Each has its own idea of which columns may be NULL."""
+    world.write("us", 0, 5)
+    world.log("us").append(world.entries("us", 5, 10))
+    write_deltalake(world.log("us").name, world.entries("us", 10, 15).toArrow(), mode="append")
+    version, wanted = world.log("us").latest_version(), Compare("entry_id", ">=", least)
+    found = {}
+    start = {Reads.NONE: lambda: world.spark, Reads.ALL: lambda: pytest.fail("Spark is asked")}
+    for reads, session in start.items():
+        log = connect_later(session, world.config.cluster("us"), reads=reads).log(TOPIC)
+        rows = rows_where(log, version, COLUMNS, wanted).sort_by([("entry_id", "ascending")])
+        assert count_nulls(log, "marker") == 15
+        found[reads] = [tuple(row[name] for name in COLUMNS) for row in rows.to_pylist()]
+    assert len(found[Reads.ALL]) == count
+    assert found[Reads.ALL] == found[Reads.NONE]
