@@ -32,13 +32,13 @@ def crossing(rule: Rule, floors: Mapping[str, int] | None, rows: pa.Table, now_u
     """The rows of a topic log that cross the link, from its floors on (`start: latest`), as `missing_rows.wanted`; and what is
     left out that is to be counted."""
     left: dict[Verdict, int] = {}
-    crosses = pa.chunked_array([pa.repeat(True, len(rows))])
+    refused_by = pa.repeat(False, len(rows))
     for one, refused in filters(rule, now_us):
-        refuses = pc.and_(crosses, mask(refused, rows))
-        left[one] = pc.sum(refuses).as_py() or 0
-        crosses = pc.and_not(crosses, refuses)
-    if not all(count == 0 for count in left.values()):
-        rows = rows.filter(crosses)
+        by_this = pc.and_not(mask(refused, rows), refused_by)
+        if count := by_this.true_count:
+            left[one], refused_by = count, pc.or_(refused_by, by_this)
+    if left:
+        rows = rows.filter(pc.invert(refused_by))
     if floors:
         at_floor = (entry >= floors.get(f"{origin}:{ledger}", 0) for origin, ledger, entry in ids_of(rows))
         rows = rows.filter(pa.array(at_floor, pa.bool_()))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from geo.delta import scan as scan_module
 from geo.delta.driver import Driver
 from geo.delta.engines.native.small_table import read_small
 from geo.delta.table import Table
-from geo.journal import journal as journal_module
 from geo.journal.journal import Journal
 from geo.times import with_zone
 from schemas import CURSORS, LEDGERS, TableSchema
@@ -54,7 +54,7 @@ def test_a_journal_reads_the_same_from_its_files_and_by_spark(
     def newest(begins: tuple[str, str] | None = None, **equal: str) -> list[Row]:
         mine = journal.newest(begins, **equal)
         with monkeypatch.context() as by_spark:
-            by_spark.setattr(journal_module, "read_small", lambda *_: None)
+            by_spark.setattr(scan_module, "read_small", lambda *_: None)
             assert sorted(map(repr, mine)) == sorted(map(repr, journal.newest(begins, **equal)))
         return mine
 
