@@ -141,8 +141,8 @@ FAULTS = (
     Fault(
         "a file is passed over by the milliseconds of its newest time",
         "geo/delta/predicate.py",
-        "return in_us(found) + rounded_us if",
-        "return in_us(found) if",
+        "in_us(most) + ROUNDED_US) if has_zone",
+        "in_us(most)) if has_zone",
         ("delta/test_predicate.py -k millisecond",),
     ),
     Fault(
@@ -172,8 +172,8 @@ FAULTS = (
     Fault(
         "where a link begins is told by the newest version, not by the one at which it begins to read",
         "geo/log/ledger_parts.py",
-        "parts = scan(log, version, columns, lambda rows: _ranges(wanted(rows)), told=told)",
-        "parts = scan(log, log.latest_version(), columns, lambda rows: _ranges(wanted(rows)), told=told)",
+        "summarise(log, version, Summary(_KEY, greatest",
+        "summarise(log, log.latest_version(), Summary(_KEY, greatest",
         ("replication/test_both_logs.py",),
         spark=True,
     ),

@@ -81,15 +81,17 @@ def test_a_stopped_runner_that_was_taken_over_adds_nothing_when_it_goes_on(linke
 
 
 def test_a_runner_stopped_between_its_files_and_its_commit_adds_each_message_once_or_none(linked: World) -> None:
-    """SIGSTOP once Spark's files are beside the table. If it holds the table's lock by then it is waited for; else it is refused."""
+    """SIGSTOP once Spark's files are beside the table, whose lock somebody holds, so that their commit has to wait."""
     world, end = linked, MOST_ROWS + 2_000  # more than are written without Spark
     world.log("us").append(world.entries("us", 20, end))
     log = Path(world.log("eu").name)
     before = world.log("eu").latest_version()
     files = set(log.glob("publish_date=*/*.parquet"))
     with geo(world.folder, *_replicate(world, "eu")) as stale:
-        stale.until(lambda: bool(set(log.glob("publish_date=*/*.parquet")) - files), every_s=0.002)
-        stale.signal(signal.SIGSTOP)
+        stale.until(lambda: bool(list(log.glob("_geo-written-*"))))
+        with world.log("eu").alone():
+            stale.until(lambda: bool(set(log.glob("publish_date=*/*.parquet")) - files))
+            stale.signal(signal.SIGSTOP)
         assert world.log("eu").latest_version() == before, "stopped before its commit"
         taken: list[LinkReport] = []
         taker = threading.Thread(target=lambda: taken.extend(world.replicate("eu", take_over=True)))
@@ -108,7 +110,7 @@ def test_a_runner_stopped_between_its_files_and_its_commit_adds_each_message_onc
 
 def test_a_backfill_that_was_stopped_with_its_files_copied_and_taken_over_adds_none_of_them(linked: World) -> None:
     """SIGSTOP, a comparison takes over and brings the same messages, SIGCONT. (Whoever is stopped between its check and its commit holds
-    the table's lock, for which a taker waits: above.)"""
+    the table's lock, for which a taker waits.)"""
     world = linked
     world.rewrite(("eu", "us"), [{"source": "us", "target": "eu", "start": "latest"}, ("eu", "us")])
     topic = Topic.parse("persistent://shop/web/orders")
