@@ -23,7 +23,7 @@ from geo.coordination.ownership import claim, release
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.fleet.replicator import Replicator
-from geo.log.ledgers import Batch
+from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
@@ -68,11 +68,12 @@ class Bench:
         return message_rows(self.spark, first, count)
 
     def fill(self, name: str, rows: int, commits: int) -> None:
-        """By Spark, and each commit says that a producer of ours wrote it; rows of which nobody says that are looked at once more."""
-        log, record = str(self.log(name)), Batch("bench", now_us(), (), {}).encode()
-        for number in range(commits):
-            part = self.rows(number * rows // commits, rows // commits)
-            part.write.format("delta").mode("append").option("userMetadata", record).save(log)
+        """By Spark, and each commit says that a producer of ours wrote it: rows of which nobody says that are compared with the
+        target."""
+        log, of_each = str(self.log(name)), rows // commits
+        for first in range(0, of_each * commits, of_each):
+            part = self.rows(first, of_each)
+            part.write.format("delta").mode("append").option("userMetadata", _record(first, of_each)).save(log)
 
     def small_commit(self, log: Path, first: int | None = None) -> None:
         """Ten rows, written as publishers do; their entries begin at `first`, or where those of no log have been yet."""
@@ -90,7 +91,7 @@ class Bench:
                 "marker": pa.nulls(_ROWS, pa.string()), "publish_date": pa.array([day] * _ROWS, pa.date32()),
             }
         )  # fmt: skip
-        Table(Driver.of(self.spark), str(log), by_path=True, lock=None).append_rows(table)
+        Table(Driver.of(self.spark), str(log), by_path=True, lock=None).append_rows(table, _record(first, _ROWS))
 
     # -- the two ways ------------------------------------------------------------------------------------------------
 
@@ -249,6 +250,11 @@ class Bench:
         else:
             self.stop(link)
         return [p["durationMs"]["triggerExecution"] for p in progress][5:]
+
+
+def _record(first: int, count: int) -> str:
+    """Of a producer's commit with these entries of ledger 1."""
+    return Batch("bench", now_us(), (Span(LedgerKey("", None), 1, first, first + count - 1),), {}).encode()
 
 
 def message_rows(spark: SparkSession, first: int, count: int) -> DataFrame:
