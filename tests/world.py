@@ -70,6 +70,11 @@ def config_text(clusters: Sequence[str], links: Iterable[Link], ttl: str | None 
     return "\n".join(lines) + "\n"
 
 
+def record_of(first: int, end: int, time_us: int) -> str:
+    """What a producer's commit says of entries `first` to `end` - 1 of ledger 1."""
+    return Batch("w", time_us, (Span(LedgerKey("", None), 1, first, end - 1),), {}).encode()
+
+
 class World:
     """Clusters below `folder`, or in another `place`. Links are pairs (source, target); by default a full mesh."""
 
@@ -137,8 +142,7 @@ class World:
             "publish_date": from_us(now).date(),
         }
         rows = ({**same, "entry_id": n, "key": f"k{n}", "payload": f"payload {n}".encode()} for n in range(first, end))
-        span = Span(LedgerKey("", None), 1, first, end - 1)
-        log.append_rows(rows_table(TOPIC_LOG.types, list(rows)), Batch("w", now, (span,), {}).encode())
+        log.append_rows(rows_table(TOPIC_LOG.types, list(rows)), record_of(first, end, now))
 
     def entries(self, cluster: str, first: int, end: int) -> DataFrame:
         """Entries `first` to `end` - 1 of ledger 1 as a log has them, published now."""

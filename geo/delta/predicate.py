@@ -7,8 +7,9 @@ could not skip files by it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from operator import ge, gt, le, lt
 from typing import Any, Literal, TypeAlias
 
 from geo.sql_text import identifier, literal
@@ -67,7 +68,8 @@ class Among(Predicate):
     """The column is one of the values."""
 
     column: str
-    values: frozenset[str] | frozenset[int] | frozenset[bytes]
+    values: frozenset[Any]
+    """Texts, whole numbers or bytes: all of the column's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +143,22 @@ def holds(predicate: Predicate, row: Mapping[str, Any]) -> bool:
         case Lists(column, text):
             return row[column] is not None and text in row[column]
         case Compare(column, by, value):
-            return row[column] is not None and _compared(row[column], by, _plain(value))
+            return row[column] is not None and bool(_COMPARED[by](row[column], _plain(value)))
     raise AssertionError(predicate)
 
 
 def may_hold(predicate: Predicate, statistics: Mapping[str, Any]) -> bool:
     """Tests a file by what Delta's log says of it: whether it may have a row that fulfils the predicate. `statistics`: `num_records`,
     and `min.COLUMN`, `max.COLUMN` and `null_count.COLUMN` of some columns. What is missing excludes nothing."""
-    match _positive(predicate):
+    return _may_hold(_positive(predicate), statistics)
+
+
+def _may_hold(positive: Predicate, statistics: Mapping[str, Any]) -> bool:
+    match positive:
         case All(parts):
-            return all(may_hold(part, statistics) for part in parts)
+            return all(_may_hold(part, statistics) for part in parts)
         case Either(parts):
-            return any(may_hold(part, statistics) for part in parts)
+            return any(_may_hold(part, statistics) for part in parts)
         case IsNull(column):
             return bool(statistics.get(f"null_count.{column}", 1) != 0)
         case Not(IsNull(column)):
@@ -165,10 +171,10 @@ def may_hold(predicate: Predicate, statistics: Mapping[str, Any]) -> bool:
             return any((least is None or least <= value) and (most is None or value <= most) for value in values)
         case Compare(column, "<" | "<=" as by, value):
             least, _ = _bounds(column, statistics)
-            return least is None or _compared(least, by, _plain(value))
+            return least is None or bool(_COMPARED[by](least, _plain(value)))
         case Compare(column, by, value):
             _, most = _bounds(column, statistics)
-            return most is None or _compared(most, by, _plain(value))
+            return most is None or bool(_COMPARED[by](most, _plain(value)))
     return True
 
 
@@ -215,6 +221,7 @@ def _sql(positive: Predicate) -> str:
     raise AssertionError(positive)
 
 
+_COMPARED: Mapping[Comparison, Callable[[Any, Any], Any]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _OPPOSITE: Mapping[Comparison, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -229,18 +236,6 @@ def _positive(predicate: Predicate, *, negated: bool = False) -> Predicate:
         case Compare(column, by, value) if negated:
             return Either((IsNull(column), Compare(column, _OPPOSITE[by], value)))
     return Not(predicate) if negated else predicate
-
-
-def _compared(value: Any, by: Comparison, other: Any) -> bool:
-    match by:
-        case "<":
-            return bool(value < other)
-        case "<=":
-            return bool(value <= other)
-        case ">":
-            return bool(value > other)
-        case ">=":
-            return bool(value >= other)
 
 
 def _bounds(column: str, statistics: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -88,7 +88,7 @@ def scan(
 
     None: Spark is to do it.
     """
-    return read.scan(table.read_folder, table.reads, version, columns, each, where=where, from_stats=from_stats)
+    return read.scan(table.read_folder, table.reads, version, columns, each, where, from_stats)
 
 
 def small_rows(table: Table, columns: tuple[str, ...], where: Predicate = ANY_ROW) -> list[dict[str, Any]] | None:

@@ -120,7 +120,7 @@ class Journal:
         if not self.exists():
             return []
         names = self._schema.names
-        one_of = [Among(name, _set_of(texts)) for name, texts in equal.items()]
+        one_of = [Among(name, frozenset({texts} if isinstance(texts, str) else texts)) for name, texts in equal.items()]
         if not all(one.values for one in one_of):
             return []
         where = All((*one_of, *([] if begins is None else [Begins(*begins)])))
@@ -356,10 +356,6 @@ class Watched(Generic[_R]):
         found = self._read()  # what comes in between is read twice
         self._known = None if stand is None else (stand, found)
         return found
-
-
-def _set_of(texts: str | Collection[str] | Collection[bytes]) -> frozenset[str] | frozenset[bytes]:
-    return frozenset({texts}) if isinstance(texts, str) else frozenset(texts)  # type: ignore[return-value]  # of one type
 
 
 def _size(row: Row) -> int:

@@ -13,8 +13,9 @@ from geo.delta.scan import scan, summarise
 from geo.delta.summary import Summary
 from geo.delta.table import Table
 from geo.ids import LedgerId
+from geo.log.conditions import IS_MESSAGE, published_since
 from geo.log.ledgers import LedgerPart
-from geo.log.topic_log import IS_MESSAGE, published_since
+from geo.times import in_us
 
 _KEY = ("origin", "ledger_id")
 
@@ -24,7 +25,7 @@ Ranges = dict[LedgerId, tuple[int, int]]
 
 def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dict[LedgerId, LedgerPart]:
     """The ledgers of a log at a version; with `since`, a time with its zone, only messages that were published then or later."""
-    asked = Summary(_KEY, ("entry_id",), ("entry_id",), ("replicate_to",), IS_MESSAGE & published_since(since))
+    asked = Summary(_KEY, ("entry_id",), ("entry_id",), ("replicate_to",), IS_MESSAGE & published_since(in_us(since)))
     found = {}
     for key, group in summarise(log, version, asked).items():
         (first,), (last,), (aims,) = group.least, group.greatest, group.same
@@ -34,9 +35,19 @@ def ledger_parts(log: Table, version: int, since: datetime | None = None) -> dic
 
 def ledger_ends(log: Table, version: int, where: Predicate) -> dict[LedgerId, int]:
     """Ledger → last entry, of the rows of a log at a version that fulfil the condition, markers among them."""
-    groups = summarise(log, version, Summary(_KEY, greatest=("entry_id",), where=where))
-    ends = {LedgerId(*key): group.greatest[0] for key, group in groups.items() if None not in key}
-    return {ledger: last for ledger, last in ends.items() if last is not None}
+    return _one_entry(log, version, Summary(_KEY, greatest=("entry_id",), where=where))
+
+
+def ledger_begins(log: Table, version: int, where: Predicate) -> dict[LedgerId, int]:
+    """As `ledger_ends`, ledger → first entry."""
+    return _one_entry(log, version, Summary(_KEY, least=("entry_id",), where=where))
+
+
+def _one_entry(log: Table, version: int, end: Summary) -> dict[LedgerId, int]:
+    found = {
+        LedgerId(*key): (*group.least, *group.greatest) for key, group in summarise(log, version, end).items() if None not in key
+    }
+    return {ledger: entry for ledger, (entry,) in found.items() if entry is not None}
 
 
 def few_ranges(

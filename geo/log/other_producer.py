@@ -17,6 +17,7 @@ from geo.config.model import Config
 from geo.coordination.ownership import owners_of, producer_runner, refuse_living
 from geo.delta.commits import Commit
 from geo.delta.history import CommitName
+from geo.delta.predicate import Among, Compare
 from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import AlreadyOwnedError, RetryableError, UsageError
@@ -25,12 +26,13 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.continuing import fold
 from geo.log.failing_over import LOOKED_AT, By, floors_of, furthest, put_back, trusted
 from geo.log.finished import recall
+from geo.log.ledger_parts import ledger_ends
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import SourceEnd
 from geo.log.peers import WAIT_S, ends_of_ids
 from geo.log.source_note import SourceNote
 from geo.log.sources.source import Place, Position
-from geo.log.topic_log import is_message, ledger_ranges
+from geo.log.topic_log import is_message
 from geo.names import Topic
 from geo.text import first_line
 from schemas import LEDGERS, LINKS
@@ -260,8 +262,9 @@ def _arrived(
 def _held(table: Table, producer: str, cluster: str, ends: Mapping[int, int]) -> dict[int, int]:
     """The last entries here of the other producer's ledgers `ends`, and of any that are younger."""
     held = ends_of_ids(table, cluster, ends.keys(), None)
-    younger = (F.col("origin") == cluster) & (F.col("producer") == producer) & (F.col("ledger_id") > max(ends, default=-1))
-    return held | {ledger.ledger_id: last for ledger, (_, last) in ledger_ranges(table.read().where(younger)).items()}
+    of_producer = Among("origin", frozenset({cluster})) & Among("producer", frozenset({producer}))
+    younger = of_producer & Compare("ledger_id", ">", max(ends, default=-1))
+    return held | {ledger.ledger_id: last for ledger, last in ledger_ends(table, table.latest_version(), younger).items()}
 
 
 def _recorded(

@@ -13,10 +13,11 @@ from geo.delta.files import check_folder
 from geo.delta.predicate import Among, Compare
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables, connect
+from geo.log.conditions import published_since
 from geo.log.ledger_parts import ledger_ends
-from geo.log.topic_log import published_since
 from geo.names import Topic
 from geo.text import first_line
+from geo.times import in_us
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def ends_of_ids(log_table: Table, origin: str, ids: Collection[int], since: date
     between = Compare("ledger_id", ">=", min(asked)) & Compare("ledger_id", "<=", max(asked))
     wanted = Among("origin", frozenset({origin})) & (Among("ledger_id", asked) if len(asked) <= FEW_IDS else between)
     if since is not None:
-        wanted &= published_since(datetime.combine(since, time(), timezone.utc))
+        wanted &= published_since(in_us(datetime.combine(since, time(), timezone.utc)))
     found = ledger_ends(log_table, log_table.latest_version(), wanted)
     return {ledger.ledger_id: last for ledger, last in found.items() if ledger.ledger_id in asked}
 

@@ -4,7 +4,6 @@ only."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -13,14 +12,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from geo.delta.arrow_rows import rows_frame
-from geo.delta.predicate import ANY_ROW, Compare, IsNull, Predicate, TimeUs, to_sql
+from geo.delta.predicate import to_sql
 from geo.delta.scan import count_nulls, last_rows
 from geo.delta.table import Seen, Table
 from geo.errors import SchemaError
 from geo.ids import LedgerId, MessageId
 from geo.journal.cluster import ClusterTables
+from geo.log.conditions import IS_MESSAGE
 from geo.names import Topic
-from geo.times import in_us
 from schemas import ENVELOPE, TOPIC_LOG
 
 ID = ("origin", "ledger_id", "entry_id")
@@ -41,18 +40,9 @@ def ids_of(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
     return zip(*(rows[name].to_pylist() for name in ID), strict=True)
 
 
-IS_MESSAGE = IsNull("marker")
-"""Messages, and no markers."""
-
-
 def is_message() -> Column:
     """True for messages, false for markers."""
     return F.expr(to_sql(IS_MESSAGE))
-
-
-def published_since(time: datetime | None) -> Predicate:
-    """Rows that were published at a time, with its zone, or later; None: all rows."""
-    return ANY_ROW if time is None else Compare("publish_time", ">=", TimeUs(in_us(time)))
 
 
 def is_of(ledger: LedgerId) -> Column:

@@ -16,15 +16,16 @@ from geo.delta.scan import scan
 from geo.delta.table import Seen, Table
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
+from geo.log.conditions import IS_MESSAGE, published_since
 from geo.log.peers import WAIT_S
-from geo.log.topic_log import ID, IS_MESSAGE, ids_of, published_since
+from geo.log.topic_log import ID, ids_of
 from geo.log.topics import deleted_topics
 from geo.names import Topic
 from geo.ops.removal import Extents, OnlyThere, only_there
 from geo.replication.gaps import Extent, extent
 from geo.replication.missing_rows import extents
 from geo.text import first_line
-from geo.times import from_us
+from geo.times import from_us, in_us
 
 
 class Holdings:
@@ -79,7 +80,7 @@ class Holdings:
 def message_extents(log: Table, version: int, since: datetime | None) -> Extents:
     """Ledger → extent of its messages in a log at a version; with `since`, a time with its zone, of those that were published then or
     later. Without Spark where this process may read the files (`geo.delta.scan.scan`)."""
-    wanted = IS_MESSAGE & published_since(since)
+    wanted = IS_MESSAGE & published_since(in_us(since))
     parts = scan(log, version, [*ID, "marker", "publish_time"], _extents, where=wanted)
     if parts is None:
         return extents(log.read(version).where(to_sql(wanted)))

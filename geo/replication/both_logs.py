@@ -17,21 +17,21 @@ from pyspark.sql import functions as F
 from geo.config.model import Start
 from geo.delta.actions import Touched
 from geo.delta.data_file import DataFile
-from geo.delta.predicate import Among, to_sql
+from geo.delta.predicate import Among, Predicate, to_sql
 from geo.delta.scan import few_rows
 from geo.delta.table import Table
 from geo.ids import LedgerId
-from geo.log.ledger_parts import Ranges, few_ranges, ledger_ends, ledger_parts, only_ledger
+from geo.log.conditions import published_since
+from geo.log.ledger_parts import Ranges, few_ranges, ledger_begins, ledger_ends, ledger_parts, only_ledger
 from geo.log.promises import Promise, due, lost_entries, told_range
-from geo.log.topic_log import after_ends, ids_of, is_message, ledger_ranges, published_since
+from geo.log.topic_log import after_ends, ids_of, is_message, ledger_ranges
 from geo.replication import missing_rows
 from geo.replication.foreign_rows import ambiguous, differing, in_partitions
 from geo.replication.gaps import Gap
 from geo.replication.missing import find_missing
-from geo.replication.missing_rows import ledger_begins
 from geo.replication.routing import ROUTED_COLUMNS, crossing
 from geo.replication.rule import Rule, impossible
-from geo.times import EPOCH, from_us
+from geo.times import EPOCH, in_us, utc
 
 Floors = Mapping[str, int]
 """`origin:ledger` → the first entry wanted."""
@@ -94,7 +94,7 @@ class BothLogs:
         ends = self._ends(self.source, version)
         later: dict[LedgerId, int] = {}
         if begin != "latest":
-            later = ledger_begins(self.source.read(version).where(F.col("publish_time") >= begin), self.rule.origins)
+            later = ledger_begins(self.source, version, self._of_origins(in_us(utc(begin))))
         return {str(ledger): later.get(ledger, end + 1) for ledger, end in ends.items()}
 
     def new_floors(self, origins: Collection[str], version: int) -> dict[str, int]:
@@ -192,8 +192,11 @@ class BothLogs:
     def _ends(self, log: Table, version: int, since_us: int | None = None) -> dict[LedgerId, int]:
         """Ledger → last entry in a log at a version, of the origins that cross; with `since_us` among the rows that were published then or
         later."""
-        since = published_since(None if since_us is None else from_us(since_us))
-        return ledger_ends(log, version, Among("origin", self.rule.origins) & since)
+        return ledger_ends(log, version, self._of_origins(since_us))
+
+    def _of_origins(self, since_us: int | None) -> Predicate:
+        """Rows of the origins that cross, that were published then or later."""
+        return Among("origin", self.rule.origins) & published_since(since_us)
 
     def _first_due(self, version: int, floors: Floors | None, ends: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
         """Ledger → its first message behind its end (of one without: the first of all) that the source has at `version` and that crosses.
@@ -213,5 +216,5 @@ class BothLogs:
         found = few_ranges(self.source, version, ROUTED_COLUMNS, due, from_stats)
         if found is None:
             wanted = missing_rows.messages_wanted(self.rule, floors, now)
-            return ledger_begins(after_ends(self.source.read(version).where(wanted), ends), self.rule.origins)
+            found = ledger_ranges(after_ends(self.source.read(version).where(wanted), ends))
         return {ledger: first for ledger, (first, _) in found.items()}

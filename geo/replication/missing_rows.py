@@ -22,7 +22,7 @@ from geo.delta.arrow_rows import rows_frame
 from geo.delta.predicate import to_sql
 from geo.errors import RetryableError
 from geo.ids import LedgerId
-from geo.log.topic_log import ID, is_message, is_of, ledger_ranges
+from geo.log.topic_log import ID, is_message, is_of
 from geo.progress import Progress
 from geo.replication.gaps import Extent, Gap, gaps, steps
 from geo.replication.rule import Rule, crosses
@@ -128,11 +128,6 @@ def within(rows: DataFrame, found: Sequence[Gap]) -> DataFrame:
 def without_present(rows: DataFrame, target: DataFrame) -> DataFrame:
     """`rows` whose MessageId is not in `target`. Columns as `rows`."""
     return rows.join(target.select(*ID), list(ID), "left_anti").select(*rows.columns)
-
-
-def ledger_begins(rows: DataFrame, origins: Collection[str]) -> dict[LedgerId, int]:
-    """Ledger → first entry, of the given origins."""
-    return {ledger: first for ledger, (first, _) in ledger_ranges(rows.where(F.col("origin").isin(*origins))).items()}
 
 
 def lost_ranges(source_ends: Mapping[LedgerId, int], target_ends: Mapping[LedgerId, int]) -> list[str]:

@@ -12,7 +12,7 @@ from enum import Enum
 from geo.config.model import Link
 from geo.delta.predicate import All, Among, Compare, IsNull, Lists, Predicate, TimeUs, holds
 from geo.errors import UsageError
-from geo.ids import LEDGER_ID_LIMIT
+from geo.log.conditions import HAS_ID
 from geo.names import check_cluster
 from geo.text import show
 
@@ -105,10 +105,6 @@ class RoutedRow:
     publish_time_us: int | None
     ledger_id: int | None
     entry_id: int | None
-
-
-HAS_ID = Compare("ledger_id", ">", 0) & Compare("ledger_id", "<", LEDGER_ID_LIMIT) & Compare("entry_id", ">=", 0)
-"""The row's numbers are those of a MessageId (`geo.ids`). What is no ID no producer has written."""
 
 
 def filters(rule: Rule, now_us: int) -> tuple[tuple[Verdict, Predicate], ...]:

@@ -20,8 +20,9 @@ from geo.errors import UsageError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
+from geo.log.conditions import IS_MESSAGE
 from geo.log.ledger_parts import ledger_parts
-from geo.log.topic_log import ID, IS_MESSAGE
+from geo.log.topic_log import ID
 from geo.log.topics import replication_clusters
 from geo.names import Topic, check_subscription
 from geo.now import utc_now

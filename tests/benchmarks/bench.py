@@ -23,14 +23,13 @@ from geo.coordination.ownership import claim, release
 from geo.delta.driver import Driver
 from geo.delta.table import Table
 from geo.fleet.replicator import Replicator
-from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.log.topics import create_topic
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import TopicLink
 from geo.streams.life import State
-from tests.world import World
+from tests.world import World, record_of
 
 _TRIGGER = {"processingTime": "100 milliseconds"}
 """The same for both. With 0 an idle query polls a hundred times a second."""
@@ -73,7 +72,9 @@ class Bench:
         log, of_each = str(self.log(name)), rows // commits
         for first in range(0, of_each * commits, of_each):
             part = self.rows(first, of_each)
-            part.write.format("delta").mode("append").option("userMetadata", _record(first, of_each)).save(log)
+            part.write.format("delta").mode("append").option("userMetadata", record_of(first, first + of_each, now_us())).save(
+                log
+            )
 
     def small_commit(self, log: Path, first: int | None = None) -> None:
         """Ten rows, written as publishers do; their entries begin at `first`, or where those of no log have been yet."""
@@ -91,7 +92,9 @@ class Bench:
                 "marker": pa.nulls(_ROWS, pa.string()), "publish_date": pa.array([day] * _ROWS, pa.date32()),
             }
         )  # fmt: skip
-        Table(Driver.of(self.spark), str(log), by_path=True, lock=None).append_rows(table, _record(first, _ROWS))
+        Table(Driver.of(self.spark), str(log), by_path=True, lock=None).append_rows(
+            table, record_of(first, first + _ROWS, now_us())
+        )
 
     # -- the two ways ------------------------------------------------------------------------------------------------
 
@@ -250,11 +253,6 @@ class Bench:
         else:
             self.stop(link)
         return [p["durationMs"]["triggerExecution"] for p in progress][5:]
-
-
-def _record(first: int, count: int) -> str:
-    """Of a producer's commit with these entries of ledger 1."""
-    return Batch("bench", now_us(), (Span(LedgerKey("", None), 1, first, first + count - 1),), {}).encode()
 
 
 def message_rows(spark: SparkSession, first: int, count: int) -> DataFrame:

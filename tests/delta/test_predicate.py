@@ -33,7 +33,7 @@ from geo.times import from_us
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NAMES = ("eu", "us", "us'", "US", "", "u\\", "a" * 33)
+NAMES = ("eu", "us", "${spark.app.name}", "us'", "US", "", "u\\", "a" * 33)
 NUMBERS = (-1, 0, 1, 7, 2**63 - 1)
 TIMES_US = (-1, 0, 1, 1_700_000_000_123_456, 1_700_000_000_123_457)
 ROWS = st.fixed_dictionaries(

@@ -92,6 +92,11 @@ def test_what_a_link_finds_is_the_same_with_and_without_spark(world: World) -> N
             lost.append(alone.lost(version, one))
             assert lost[-1] == by_spark.lost(version, one)
         assert alone.gone_from_source() == by_spark.gone_from_source() == ["us:2:14-14"]
+        hour_ago = from_us(now_us()) - timedelta(hours=1)
+        for begin in (hour_ago, hour_ago.astimezone().replace(tzinfo=None)):  # without a zone it is this process's
+            later = alone.floors(begin, version) or {}
+            assert later == by_spark.floors(begin, version)
+            assert set(later.values()) - {12}, "some were published since"
         begins = alone.floors("latest", version)
         assert begins == by_spark.floors("latest", version)
         assert begins == {f"{origin}:{number}": 12 for origin in origins for number in (1, 2)}

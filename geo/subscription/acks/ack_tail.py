@@ -11,7 +11,7 @@ from geo.delta.predicate_arrow import kept
 from geo.delta.scan import rows_where
 from geo.delta.table import Table
 from geo.delta.tail import Tail, Turn
-from geo.log.topic_log import IS_MESSAGE
+from geo.log.conditions import IS_MESSAGE
 from geo.subscription.acks.acks_topic import RECORD_COLUMNS, as_ack_columns, received
 from geo.subscription.acks.fold import Received
 

@@ -23,8 +23,9 @@ from geo.delta.table import Table
 from geo.errors import UnsafeError
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
+from geo.log.conditions import IS_MESSAGE
 from geo.log.ledger_parts import only_ledger
-from geo.log.topic_log import END, IS_MESSAGE, after_listed
+from geo.log.topic_log import END, after_listed
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from geo.delta.predicate import Compare, TimeUs, to_sql
 from geo.ids import LedgerId, MessageId
+from geo.log.conditions import HAS_ID
 from geo.log.topic_log import ID, PUBLISH_ORDER, is_of
-from geo.replication.rule import HAS_ID
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.ranges import Range
 from geo.times import LAST_US

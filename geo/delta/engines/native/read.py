@@ -24,7 +24,7 @@ from geo.delta.driver import Reads
 from geo.delta.engines.native.rows import MOST_BYTES, MOST_ROWS, read_files
 from geo.delta.engines.native.small_table import as_collected
 from geo.delta.places import Place, is_known_to_deltalake, parquet
-from geo.delta.predicate import ANY_ROW, ROUNDED_US, Predicate, may_hold
+from geo.delta.predicate import ROUNDED_US, Predicate, may_hold
 from geo.delta.predicate_arrow import kept
 from geo.delta.protocol import why_not_read
 from geo.delta.sums import parquet_checked
@@ -96,13 +96,10 @@ def scan(
     version: int,
     columns: Sequence[str],
     each: Callable[[pa.Table], T],
-    *,
-    where: Predicate = ANY_ROW,
-    from_stats: Callable[[DataFile], T | None] = lambda file: None,
+    where: Predicate,
+    from_stats: Callable[[DataFile], T | None],
 ) -> list[T] | None:
-    """What `each` gives for every batch of a table's rows at a version, in no order: these columns, times in UTC, rows that
-    fulfil `where`, which is of them. Of a file of which `from_stats` gives something, that, and nothing of it is read, nor of one that by its
-    statistics has no such row."""
+    """As `geo.delta.scan.scan`; `where` is of these columns. Nothing is read of a file that by its statistics has no such row."""
     folder = _readable(folder, reads)
     if folder is None or (files := data_files(folder, version)) is None:
         return None

@@ -1,0 +1,17 @@
+"""Conditions on the rows of a topic's log that several rooms ask for. Pure: no Spark, clock or I/O."""
+
+from __future__ import annotations
+
+from geo.delta.predicate import ANY_ROW, Compare, IsNull, Predicate, TimeUs
+from geo.ids import LEDGER_ID_LIMIT
+
+IS_MESSAGE = IsNull("marker")
+"""Messages, and no markers."""
+
+HAS_ID = Compare("ledger_id", ">", 0) & Compare("ledger_id", "<", LEDGER_ID_LIMIT) & Compare("entry_id", ">=", 0)
+"""The row's numbers are those of a MessageId (`geo.ids`). What is no ID no producer has written."""
+
+
+def published_since(time_us: int | None) -> Predicate:
+    """Rows that were published at a time, in microseconds since 1970, or later; None: all rows."""
+    return ANY_ROW if time_us is None else Compare("publish_time", ">=", TimeUs(time_us))
