@@ -12,6 +12,7 @@ from geo.fleet.turns import turns_of
 from geo.journal.cluster import connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import ALL_TOPICS
+from geo.replication.absent_regions import refuse_to_begin_anew
 from geo.replication.link_topics import LinkReport, LinkTopics, report_of_link
 from geo.replication.link_work import LinkWork
 from geo.session import require_delta
@@ -44,6 +45,7 @@ class Replicator:
                 f"no link{named} leads to {target}; the links are {', '.join(k.name for k in config.links) or 'none'}."
             )
         own_tables = open_for_writing(connect(spark, config.cluster(target)), config)
+        refuse_to_begin_anew(spark, config, own_tables)
         groups = [
             LinkTopics(
                 own_tables,

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future
+from functools import partial
 
+from pyspark.sql import SparkSession
+
+from geo.asking import ask_all
+from geo.config.model import Config
 from geo.errors import RetryableError
 from geo.faults import FAULTS, session_is_gone
-from geo.journal.cluster import ClusterTables
+from geo.journal.cluster import ClusterTables, connect
 from geo.log.absence import gone_region
 from geo.log.topics import known_topics
 from geo.replication.link_table import read_links
 
+_WAIT_S = 10.0
+"""How long the others may take to tell, all at once. Who looks at one that is away says so."""
+
 
 def refuse_gone(tables: ClusterTables, others: Iterable[ClusterTables]) -> None:
     """Raises RetryableError if a cluster has no topic registered and the links of another one have read it; OSError if its place is
-    no folder. A cluster that nobody mentions is taken for a new one."""
+    no folder. A cluster that nobody mentions is taken for a new one, and so is one of which nobody tells in time."""
     tables.refuse_no_folder()
     if known_topics(tables):
         return
     name = tables.cluster.name
-    if mentioned := [other.cluster.name for other in others if other.cluster.name != name and _has_read(other, name)]:
+    asked = {other.cluster.name: partial(_has_read, other, name) for other in others if other.cluster.name != name}
+    if mentioned := [other for other, answer in ask_all(asked, _WAIT_S).items() if _is_so(answer)]:
         raise RetryableError(gone_region(name, tables.place, mentioned))
 
 
+def refuse_to_begin_anew(spark: SparkSession, config: Config, tables: ClusterTables) -> None:
+    """As `refuse_gone`, for who is about to make topics in a cluster. What a person had set of them is lost with it, so each made anew
+    would go wherever the configuration lets it: `geo rebuild` comes first, and knows where they were."""
+    refuse_gone(tables, (connect(spark, config.cluster(link.source)) for link in config.inbound(tables.cluster.name)))
+
+
 def _has_read(other: ClusterTables, name: str) -> bool:
+    return any(source == name and state.cursor is not None for (source, _), state in read_links(other).items())
+
+
+def _is_so(answer: Future[bool]) -> bool:
     try:
-        return any(source == name and state.cursor is not None for (source, _), state in read_links(other).items())
+        return answer.result()
     except FAULTS as error:  # whoever looks at that one says so
         if session_is_gone(error):
             raise

@@ -8,9 +8,9 @@ replayed, and one of a state that was lost and is built anew from the table, wri
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -37,7 +37,7 @@ from geo.session import ROCKSDB
 from geo.streams.query import BatchQuery
 from geo.streams.workers import Workers
 from geo.subscription.controller import Settings, TopicController
-from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, SyncedTo, WriteMarker
+from geo.subscription.controller_rows import Effect, Forgotten, GivenUp, MoveSubscription, Rests, Standing, SyncedTo, WriteMarker
 from geo.subscription.marker_journal import controllers_place, decode, markers_producer
 from geo.subscription.markers import SubscriptionUpdate, encode
 from geo.subscription.source_offsets import DeltaEnd, goes_on, read_ends
@@ -63,7 +63,9 @@ topics. Frozen into a checkpoint at its creation."""
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 """A batch writes what it changed, some kilobytes, instead of files of RocksDB's."""
 
-_OUTPUT = "topic STRING, seq BIGINT, effects STRING"
+_OUTPUT = "topic STRING, seq BIGINT, told BINARY"
+"""What a task hands to the driver, as Python has it: a batch's own, kept nowhere."""
+
 _COLUMNS = StructType([StructField("payload", BinaryType())])
 
 
@@ -84,52 +86,31 @@ class Processor(StatefulProcessor):
             controller, said = TopicController(self._cluster, topic, self._settings), None
         else:
             controller = TopicController.from_state(self._cluster, topic, json.loads(kept[0]), self._settings)
-            said = _of_topic(controller)
+            said = _standing(controller)
         for seq, fact in sorted((row["seq"], row["fact"]) for row in rows):
             effects = controller.hear(decode(seq, fact))
             if effects:
-                yield Row(topic=topic, seq=seq, effects=json.dumps([_told(one) for one in effects]))
-        if (now := _of_topic(controller)) != said:
-            yield Row(topic=topic, seq=seq, effects=json.dumps([now]))
+                yield Row(topic=topic, seq=seq, told=pickle.dumps(effects))
+        if (now := _standing(controller)) != said:
+            yield Row(topic=topic, seq=seq, told=pickle.dumps([now]))
         if controller.rests:
-            yield Row(topic=topic, seq=seq, effects=json.dumps([{"rests": True}]))
+            yield Row(topic=topic, seq=seq, told=pickle.dumps([Rests()]))
         self._kept.update((json.dumps(controller.to_state(), separators=(",", ":")),))
 
     def close(self) -> None:
         pass
 
 
-def _of_topic(controller: TopicController) -> dict[str, Any]:
-    return {"waits_for": controller.waits_for, "refused": controller.refused}
+_Told = tuple[int, Effect | Standing | Rests]
+"""The number of a row, and what it led to."""
 
 
-def _told(effect: Effect) -> dict[str, Any]:
-    """An effect on its way from a task to the driver."""
-    match effect:
-        case WriteMarker(marker, replicate_to):
-            payload = base64.b64encode(encode(marker)).decode("ascii")
-            return {"marker": marker.kind.value, "payload": payload, "to": None if replicate_to is None else list(replicate_to)}
-        case SyncedTo(subscription, snapshot_id, started_us, starts):
-            return {
-                "subscription": subscription,
-                "snapshot": snapshot_id,
-                "taken": started_us,
-                "starts": dict(starts),
-                "sender": None,
-            }
-        case MoveSubscription(subscription, start, snapshot_id, started_us, sender, _):
-            return {
-                "subscription": subscription,
-                "snapshot": snapshot_id,
-                "taken": started_us,
-                "starts": {"": start},
-                "sender": sender,
-            }
-        case GivenUp(snapshot_id, missing):
-            return {"given_up": snapshot_id, "missing": list(missing)}
-        case Forgotten(subscription, here_too):
-            return {"forgotten": subscription, "here_too": here_too}
-    raise AssertionError(effect)
+def _is_update(one: Effect | Standing | Rests) -> bool:
+    return isinstance(one, WriteMarker) and isinstance(one.marker, SubscriptionUpdate)
+
+
+def _standing(controller: TopicController) -> Standing:
+    return Standing(controller.waits_for, controller.refused)
 
 
 def _remove_if_of_no_use(tables: ClusterTables, place: str) -> None:
@@ -219,22 +200,24 @@ class ControllerQuery:
         log.warning("%s in %s: %s: %s", topic, self._tables.cluster.name, what, first_line(error))
 
     def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
-        by_topic: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        by_topic: dict[str, list[_Told]] = {}
         for row in rows.collect():
-            by_topic.setdefault(row["topic"], []).extend((row["seq"], one) for one in json.loads(row["effects"]))
+            by_topic.setdefault(row["topic"], []).extend((row["seq"], one) for one in pickle.loads(row["told"]))  # noqa: S301  # of a task of this query
+        for told in by_topic.values():
+            told.sort(key=lambda one: one[0])
         reach(CrashPoint.CONTROLLERS_HEARD)
         if not by_topic:
             return
         self._ownership.refuse_if_lost()
-        starts = [one for topic, effects in by_topic.items() for one in self._starts(topic, effects)]
+        starts = [one for topic, told in by_topic.items() for one in self._starts(topic, told)]
         if starts:
             self._tables.journal(VERSION_STARTS).append(starts)
         reach(CrashPoint.CONTROLLERS_STARTS)
         writing: dict[str, Callable[[], int]] = {}
-        for topic, effects in by_topic.items():
-            self._note(topic, effects)
-            if any("marker" in one for _, one in effects):
-                writing[topic] = partial(self._write, topic, sorted(effects, key=lambda one: one[0]))
+        for topic, told in by_topic.items():
+            self._note(topic, told)
+            if any(isinstance(one, WriteMarker) for _, one in told):
+                writing[topic] = partial(self._write, topic, told)
         for topic, written in self._side_by_side(writing).items():
             try:
                 self.markers += written.result()
@@ -247,8 +230,8 @@ class ControllerQuery:
                 # One topic holds up no other for long. Requests and answers are asked for again; of a lost update the tail tells.
                 self._warn(topic, "its markers are not written", error)
                 self._let_go(topic)
-                if updates := [seq for seq, one in by_topic[topic] if one.get("marker") == SubscriptionUpdate.kind.value]:
-                    self._lost_updates[topic] = max(updates)
+                if updates := [seq for seq, one in by_topic[topic] if _is_update(one)]:
+                    self._lost_updates[topic] = updates[-1]
         reach(CrashPoint.CONTROLLERS_WRITTEN)
 
     def _fails_again(self, topic: str, batch_id: int) -> int:
@@ -257,56 +240,58 @@ class ControllerQuery:
         self._failed[topic] = batch_id, times + 1 if batch == batch_id else 1
         return self._failed[topic][1]
 
-    def _note(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        for seq, one in effects:
-            if "rests" in one:
-                self._rests[topic] = seq
-            if "given_up" in one:
-                missing = ", ".join(one["missing"])
-                why = (
-                    f"it lacks the answer of {missing}"
-                    if missing
-                    else "its own request is not in the log, or others are to be asked now"
-                )
-                log.warning("%s: snapshot %s was given up: %s", topic, one["given_up"], why)
+    def _note(self, topic: str, told: Sequence[_Told]) -> None:
+        for seq, one in told:
+            match one:
+                case Rests():
+                    self._rests[topic] = seq
+                case GivenUp(snapshot_id, missing):
+                    why = (
+                        f"it lacks the answer of {', '.join(missing)}"
+                        if missing
+                        else "its own request is not in the log, or others are to be asked now"
+                    )
+                    log.warning("%s: snapshot %s was given up: %s", topic, snapshot_id, why)
 
-    def _starts(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+    def _starts(self, topic: str, told: Sequence[_Told]) -> Iterator[dict[str, Any]]:
         """Rows of `system/version_starts`, of one subject the newest alone."""
         here, now = self._tables.cluster.name, utc_now()
         found: dict[tuple[str, str], dict[str, Any]] = {}
 
         def forget(name: str, here_too: bool, sequence: int) -> None:
-            told = {(row["subscription"], row["cluster"]): row.asDict() for row in self._told(topic, name)} | found
-            for subject, row in told.items():
+            known = {(row["subscription"], row["cluster"]): row.asDict() for row in self._told(topic, name)} | found
+            for subject, row in known.items():
                 if subject[0] == name and (here_too or row["sender"] is None):
                     found[subject] = {"start": None, "sender": None, "sequence": sequence}
 
-        for seq, one in sorted(effects, key=lambda each: each[0]):
-            if "waits_for" in one:
-                found["", here] = {"waits_for": one["waits_for"] or None, "refused": one["refused"] or None, "sequence": seq}
-            if "forgotten" in one:
-                forget(one["forgotten"], one["here_too"], seq)
-            for cluster, start in one.get("starts", {}).items():
-                taken_at, snapshot_id, sender = from_us(one["taken"]), one["snapshot"], one["sender"]
-                found[one["subscription"], cluster or here] = {
-                    "start": start, "snapshot_id": snapshot_id, "taken_at": taken_at, "sender": sender, "sequence": seq
-                }  # fmt: skip
+        for seq, one in told:
+            match one:
+                case Standing(waits_for, refused):
+                    found["", here] = {"waits_for": waits_for or None, "refused": refused or None, "sequence": seq}
+                case Forgotten(subscription, here_too):
+                    forget(subscription, here_too, seq)
+                case SyncedTo(subscription, snapshot_id, started_us, starts):
+                    of_snapshot = {"snapshot_id": snapshot_id, "taken_at": from_us(started_us), "sender": None, "sequence": seq}
+                    found |= {(subscription, cluster): {"start": start, **of_snapshot} for cluster, start in starts.items()}
+                case MoveSubscription(subscription, start, snapshot_id, started_us, sender, _):
+                    of_snapshot = {"snapshot_id": snapshot_id, "taken_at": from_us(started_us), "sender": sender, "sequence": seq}
+                    found[subscription, here] = {"start": start, **of_snapshot}
         for (subscription, cluster), fields in found.items():
             yield {"topic": topic, "subscription": subscription, "cluster": cluster, "updated_at": now, **fields}
 
     def _told(self, topic: str, subscription: str) -> list[Row]:
         return self._tables.journal(VERSION_STARTS).newest(topic=topic, subscription=subscription)
 
-    def _write(self, topic: str, effects: Sequence[tuple[int, Mapping[str, Any]]]) -> int:
+    def _write(self, topic: str, told: Sequence[_Told]) -> int:
         """The markers of a topic, in one commit, but for those that are there. Returns how many were not."""
         publisher = self._publisher(topic)
         rows = [
-            {"marker": one["marker"], "payload": base64.b64decode(one["payload"]), "replicate_to": one["to"]}
-            for seq, one in effects
-            if "marker" in one and seq > publisher.published_up_to
+            {"marker": one.marker.kind.value, "payload": encode(one.marker), "replicate_to": one.replicate_to}
+            for seq, one in told
+            if isinstance(one, WriteMarker) and seq > publisher.published_up_to
         ]
         if rows:
-            publisher.publish_markers(rows, effects[-1][0])
+            publisher.publish_markers(rows, told[-1][0])
             publisher.record_ends_if_due()
         return len(rows)
 

@@ -152,3 +152,17 @@ class Forgotten:
 
 
 Effect = WriteMarker | SyncedTo | MoveSubscription | GivenUp | Forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a topic: the clusters because of which no snapshot is begun, and how many markers changed nothing that should
+    have, each by why."""
+
+    waits_for: Mapping[str, str]
+    refused: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rests:
+    """The controller has nothing more to do: another tick that says the same does nothing."""

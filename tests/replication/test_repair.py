@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, RetryableError, UsageError
+from geo.fleet.broker import Broker
 from geo.log.publisher import Publisher
 from geo.ops.erase import erase
 from geo.ops.verify.report import Category
@@ -96,6 +97,13 @@ def test_a_region_that_is_gone_gets_everything_back(linked: World) -> None:
     world.publish("eu", 10)
     world.replicate("us")
     shutil.rmtree(world.config.cluster("eu").root or "")
+    with pytest.raises(
+        RetryableError, match=r"and us replicated from it.*If it is lost for good: geo rebuild, or geo clusters remove eu"
+    ):
+        world.replicate("eu")
+    with pytest.raises(RetryableError, match="and us replicated from it"):
+        Broker(world.spark, str(world.path), "eu")
+    assert not world.log("eu").exists(), "made anew it would go wherever the configuration lets it, whatever a person had set"
     (dry,) = rebuild(world.spark, world.config, "eu", "us", dry_run=True)
     assert dry.messages == 30
     crash.arm(f"{CrashPoint.REBUILD_APPENDED.value}:raise")
