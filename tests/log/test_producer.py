@@ -61,9 +61,9 @@ def _ledger_table(world: World, generation: int) -> LedgerTable:
 def _ends(world: World) -> list[tuple[int, int, int]]:
     """Of each ledger of p, oldest first: first and last entry, and how many there are."""
     found = world.log("eu").read().where("producer = 'p'").groupBy("ledger_id").agg(
-        F.min("entry_id"), F.max("entry_id"), F.count("*")
+        F.min("publish_time"), F.min("entry_id"), F.max("entry_id"), F.count("*")
     )  # fmt: skip
-    return [tuple(row[1:]) for row in sorted(found.collect())]
+    return [tuple(row[2:]) for row in sorted(found.collect(), key=lambda row: row[1])]  # ids of one second are in no order
 
 
 # -- what is recorded ------------------------------------------------------------------------------------------------------
