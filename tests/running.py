@@ -13,7 +13,7 @@ from geo.fleet.replicator import Replicator
 from geo.names import Topic
 from geo.replication import link_work
 from geo.replication.link_topics import LinkReport
-from geo.streams import crew
+from geo.streams import timetable
 from geo.streams.life import State
 from tests.waiting import holds
 from tests.world import World
@@ -53,9 +53,9 @@ def running(world: World, target: str, *, queries: bool = False) -> Iterator[Run
     """With `queries` every news is brought by a streaming query, as many rows are, and none by this process alone."""
     # Intervals only: so that nobody waits ten seconds for nothing.
     with (
-        mock.patch.object(crew, "DISCOVERY_INTERVAL_S", 0.5),
-        mock.patch.object(crew, "RECORD_INTERVAL_S", 0.5),
-        mock.patch.object(link_work, "LOOK_INTERVAL_S", 0.5),
+        mock.patch.object(timetable, "DISCOVERY_S", 0.5),
+        mock.patch.object(timetable, "RECORD_S", 0.5),
+        mock.patch.object(timetable, "SOURCE_LOOK_S", 0.5),
         mock.patch.object(link_work, "BUSY_TURNS", 0 if queries else link_work.BUSY_TURNS),
         mock.patch.object(native_rows, "MOST_ROWS", -1 if queries else native_rows.MOST_ROWS),
     ):

@@ -26,7 +26,7 @@ from geo.replication.link_topics import LinkReport, topics_of_source
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import Reconciled, reconcile_links, resolve_links
 from geo.replication.request_table import ask, read_requests
-from geo.streams.crew import DISCOVERY_INTERVAL_S
+from geo.streams import timetable
 from geo.streams.life import State
 from geo.streams.trigger import parse_trigger
 from geo.text import counted, first_line
@@ -77,7 +77,7 @@ def add_rebuild(verbs: Verbs, does: str) -> None:
 
 
 _ASKED = {
-    Action.PAUSE: f"let a link rest, also over restarts; whoever runs it follows within {DISCOVERY_INTERVAL_S:.0f} seconds",
+    Action.PAUSE: f"let a link rest, also over restarts; whoever runs it follows within {timetable.DISCOVERY_S:.0f} seconds",
     Action.RESUME: "let a paused link go on from where it stands",
     Action.RESTART: "let whoever runs a link end and begin it anew, also what is FAILED or waits to be tried again",
 }
@@ -241,7 +241,7 @@ def ask_links(args: argparse.Namespace, output: Output) -> int:
     output.data({"link": link.name, "topics": topics, "action": action.value, "matching": matching})
     output.text(
         f"{link.name} {topics}: asked to {action.value}; it matches {matches}. Whoever runs the link follows within "
-        f"{DISCOVERY_INTERVAL_S:.0f} seconds{'' if action is Action.RESTART else ', or at its next start'}."
+        f"{timetable.DISCOVERY_S:.0f} seconds{'' if action is Action.RESTART else ', or at its next start'}."
     )
     return 0
 

@@ -37,6 +37,7 @@ from geo.replication.absent_regions import refuse_to_begin_anew
 from geo.replication.link_topics import LinkTopics, report_of_link
 from geo.replication.link_work import LinkWork
 from geo.session import require_delta
+from geo.streams import timetable
 from geo.streams.life import Life, State
 from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
@@ -56,12 +57,6 @@ VERSIONS_TRIGGER = "200 milliseconds"
 
 FOLD_TRIGGER = "30 seconds"
 """Nobody waits for a fold: consumers read the records that are not folded yet."""
-
-OWNED_LOOK_S = 30.0
-"""How often it looks whether another broker took its place. What runs finds out by itself at each append."""
-
-STATUS_S = 60.0
-"""Between two lines that say how all is."""
 
 
 class Kind(str, Enum):
@@ -291,7 +286,7 @@ class Broker:
     def _regroup(self) -> Sequence[Group[Any]] | None:
         """The groups of a changed configuration; None while it is as it was."""
         now = time.monotonic()
-        if now - self._status_at >= STATUS_S:
+        if now - self._status_at >= timetable.STATUS_S:
             self._status_at = now
             self._say(self.status())
         if self._member is not None:
@@ -299,7 +294,7 @@ class Broker:
                 raise self._member.fault
             if self._is_leaving and self._member.has_handed_over:
                 self._supervisor.stop()
-        if now - self._asked_at >= OWNED_LOOK_S:
+        if now - self._asked_at >= timetable.OWNED_LOOK_S:
             self._asked_at = now
             self._refuse_if_replaced()
         return self._take_up() if self._file.has_changed() else None

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from geo.config.model import Config
 from geo.config.reader import load, parse
-
-LOOK_S = 5.0
-"""How often the file is read. A change counts when two looks have found the same."""
+from geo.streams import timetable
 
 
 class ConfigFile:
@@ -37,7 +35,7 @@ class ConfigFile:
     def has_changed(self) -> bool:
         """Whether `config` is to be taken now: `take` or `refuse` says what became of it. To be asked all the time."""
         now = time.monotonic()
-        if now - self._looked_at < LOOK_S and not self._hurries:
+        if now - self._looked_at < timetable.CONFIG_LOOK_S and not self._hurries:
             return False
         self._looked_at, hurries, self._hurries = now, self._hurries, False
         before, self._text = self._text, _read(self.path)

@@ -50,6 +50,7 @@ from geo.journal.cluster import ClusterTables
 from geo.journal.journal import Watched
 from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import utc_now
+from geo.streams import timetable
 from geo.streams.life import State
 from geo.subscription.acks.fold_query import FOLD
 from geo.subscription.version_sync import PLACE
@@ -59,14 +60,8 @@ from schemas import ASSIGNMENTS, BUNDLE_REQUESTS, BUNDLES, LOAD_REPORTS, OWNERS,
 
 log = logging.getLogger(__name__)
 
-ROUND_S, REMOTE_ROUND_S = 1.0, 5.0
-"""Between two looks at what is said: six small tables, of which on a local disk only names are looked at while nothing is said."""
-
 SIGNS = 3
 """Signs of life in a broker timeout."""
-
-MOST_SIGN_S = 10.0
-"""At least so often one is given, however long the timeout is: the leader decides by what it says."""
 
 HAND_OVER_S = 60.0
 """A broker that is stopped waits so long for others to take what it has."""
@@ -144,7 +139,7 @@ class Member:
         self._loaded_at, self._load_at = utc_now(), time.monotonic()
         self._sign_at, self._said_state = -float("inf"), UP
         is_local = tables.journal(OWNERS).is_local
-        self._round_s = ROUND_S if is_local else REMOTE_ROUND_S
+        self._round_s = timetable.MEMBER_ROUND_S if is_local else timetable.REMOTE_MEMBER_ROUND_S
         self.refuse(placement)
         self._signs, self._meter = Signs(), LoadMeter(tables, is_local=is_local)
         self._watched_reports = Watched(tables.journal(LOAD_REPORTS), lambda: read_reports(tables))
@@ -439,7 +434,9 @@ class Member:
     def _report(self, now: float) -> None:
         """Give a sign of life if it is time, with another load if that has changed much."""
         state = LEAVING if self._leaving.is_set() else UP
-        if state == self._said_state and now - self._sign_at < min(self._placement.broker_timeout_s / SIGNS, MOST_SIGN_S):
+        if state == self._said_state and now - self._sign_at < min(
+            self._placement.broker_timeout_s / SIGNS, timetable.MOST_SIGN_S
+        ):
             return
         load = self._measured(now)
         last, settings = self._said_load, self._placement.settings

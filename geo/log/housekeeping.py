@@ -29,6 +29,7 @@ from geo.log.finished import move_ended
 from geo.log.log_cutter import LogCutter
 from geo.log.topics import registered_topics
 from geo.names import Topic
+from geo.streams import timetable
 from geo.text import first_line
 from geo.times import from_us, in_us, utc
 from schemas import (
@@ -58,23 +59,14 @@ JOURNALS = (
     *(LOAD_REPORTS, LOAD_AVERAGES, ASSIGNMENTS, BUNDLES, BUNDLE_REQUESTS, PLACEMENT_POLICIES),
 )
 
-ROUND_S = 60.0
-"""Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""
-
 FILES = 30
 """A system table in more files is cleaned: reading thirty small files takes a tenth of a second, cleaning them half of one."""
 
 FILES_OF_SHORT_RUNS = 60
 """Runs that end before their first round clean at their end, but only what nobody else has kept smaller meanwhile."""
 
-FULL_ROUND_S = 600.0
-"""Between two looks at all topic logs. At ten commits a second a log has 6,000 more by then."""
-
 NEGLECTED = 10
 """Times as much as that, and whoever sees it does it: the one whose turn it is may be of another version, or hang."""
-
-VACUUM_S = 86_400.0
-"""Files that were replaced stay for a day anyway (the retention of system tables)."""
 
 AT_EXIT_S = 30.0
 """So long the end of a process waits for what it tidies up."""
@@ -135,24 +127,24 @@ class Housekeeper:
         after_last_run(tables, self._config)
 
     def _run(self) -> None:
-        while not self._stop.wait(ROUND_S):
+        while not self._stop.wait(timetable.HOUSE_ROUND_S):
             _try("whose turn it is to keep house", self.tables, self.round)
 
     def round(self) -> None:
         """Do what is due, if it is this process's turn or nobody does it."""
         keeper = is_keeper(self.tables.me.name, _alive(self.tables))
-        full = time.monotonic() - self._full_at >= FULL_ROUND_S
+        full = time.monotonic() - self._full_at >= timetable.FULL_HOUSE_ROUND_S
         if keeper or full:
             keep_journals(self.tables, FILES if keeper else FILES * NEGLECTED)
         if full:
             self._full_at = time.monotonic()
             topics = (registered.topic for registered in registered_topics(self.tables))
             cut_topic_logs(self.tables, self._config, topics, 2 * KEEP if keeper else 2 * KEEP * NEGLECTED)
-        if keeper and time.monotonic() - self._vacuumed_at >= VACUUM_S:
+        if keeper and time.monotonic() - self._vacuumed_at >= timetable.VACUUM_S:
             self._vacuumed_at = time.monotonic()
             for schema in JOURNALS:
                 _try(f"system/{schema.kind}", self.tables, self.tables.journal(schema).vacuum)
-            _try("held rows", self.tables, partial(remove_held, self.tables, VACUUM_S))
+            _try("held rows", self.tables, partial(remove_held, self.tables, timetable.VACUUM_S))
 
 
 def keep_journals(tables: ClusterTables, files: int) -> None:
@@ -200,16 +192,16 @@ def remove_held(tables: ClusterTables, older_than_s: float) -> None:
 
 def after_last_run(tables: ClusterTables, config: Config) -> None:
     """Nothing is owned here any more: tidy up in a thread of its own what nobody else keeps small, and let the end of this
-    process wait for that a while. At most once in FULL_ROUND_S."""
+    process wait for that a while. At most once in timetable.FULL_HOUSE_ROUND_S."""
     now = time.monotonic()
-    if now - _tidied_at.get(tables.place, -math.inf) < FULL_ROUND_S:
+    if now - _tidied_at.get(tables.place, -math.inf) < timetable.FULL_HOUSE_ROUND_S:
         return
     _tidied_at[tables.place] = now
 
     def tidy() -> None:
         keep_journals(tables, FILES_OF_SHORT_RUNS)
         cut_topic_logs(tables, config, sorted(tables.topics_used), 2 * KEEP)
-        remove_held(tables, VACUUM_S)
+        remove_held(tables, timetable.VACUUM_S)
 
     thread = threading.Thread(target=_try, args=("its tables", tables, tidy), name=f"geo-tidy-{tables.cluster.name}", daemon=True)
     try:

@@ -23,23 +23,14 @@ from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
 from geo.names import Topic
 from geo.now import steady_us
+from geo.streams import timetable
 from geo.text import first_line
 from geo.times import in_us
 
 log = logging.getLogger(__name__)
 
-RECORD_INTERVAL_S = 10.0
-"""How often the ledgers' ends are recorded. A start after a crash reads the commits since the last record: at one commit
-a second that is ten."""
-
-LOOK_INTERVAL_S = 10.0
-"""How often the log's commits are looked at, beside each record, and the clock is held against the storage's."""
-
 IDLE_US = 86_400 * 1_000_000
 """A ledger that rested for so long is recorded before its next commit: sooner than its source counts as ended (geo.log.finished)."""
-
-IDLE_RECORD_S = 300.0
-"""When ends are recorded though no further batch comes. Until then a start needs the commits since, which are kept for a day."""
 
 
 class LedgerWriter:
@@ -48,7 +39,7 @@ class LedgerWriter:
 
     Each batch is committed in this order, and each arrow is a named crash point:
     1. new ledgers are recorded in `system/ledgers` with end -1, and before the first batch of a run that there will be more; 2.
-    rows and the batch's record are appended to the log in one commit; 3. every RECORD_INTERVAL_S the log's commits since the last
+    rows and the batch's record are appended to the log in one commit; 3. every timetable.ENDS_S the log's commits since the last
     look are looked at, and the ends are recorded in `system/ledgers`; 4. the caller's stream commits its checkpoint. A start
     folds the batches committed since the newest record, so a death anywhere repeats and skips nothing.
 
@@ -169,7 +160,7 @@ class LedgerWriter:
         with self._mutex:
             if not self._is_open:
                 raise UnsafeError(f"{self._topic}: producer {self._producer} was closed. Nothing was published. Open it again.")
-            if self._unsure or time.monotonic() - self._looked_at >= LOOK_INTERVAL_S:
+            if self._unsure or time.monotonic() - self._looked_at >= timetable.LOG_LOOK_S:
                 self._look()
                 if self._changed:
                     # Any row says that all ends are exact up to where the last look came: the row of a new ledger would, next.
@@ -237,7 +228,7 @@ class LedgerWriter:
     def _record_later(self) -> None:
         """See to it that the ends are recorded though no further batch may come."""
         if self._later is None or not self._later.is_alive():
-            self._later = threading.Timer(IDLE_RECORD_S, self._record_idle)
+            self._later = threading.Timer(timetable.IDLE_ENDS_S, self._record_idle)
             self._later.daemon = True
             self._later.start()
 

@@ -10,7 +10,8 @@ from geo.log.ledgers import Ledger, LedgerKey
 from geo.log.other_producer import Continued
 from geo.log.publish_stream import PublishStream, SourceStream
 from geo.log.publisher import Published
-from geo.streams.again import FAILED_AGAIN_S, FailedAgain
+from geo.streams import timetable
+from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query_work import QueryWork, leave
 from geo.streams.supervisor import Supervisor
@@ -116,7 +117,7 @@ class OneProducer:
     """The group of one piece of work."""
 
     def __init__(self, work: PublishWork) -> None:
-        self.work, self._again = work, FailedAgain(FAILED_AGAIN_S)
+        self.work, self._again = work, FailedAgain(timetable.FAILED_AGAIN_S)
 
     def __str__(self) -> str:
         return str(self.work)

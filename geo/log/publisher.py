@@ -33,7 +33,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.admission import ERROR, Routes, check_columns, new_topic_columns, prepared, row_error
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import LedgerTable
-from geo.log.ledger_writer import RECORD_INTERVAL_S, LedgerWriter
+from geo.log.ledger_writer import LedgerWriter
 from geo.log.ledgers import Batch, Counted, Ledger, LedgerKey, SourceEnd
 from geo.log.numbering.held_rows import hold_spans
 from geo.log.numbering.tagging import Tagging
@@ -45,12 +45,10 @@ from geo.log.topic_log import user_columns
 from geo.log.topics import ensure_topic, partitions, refuse_deleted, replication_clusters
 from geo.names import Topic, check_producer
 from geo.now import now_us
+from geo.streams import timetable
 from geo.streams.checkpoint import forget
 from schemas import TOPIC_LOG
 from schemas.topic_log import MESSAGE_INPUT
-
-ROUTES_INTERVAL_S = 10.0
-"""How often the topic's policy is read again, by which a `replicate_to` is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,7 @@ class Publisher:
         """As `LedgerWriter.record_ends`."""
         self._writer.record_ends()
 
-    def record_ends_if_due(self, interval_s: float = RECORD_INTERVAL_S) -> None:
+    def record_ends_if_due(self, interval_s: float = timetable.ENDS_S) -> None:
         self._writer.record_ends_if_due(interval_s)
 
     @property
@@ -184,7 +182,7 @@ class Publisher:
         Raises UsageError for bad rows; SourceChangedError if the rows below the end are not those that were published, or the log
         is not what it was; UnsafeError if the rows changed meanwhile or the clock is wrong; FencedError.
         """
-        if time.monotonic() - self._routes_read_at >= ROUTES_INTERVAL_S:
+        if time.monotonic() - self._routes_read_at >= timetable.ROUTES_S:
             self._read_routes()
         if identity.name is not None:
             self.recall([identity.name])

@@ -16,22 +16,12 @@ from geo.journal.cluster import ClusterTables
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
 from geo.replication.topic_link import Brought, TopicLink
+from geo.streams import timetable
 from geo.streams.life import State
 from geo.streams.trigger import interval_s, parse_trigger
 from geo.text import counted
 
-LOOK_INTERVAL_S, REMOTE_LOOK_INTERVAL_S = 60.0, 600.0
-"""How often a topic gets a full look beside those by name, and beside its query: Delta's stream need not notice that an older
-copy of the source was put back. On a local disk it is a matter of milliseconds."""
-
-IDLE_S = 300.0
-"""How long a topic may be without news before its query ends and its source is looked at by name again: a process may follow
-thousands of topics of which few are busy, and a query lists the source's log at each trigger."""
-
 _NOWHERE = object()
-
-HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
-"""A turn that takes so long, and longer by what it brings at a rate that any network has, hangs."""
 
 BUSY_TURNS = 3
 """After how many turns in a row that were more than this process brings by itself a topic is busy, and a query takes it up: that
@@ -128,12 +118,12 @@ class LinkWork:
     def follow(self) -> Callable[[], None] | None:
         """See whether its query has ended, and whether there is news. Raises what ended the query."""
         link, now = self.link, time.monotonic()
-        is_due = now - self._looked_at > (LOOK_INTERVAL_S if link.source_is_local else REMOTE_LOOK_INTERVAL_S)
+        is_due = now - self._looked_at > (timetable.SOURCE_LOOK_S if link.source_is_local else timetable.REMOTE_SOURCE_LOOK_S)
         if link.stream is not None:
             if link.stream.is_active:
                 if link.cursor != self._followed:
                     self._followed, self._moved_at = link.cursor, now
-                if now - self._moved_at > IDLE_S:
+                if now - self._moved_at > timetable.QUERY_IDLE_S:
                     return self._rest
                 return self._look_beside_the_query if is_due else None
             self._rest()
@@ -167,7 +157,7 @@ class LinkWork:
             if self.link.may_bring():
                 self._bring_news()
                 self._ask_at = now + self._remote_look_s if self._has_caught_up else now
-        elif now - self._looked_at > REMOTE_LOOK_INTERVAL_S:
+        elif now - self._looked_at > timetable.REMOTE_SOURCE_LOOK_S:
             self._look()
 
     def _start(self) -> None:
@@ -202,7 +192,7 @@ class LinkWork:
         if began is None or self._is_left:
             return None
         took_s = time.monotonic() - began
-        if took_s < HANGS_S + self.link.turns.size / HANGS_BYTES_PER_S:
+        if took_s < timetable.HANGS_S + self.link.turns.size / timetable.HANGS_BYTES_PER_S:
             return None
         self.link.leave()
         fresh = LinkWork(self.link.anew(), self._trigger)

@@ -7,9 +7,6 @@ from collections.abc import Hashable, Mapping
 
 from geo.streams.life import State
 
-FAILED_AGAIN_S = 300.0
-"""For works that cost something to try: what they lacked may be there, and no verb says so."""
-
 
 class FailedAgain:
     """The failed works of a group are tried again `after_s` seconds after they were first seen to have failed: by then a person

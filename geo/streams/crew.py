@@ -20,6 +20,7 @@ from typing import Any, Generic
 from geo.delta.locks import without_waiting
 from geo.errors import AlreadyOwnedError, LockedError
 from geo.faults import needs_person, session_is_gone
+from geo.streams import timetable
 from geo.streams.life import Event, Life, State
 from geo.streams.work import Failed, Group, W
 from geo.streams.workers import Workers
@@ -36,24 +37,8 @@ DUES_AT_ONCE = 64
 ENDS_AT_ONCE = 16
 """Works of a group that are ended side by side: each waits for its running batch."""
 
-DISCOVERY_INTERVAL_S = 10.0
-"""How often a group is asked for works: a small table is read, 0.1 s."""
-
-RECORD_INTERVAL_S = 60.0
-"""How often works that moved are recorded."""
-
-LOCKED_S = 1.0
-"""After so long positions are recorded that could not be, since somebody else wrote there: that takes tenths of a second, or hangs."""
-
-TICK_S, LEAST_TICK_S, OF_A_WORK_S = 0.2, 0.05, 0.0005
-"""Between two looks at all works of a group: half a millisecond for each, within these bounds. A look at one takes some
-microseconds, so a few are followed closely and a thousand cost little."""
-
 SPARK_ENDED = "Spark in this process ended before its work had (a SIGTERM or SIGKILL of its JVM); the next start goes on"
 """Why a work does not run. Its own error would only say that nobody answers."""
-
-HAND_OVER_S = 0.5
-"""What has ended meanwhile is handed over together."""
 
 
 @dataclass(slots=True, eq=False)
@@ -164,11 +149,11 @@ class Crew(Generic[W]):
             if self._once and self.life.done and all(slot.life.done for slot in self.slots.values()):
                 return
             self._record_if_due()
-            self.stop.wait(min(TICK_S, LEAST_TICK_S + OF_A_WORK_S * len(self.slots)))
+            self.stop.wait(min(timetable.TICK_S, timetable.LEAST_TICK_S + timetable.OF_A_WORK_S * len(self.slots)))
 
     def _record_if_due(self) -> None:
         """Record all that are up, those of which something is done now as soon as it is done."""
-        if time.monotonic() - self._recorded_at >= RECORD_INTERVAL_S:
+        if time.monotonic() - self._recorded_at >= timetable.RECORD_S:
             self._recorded_at = time.monotonic()
             self._unrecorded = list(self.slots.values())
         if time.monotonic() < self._record_again_at:
@@ -181,7 +166,7 @@ class Crew(Generic[W]):
                 self._record(free, State.RUNNING, patience=without_waiting)
             except LockedError as error:
                 self._unrecorded += free
-                self._record_again_at = time.monotonic() + LOCKED_S
+                self._record_again_at = time.monotonic() + timetable.LOCKED_S
                 log.info("%s: positions are not recorded now: %s", self.group, first_line(error))
 
     # -- which works -------------------------------------------------------------------------------------------------
@@ -200,7 +185,7 @@ class Crew(Generic[W]):
         elif self.life.state is State.DELAYED:
             due = now >= self.life.again_at
         else:
-            due = self._asked_at is None or now - self._asked_at >= DISCOVERY_INTERVAL_S
+            due = self._asked_at is None or now - self._asked_at >= timetable.DISCOVERY_S
         if not due or self.life.done:
             return
         self._asked_at = now
@@ -400,7 +385,7 @@ class Crew(Generic[W]):
                 elif not slot.work.is_owned:
                     self._let_go(slot)
             now = time.monotonic()
-            if well and (now - handed_over_at >= HAND_OVER_S or not (waiting or ending)):
+            if well and (now - handed_over_at >= timetable.HAND_OVER_S or not (waiting or ending)):
                 for slot in (handed := self._release(self._record(well, State.STOPPED))):
                     self._let_go(slot)
                 for slot in well:
@@ -408,7 +393,7 @@ class Crew(Generic[W]):
                         self._happened(slot, Event.FAULT, reason="its end could not be recorded")
                 well, handed_over_at = [], time.monotonic()
             elif waiting or ending:
-                self._left.wait(TICK_S / 10)
+                self._left.wait(timetable.TICK_S / 10)
         enders.close()
 
     def _with_its_faults(self, slot: Slot[W], take: Callable[[], None]) -> None:

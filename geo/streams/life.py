@@ -11,14 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-STEADY_S = 60.0
-"""Work that ran for so long since its last fault begins again to count them. (In a run that ends: work that came further.)"""
-
-MOST_BACKOFF_S = 60.0
-"""The longest pause before delayed work is tried again."""
-
-PATIENCE_S = 600.0
-"""Work that no supervisor runs is given up when faults in a row have come for so long: a storage that is away mostly comes back."""
+from geo.streams import timetable
 
 TRIES = 3
 """Faults in a row after which a run that ends leaves a piece of work alone."""
@@ -109,7 +102,7 @@ class Life:
             return self
         life = replace(self, state=state, reason=reason, error=error)
         if event in _FAULTS:
-            steady = moved if ends else now - self.again_at > STEADY_S
+            steady = moved if ends else now - self.again_at > timetable.STEADY_S
             tries = 1 if steady else self.tries + 1
             done = ends and (event is Event.REFUSED or tries >= TRIES)
             since = now if tries == 1 else self.faulty_since
@@ -124,10 +117,10 @@ class Life:
 
     def is_hopeless(self, now: float) -> bool:
         """Whether what nobody supervises is to be given up."""
-        return now - self.faulty_since > PATIENCE_S
+        return now - self.faulty_since > timetable.PATIENCE_S
 
 
 def backoff_s(attempt: int) -> float:
-    """Pause before try number `attempt` (from 1) of delayed work: 1 s doubling to MOST_BACKOFF_S, as Pulsar's replicator
+    """Pause before try number `attempt` (from 1) of delayed work: 1 s doubling to timetable.MOST_BACKOFF_S, as Pulsar's replicator
     reads."""
-    return min(MOST_BACKOFF_S, 2.0 ** min(attempt - 1, 6))
+    return min(timetable.MOST_BACKOFF_S, 2.0 ** min(attempt - 1, 6))

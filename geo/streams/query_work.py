@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from geo.errors import RetryableError
 from geo.faults import FAULTS
+from geo.streams import timetable
 from geo.streams.life import State
 
 _WAIT_S = 0.2
@@ -84,13 +85,9 @@ class Both:
 T = TypeVar("T", bound=Opened)
 
 
-TAKES_OVER_S = 60.0
-"""An owner that lives is replaced by what begins so soon after a person asked for it. Who is there later may have come since."""
-
-
 class QueryWork(Generic[T]):
     """One query, as often as it is begun. `begin` owns what it needs and starts it, told whether to take that over from an owner
-    that lives: asked for until it was owned once, for TAKES_OVER_S at most."""
+    that lives: asked for until it was owned once, for timetable.TAKES_OVER_S at most."""
 
     def __init__(self, begin: Callable[[bool], T], *, once: bool, take_over: bool) -> None:
         self._begin, self._once, self._take_over = begin, once, take_over
@@ -118,7 +115,7 @@ class QueryWork(Generic[T]):
         if self._previous is not None:
             self._previous.refuse_if_replaced()
         self._previous = None
-        opened = self.opened = self._begin(self._take_over and time.monotonic() - self._made_at < TAKES_OVER_S)
+        opened = self.opened = self._begin(self._take_over and time.monotonic() - self._made_at < timetable.TAKES_OVER_S)
         self._take_over, self.has_begun = False, True
         if self._is_left:
             self.abandon()

@@ -12,16 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Generic
 
 from geo.faults import FAULTS
-from geo.streams.crew import DISCOVERY_INTERVAL_S as DISCOVERY_INTERVAL_S  # for tests/benchmarks
+from geo.streams import timetable
 from geo.streams.crew import Crew
 from geo.streams.life import Life
 from geo.streams.work import Group, W
-
-LOOK_S = 0.2
-"""Between two looks at whether all groups still run."""
-
-STOP_S = 60.0
-"""What has not stopped by then hangs, or does something long; it is left to whoever continues it, who fences it first."""
 
 
 class Supervisor(Generic[W]):
@@ -75,9 +69,9 @@ class Supervisor(Generic[W]):
             while not self._stop.is_set() and not (self._once and all(not crew.thread.is_alive() for crew in self._crews)):
                 if self._crews:
                     for crew in self._crews:
-                        crew.thread.join(LOOK_S / len(self._crews))
+                        crew.thread.join(timetable.SUPERVISOR_LOOK_S / len(self._crews))
                 else:
-                    self._stop.wait(LOOK_S)
+                    self._stop.wait(timetable.SUPERVISOR_LOOK_S)
                 if any(crew.fault is not None for crew in self._crews) or self._refusal() is not None:
                     break
                 if (groups := self._regroup()) is not None:
@@ -97,17 +91,17 @@ class Supervisor(Generic[W]):
             crew.thread.start()
 
     def _end(self, crews: Sequence[Crew[W]], *, unless: Callable[[], bool] = lambda: False) -> bool:
-        """Let crews end, STOP_S at most, and wait no longer for who has not. False, and they are still waited for, if `unless`
+        """Let crews end, timetable.STOP_S at most, and wait no longer for who has not. False, and they are still waited for, if `unless`
         comes true meanwhile."""
         for crew in crews:
             crew.stop.set()
-        deadline = time.monotonic() + STOP_S
+        deadline = time.monotonic() + timetable.STOP_S
         while (lives := [crew.thread for crew in crews if crew.thread.is_alive()]) and time.monotonic() < deadline:
             if unless():
                 return False
-            lives[0].join(LOOK_S / 10)
+            lives[0].join(timetable.SUPERVISOR_LOOK_S / 10)
         for crew in crews:
-            crew.leave_behind(STOP_S)
+            crew.leave_behind(timetable.STOP_S)
         return True
 
     def _run_instead(self, groups: Sequence[Group[W]]) -> None:

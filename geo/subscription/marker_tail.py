@@ -34,6 +34,7 @@ from geo.log.ledgers import LINK_KEY
 from geo.names import Topic
 from geo.now import now_us
 from geo.replication.link_state import LinkRecord
+from geo.streams import timetable
 from geo.streams.life import State
 from geo.subscription.answers import Answers
 from geo.subscription.asked import Ways, ways_of
@@ -49,16 +50,6 @@ from geo.times import in_us
 from schemas import OWNERS
 
 log = logging.getLogger(__name__)
-
-LOOK_S = 1.0
-"""How often every topic is looked at: its log, wherever that is, its subscriptions, and whether a tick is due. Where snapshots are more
-frequent, four times between two. A log on a local disk that has news is looked at in the next round."""
-
-STILL_S = 5.0
-"""How often it tells the time alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a batch."""
-
-ANSWER_S = 5.0
-"""How long an answer waits for those of other clusters at most: each would be a batch by itself, and of three clusters two answer."""
 
 TURNS = 4
 """Of a topic in a round, of `tail.TURN_COMMITS` commits each: a busy one does not hold up the others."""
@@ -90,7 +81,7 @@ class _Followed:
     """When the first answer among them came, by a clock that only goes on."""
     told_moved_at: float = 0.0
     """When one told of messages that the one before did not know of."""
-    asked_how_far_at: float = -LOOK_S
+    asked_how_far_at: float = -timetable.MARKERS_LOOK_S
     """When its consumers were asked last, by a clock that only goes on."""
     last_seq: int = 0
     """The number of the newest row."""
@@ -143,7 +134,7 @@ class MarkerTail:
         self._fillings = Watched(tables.journal(OWNERS), lambda: _fillings(tables))
         self._fillings_now: Mapping[Topic, Mapping[str, bool]] | None = None
         """As they were in this round."""
-        self._looked_at = -LOOK_S
+        self._looked_at = -timetable.MARKERS_LOOK_S
         self._wanted_now: Mapping[Topic, Mapping[str, VersionSubscription]] = {}
         self._followed: dict[Topic, _Followed] = {}
         self._not_followed: dict[Topic, str] = {}
@@ -163,7 +154,7 @@ class MarkerTail:
         """`again`: where it notes of which lost updates it tells."""
         heard: list[Heard] = []
         now, self._fillings_now = time.monotonic(), None
-        if is_due := now - self._looked_at >= min(LOOK_S, self._config.snapshots.frequency_s / 4):
+        if is_due := now - self._looked_at >= min(timetable.MARKERS_LOOK_S, self._config.snapshots.frequency_s / 4):
             self._looked_at, self._wanted_now = now, self._wanted()
         wanted = self._wanted_now
         for topic, subscriptions in wanted.items():
@@ -263,7 +254,7 @@ class MarkerTail:
             one.told, one.is_changed = tick, False
             told.append(tick)
         told += rows
-        has_waited = one.waits_since is not None and time.monotonic() - one.waits_since >= ANSWER_S
+        has_waited = one.waits_since is not None and time.monotonic() - one.waits_since >= timetable.ANSWER_S
         waits = [self._waits(one, row) for row in told]  # of each, which notes who has answered
         is_due = has_waited or not all(waits)
         others = list(self._of_subscriptions(one, subscriptions, with_others=is_due))
@@ -376,14 +367,14 @@ class MarkerTail:
     def _of_subscriptions(
         self, one: _Followed, subscriptions: Mapping[str, VersionSubscription], *, with_others: bool
     ) -> Iterator[Row]:
-        """What people did, at once. How far consumers are, with other rows or once in `LOOK_S`: alone it is a batch of its own, and while
+        """What people did, at once. How far consumers are, with other rows or once in `timetable.MARKERS_LOOK_S`: alone it is a batch of its own, and while
         those follow one another answers wait."""
         for name in one.subscriptions.keys() - subscriptions.keys() | one.unused:
             yield Unsubscribed(0, name)
             one.subscriptions.pop(name, None)
             one.finished.pop(name, None)
         one.unused = set()
-        if is_due := with_others or time.monotonic() - one.asked_how_far_at >= LOOK_S:
+        if is_due := with_others or time.monotonic() - one.asked_how_far_at >= timetable.MARKERS_LOOK_S:
             one.asked_how_far_at = time.monotonic()
         for name, now in subscriptions.items():
             before = one.subscriptions.get(name)
@@ -429,7 +420,9 @@ class MarkerTail:
         if told is not None and is_same_way:
             same = (told.moved, told.unable) == (one.moved, unable)
             rests = self._rests.get(str(one.topic), -1) >= one.last_seq
-            if not used or (same and (rests or (not one.is_changed and 0 <= now - told.now < max(frequency_s, STILL_S)))):
+            if not used or (
+                same and (rests or (not one.is_changed and 0 <= now - told.now < max(frequency_s, timetable.STILL_S)))
+            ):
                 return None
         return Tick(0, now, one.moved, ways.asked.clusters, unable, ways.there, one.read_to, one.tail.at.table_id, comes)
 

@@ -20,12 +20,10 @@ from geo.log.topics import Registered, known_topics
 from geo.names import Topic
 from geo.replication.link_state import LinkState
 from geo.replication.link_table import read_links
+from geo.streams import timetable
 from geo.subscription.version_subscriptions import VersionSubscription, replicated_subscriptions
 from geo.text import first_line
 from schemas import LINKS, TOPICS, VERSION_SUBSCRIPTIONS
-
-PEERS_LOOK_S = 10.0
-"""How often other clusters are asked which topics have version subscriptions there, and how their links are."""
 
 PEER_ANSWER_S = 30.0
 """One that has not answered by then is away."""
@@ -86,7 +84,7 @@ class Peer:
             self.said, self.said_at, self.unreadable = self.asked.result(), self._asked_at, None
         except FAULTS as error:
             self.unreadable = first_line(error)
-        if waited >= PEERS_LOOK_S:
+        if waited >= timetable.PEERS_LOOK_S:
             self._ask()
 
     def commits(self, topic: Topic, first: int, last: int, only: Sequence[str]) -> list[Commit]:

@@ -19,7 +19,8 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.names import Topic
 from geo.session import require_delta
-from geo.streams.again import FAILED_AGAIN_S, FailedAgain
+from geo.streams import timetable
+from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.loop import BatchLoop
 from geo.streams.query_work import Both, QueryWork, leave
@@ -47,9 +48,6 @@ ENDS_S = 10.0
 
 PLACE = Topic.parse("persistent://geo/system/version-sync")
 """What is done once in a cluster is placed as a topic of this name would be, where several brokers share the topics. There is no such topic."""
-
-ROUND_S = 0.1
-"""Between two looks whether logs have news: some microseconds a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class SyncWork(QueryWork[OpenSync]):
     ) -> None:
         super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)
         self._tables, self._peers, self._config = tables, peers, config
-        self._trigger, self._every_s = parse_trigger(trigger), None if trigger == AVAILABLE_NOW else ROUND_S
+        self._trigger, self._every_s = parse_trigger(trigger), None if trigger == AVAILABLE_NOW else timetable.MARKERS_ROUND_S
         self._before = 0
         self._failed: dict[str, tuple[int, int]] = {}
         self._lost_updates: dict[str, int] = {}
@@ -154,7 +152,7 @@ class Versions:
         self._tables, self._say, self._has_said = tables, say, False
         self._peers = {name: Peer(connect(tables.spark, one)) for name, one in config.clusters.items() if name != here}
         self._work = SyncWork(tables, self._peers, config, trigger, take_over=take_over)
-        self._again, self._share = FailedAgain(FAILED_AGAIN_S), share
+        self._again, self._share = FailedAgain(timetable.FAILED_AGAIN_S), share
 
     def __str__(self) -> str:
         return f"version subscriptions in {self._tables.cluster.name}"

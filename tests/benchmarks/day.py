@@ -25,8 +25,9 @@ from geo.delta.history import CommitName
 from geo.delta.table import Table
 from geo.journal.cluster import ClusterTables
 from geo.log import log_cutter
-from geo.log.housekeeping import FULL_ROUND_S, Housekeeper, open_for_writing
+from geo.log.housekeeping import Housekeeper, open_for_writing
 from geo.replication.link_table import append_links, read_links
+from geo.streams import timetable
 from schemas import LEDGERS, LINKS, PROCESSES
 from tests.benchmarks.bench import Bench, grown
 
@@ -34,7 +35,7 @@ _CHECKPOINT = 100
 """delta.checkpointInterval of all tables."""
 
 FLUSHES_OF_A_DAY = 20_000
-_ROUND_COMMITS = round(FLUSHES_OF_A_DAY * FULL_ROUND_S / 86_400)
+_ROUND_COMMITS = round(FLUSHES_OF_A_DAY * timetable.FULL_HOUSE_ROUND_S / 86_400)
 """Of the topic, from one round of keeping house to the next."""
 
 _EACH_S = {"links": 60, "ledgers": 10, "processes": 100}
@@ -184,7 +185,7 @@ def _day(bench: Bench, young: int, commits: int, batches: int) -> None:
     rounds = math.ceil(commits / _ROUND_COMMITS)
     began, kept_s = time.monotonic(), 0.0
     for _ in range(rounds):
-        a_day.live(FULL_ROUND_S, _ROUND_COMMITS)
+        a_day.live(timetable.FULL_HOUSE_ROUND_S, _ROUND_COMMITS)
         before = time.monotonic()
         a_day.keep_house()
         kept_s += time.monotonic() - before
@@ -193,7 +194,7 @@ def _day(bench: Bench, young: int, commits: int, batches: int) -> None:
     )
     written = ", ".join(f"{count:,} {what}" for what, count in a_day.written.items())
     print(f"  written: {written} (commits: of each topic log; the others: rows, each a commit and a file)")
-    a_day.live(FULL_ROUND_S, _ROUND_COMMITS)
+    a_day.live(timetable.FULL_HOUSE_ROUND_S, _ROUND_COMMITS)
     print("  what is there at the end of the day, just before a round:")
     for name, size in a_day.sizes().items():
         print(f"    {name:22} {size}")

@@ -29,7 +29,7 @@ from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.replication.link_table import append_links, read_links
 from geo.session import session
-from geo.streams.supervisor import DISCOVERY_INTERVAL_S
+from geo.streams import timetable
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.consumer import Subscription
 from tests.benchmarks.bench import grown
@@ -43,7 +43,7 @@ _LINKS = [("us", "eu"), ("eu", "us")]
 _ROWS = 10
 _IN_FLIGHT = 5
 """Batches that may still be of the pace before."""
-_SETTLED_S = DISCOVERY_INTERVAL_S + 50
+_SETTLED_S = timetable.DISCOVERY_S + 50
 """By then the links have found all topics, and what runs all the time is compiled."""
 _LIMIT_S = 900.0
 _LOOK_S = 0.005

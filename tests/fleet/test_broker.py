@@ -14,7 +14,6 @@ import yaml
 from geo.config.model import DispatchRate
 from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
 from geo.fleet import broker as broker_module
-from geo.fleet import config_file
 from geo.fleet.broker import Broker, BrokerReport, Kind
 from geo.fleet.turns import LinkTurns
 from geo.log import publish_work
@@ -22,9 +21,8 @@ from geo.log.publish import publish_json_lines
 from geo.log.topics import create_single, registered_topics
 from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
-from geo.replication import link_work
 from geo.replication.link_topics import LinkTopics
-from geo.streams import crew
+from geo.streams import timetable
 from geo.streams.life import State
 from geo.streams.trigger import AVAILABLE_NOW
 from geo.subscription.version_subscriptions import create
@@ -84,11 +82,11 @@ class Running:
 def _soon() -> Iterator[None]:
     """Intervals only: so that nobody waits ten seconds for nothing."""
     with (
-        mock.patch.object(crew, "DISCOVERY_INTERVAL_S", 0.5),
-        mock.patch.object(crew, "RECORD_INTERVAL_S", 0.5),
-        mock.patch.object(link_work, "LOOK_INTERVAL_S", 0.5),
-        mock.patch.object(config_file, "LOOK_S", 0.2),
-        mock.patch.object(broker_module, "OWNED_LOOK_S", 0.5),
+        mock.patch.object(timetable, "DISCOVERY_S", 0.5),
+        mock.patch.object(timetable, "RECORD_S", 0.5),
+        mock.patch.object(timetable, "SOURCE_LOOK_S", 0.5),
+        mock.patch.object(timetable, "CONFIG_LOOK_S", 0.2),
+        mock.patch.object(timetable, "OWNED_LOOK_S", 0.5),
         mock.patch.object(broker_module, "FOLD_TRIGGER", TRIGGER),
     ):
         yield

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from geo.errors import ConfigError
-from geo.fleet import config_file
 from geo.fleet.config_file import ConfigFile
+from geo.streams import timetable
 from tests.world import config_text
 
 TWO, THREE = config_text(("eu", "us"), []), config_text(("eu", "us", "ap"), [])
@@ -17,7 +17,7 @@ TWO, THREE = config_text(("eu", "us"), []), config_text(("eu", "us", "ap"), [])
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every look reads it."""
-    monkeypatch.setattr(config_file, "LOOK_S", 0.0)
+    monkeypatch.setattr(timetable, "CONFIG_LOOK_S", 0.0)
     path = tmp_path / "geo.yaml"
     path.write_text(TWO)
     return path
@@ -54,7 +54,7 @@ def test_what_was_refused_is_left_alone_until_it_changes_or_somebody_asks(path: 
 def test_who_hurries_has_it_taken_at_the_first_look_and_a_file_that_is_gone_is_a_change(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_file, "LOOK_S", 3600.0)
+    monkeypatch.setattr(timetable, "CONFIG_LOOK_S", 3600.0)
     file = ConfigFile(str(path))
     path.write_text(THREE)
     assert not file.has_changed(), "it is not read all the time"

@@ -18,7 +18,7 @@ from geo.names import Topic
 from geo.replication.link_status import LinkStatus, link_statuses
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import resolve_links
-from geo.streams import life
+from geo.streams import timetable
 from geo.streams.life import State
 from tests.fleet.test_broker import Running
 from tests.world import World
@@ -147,7 +147,7 @@ def _count(world: World, topic: Topic) -> int:
 
 
 def test_five_faults_at_once_disturb_nobody_else_and_each_ends_clean(world: World) -> None:
-    with ExitStack() as healed, mock.patch.object(life, "MOST_BACKOFF_S", 0.5):
+    with ExitStack() as healed, mock.patch.object(timetable, "MOST_BACKOFF_S", 0.5):
         for fault in FAULTS:
             healed.enter_context(fault(world))  # type: ignore[arg-type]
         running = Running(world, "eu")

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from geo.faults import FAULTS
-from geo.log import ledger_writer
 from geo.log.publisher import Publisher
 from geo.log.topics import create_topic
 from geo.names import Topic
+from geo.streams import timetable
 from geo.text import first_line
 from tests.foreign.held import Effect, Held, Id, Row, held
 from tests.foreign.place import FIRST, PENDING, Kind, Place, batches
@@ -157,7 +157,7 @@ def _refuses(publish: Callable[[], None]) -> Cell:
 def with_live_producers(spark: SparkSession, folder: Path, kinds: Sequence[Kind]) -> Mapping[Kind, Mapping[str, Cell]]:
     """A producer publishes, and looks at its log before each batch."""
     world = World(spark, folder, (CLUSTER,), ())
-    with mock.patch.object(ledger_writer, "LOOK_INTERVAL_S", 0.0):  # an interval only
+    with mock.patch.object(timetable, "LOG_LOOK_S", 0.0):  # an interval only
         return {kind: {COLUMN: _cell(world, kind)} for kind in kinds}
 
 

@@ -21,12 +21,12 @@ from geo import crash
 from geo.coordination.ownership import owned_now
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import SourceChangedError, UnsafeError
-from geo.log import ledger_writer
 from geo.log.ledger_table import LedgerTable
 from geo.log.publish import publish
 from geo.log.publish_stream import FrameStream
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
+from geo.streams import timetable
 from schemas import LEDGERS
 from tests.world import TOPIC, World
 
@@ -134,7 +134,7 @@ def test_a_ledger_that_is_opened_after_a_look_says_nothing_of_the_others_that_is
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch per file, each a new ledger; a look comes between two records, and the process dies before the next record."""
-    monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(timetable, "LOG_LOOK_S", 0.0)
 
     def rows(end: int) -> DataFrame:
         return world.rows(0, end).withColumn("replicate_to", F.expr("CASE WHEN number >= 5 THEN array('us') END"))
@@ -152,7 +152,7 @@ def test_a_ledger_that_is_opened_after_a_look_says_nothing_of_the_others_that_is
 
 
 def test_ends_are_recorded_though_no_further_batch_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_writer, "IDLE_RECORD_S", 0.0)
+    monkeypatch.setattr(timetable, "IDLE_ENDS_S", 0.0)
     with _open(world) as publisher:
         _publish(publisher, world.rows(0, 5))
         publisher._writer._later.join()  # type: ignore[union-attr]
@@ -237,7 +237,7 @@ def test_a_log_that_was_changed_stops_a_running_producer_and_its_ledger(
         change(world)
         with pytest.raises(SourceChangedError, match=said):
             publisher.record_ends()
-        monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
+        monkeypatch.setattr(timetable, "LOG_LOOK_S", 0.0)
         before = world.log("eu").latest_version()
         with pytest.raises(SourceChangedError, match=said):
             _publish(publisher, world.rows(0, 12))
@@ -256,7 +256,7 @@ def test_commits_that_were_cleaned_up_after_a_clean_stop_are_not_missed(world: W
         _publish(running, world.rows(0, 9))
         running.record_ends()
         world.clean_up("eu", first=world.log("eu").latest_version())
-        monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
+        monkeypatch.setattr(timetable, "LOG_LOOK_S", 0.0)
         assert _publish(running, world.rows(0, 11)) == 2, "nor by one that was running meanwhile"
         running.close()
     assert _ends(world) == [(0, 10, 11)]

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from geo.errors import AlreadyOwnedError, SourceChangedError
-from geo.log import ledger_writer
 from geo.log.publish import publish
 from geo.log.publish_stream import PublishStream
 from geo.log.publish_work import Publishing
 from geo.log.publisher import Published
+from geo.streams import timetable
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -124,7 +124,7 @@ def test_a_run_that_ends_gives_up_after_some_tries_and_says_why(source: Source) 
 
 
 def test_what_a_person_must_see_to_ends_it_at_once(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_writer, "LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(timetable, "LOG_LOOK_S", 0.0)
     _lines(source.folder, "a", range(5))
     runner = Publishing(source.begin("100 ms"), once=False)
     done, thread = _started(runner)

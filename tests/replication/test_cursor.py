@@ -18,13 +18,13 @@ from geo.delta.table import Table
 from geo.log.ledgers import Batch, LedgerKey, Span
 from geo.names import Topic
 from geo.now import now_us
-from geo.replication import link_work, topic_link
+from geo.replication import topic_link
 from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import append_links
 from geo.replication.rebuild import rebuild
 from geo.replication.repair import reconcile_links
 from geo.replication.topic_link import TopicLink
-from geo.streams import crew
+from geo.streams import timetable
 from geo.streams.life import State
 from tests.running import running
 from tests.world import SHAPES, TOPIC, World
@@ -136,7 +136,7 @@ def test_an_older_copy_of_a_target_under_a_running_link_is_filled_again(linked: 
 def test_a_target_put_back_before_its_link_was_recorded_is_filled_again(linked: World) -> None:
     """All that the older copy has is as the link left it; only what was appended since is not there."""
     put_back = _kept(linked.log("eu"), linked.folder / "copy")
-    with running(linked, "eu") as links, mock.patch.object(crew, "RECORD_INTERVAL_S", 3600.0):
+    with running(linked, "eu") as links, mock.patch.object(timetable, "RECORD_S", 3600.0):
         linked.write("us", 20, 25)
         links.until(lambda: len(linked.arrived("eu", "us")) == 25)
         put_back()
@@ -217,7 +217,7 @@ def test_what_a_restore_brings_back_into_a_stream_is_looked_at_before_it_is_appe
     """A commit of adds only, which Delta's stream hands on, and no other look comes between."""
     old = linked.entries("us", 20, 25).selectExpr("* EXCEPT (publish_date)", "publish_date - 30 AS publish_date")
     log = linked.log("us")
-    with running(linked, "eu", queries=True) as links, mock.patch.object(link_work, "LOOK_INTERVAL_S", 3600.0):
+    with running(linked, "eu", queries=True) as links, mock.patch.object(timetable, "SOURCE_LOOK_S", 3600.0):
         log.append(old)
         links.until(lambda: len(linked.arrived("eu", "us")) == 25)
         log.saying('{"geo.expire":1}').delta().delete("publish_date < current_date() - 7")

@@ -12,8 +12,8 @@ from geo.errors import UsageError
 from geo.log.publish import publish
 from geo.log.topics import create_partitions, create_single, partitions, registered_topics, set_replication_clusters
 from geo.names import Topic
-from geo.replication import link_work
 from geo.replication.repair import reconcile_links
+from geo.streams import timetable
 from geo.streams.life import State
 from tests.running import running
 from tests.world import TOPIC, World
@@ -143,7 +143,7 @@ def test_a_query_without_news_ends_and_the_next_news_start_another(linked: World
         links.until(lambda: len(linked.arrived("eu")) == end)
         return bool(linked.spark.streams.active)
 
-    with running(linked, "eu", queries=True) as links, mock.patch.object(link_work, "IDLE_S", 3.0):
+    with running(linked, "eu", queries=True) as links, mock.patch.object(timetable, "QUERY_IDLE_S", 3.0):
         links.until(lambda: links.last(TOPIC)[0] is State.RUNNING)
         for _ in range(2):
             links.until(news_start_a_query)

@@ -16,12 +16,12 @@ from geo.delta.commits import Kind
 from geo.delta.engines.native.rows import MOST_ROWS
 from geo.fleet import rate
 from geo.names import Topic
-from geo.replication import link_work
 from geo.replication.link_requests import Action
 from geo.replication.link_state import LinkRecord
 from geo.replication.link_table import read_links
 from geo.replication.request_table import ask
 from geo.replication.topic_link import TopicLink
+from geo.streams import timetable
 from geo.streams.life import State
 from tests.running import running
 from tests.world import TOPIC, World
@@ -106,7 +106,7 @@ def test_a_large_turn_that_hangs_holds_up_no_local_producer_and_the_one_after_it
             producer.join(60.0)
             assert not producer.is_alive()
             assert linked.count("eu") == 45
-            with mock.patch.object(link_work, "HANGS_S", 1.0):
+            with mock.patch.object(timetable, "HANGS_S", 1.0):
                 links.until(lambda: any(report.begun_anew for report in links.reports))
         links.until(lambda: linked.count("eu") == 45 + MOST_ROWS + 100)
     linked.replicate("us")
@@ -120,7 +120,7 @@ def test_a_turn_that_hangs_is_begun_anew_once_and_holds_up_no_other(linked: Worl
     linked.write("us", 20, 22)
     (file,) = {path for path in Path(linked.log("us").name).rglob("*.parquet") if path.parent.name.startswith("publish")} - before
     linked.write("us", 0, 5, topic=OTHER)
-    with mock.patch.object(link_work, "HANGS_S", 3.0), running(linked, "eu") as links:
+    with mock.patch.object(timetable, "HANGS_S", 3.0), running(linked, "eu") as links:
         with _that_hangs(file):
             links.until(lambda: links.last(TOPIC)[0] is State.FAILED)
             told = [(report.state, report.reason, report.begun_anew) for report in links.reports if report.topic == str(TOPIC)]

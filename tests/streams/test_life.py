@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geo.streams.life import PATIENCE_S, STEADY_S, TRANSITIONS, TRIES, Event, Life, State, backoff_s
+from geo.streams import timetable
+from geo.streams.life import TRANSITIONS, TRIES, Event, Life, State, backoff_s
 
 
 def test_a_pause_doubles_up_to_a_minute() -> None:
@@ -45,8 +46,8 @@ def test_a_fault_is_tried_again_after_longer_and_longer() -> None:
         assert not life.is_ripe(now + pause - 0.1)
         assert life.is_ripe(now + pause)
         now += pause
-    steady = life.after(Event.UP).after(Event.FAULT, now=now + STEADY_S + 1, reason="again")
-    assert (steady.tries, steady.again_at) == (1, now + STEADY_S + 2)
+    steady = life.after(Event.UP).after(Event.FAULT, now=now + timetable.STEADY_S + 1, reason="again")
+    assert (steady.tries, steady.again_at) == (1, now + timetable.STEADY_S + 2)
 
 
 def test_a_run_that_ends_gives_up_after_some_faults_unless_it_comes_further() -> None:
@@ -64,13 +65,13 @@ def test_a_run_that_ends_gives_up_after_some_faults_unless_it_comes_further() ->
 
 
 def test_what_nobody_supervises_is_given_up_when_faults_have_come_in_a_row_for_long() -> None:
-    for took_s in (0.0, STEADY_S + 30):  # however long each takes to fail
+    for took_s in (0.0, timetable.STEADY_S + 30):  # however long each takes to fail
         life, now, hopeless = Life(), 1000.0, []
-        while now <= 1000.0 + PATIENCE_S + 200:
+        while now <= 1000.0 + timetable.PATIENCE_S + 200:
             life = life.after(Event.FAULT, now=now, ends=True)
             hopeless.append((now, life.is_hopeless(now)))
             now = life.again_at + took_s
-        assert [given_up for at, given_up in hopeless] == [at - 1000.0 > PATIENCE_S for at, _ in hopeless]
+        assert [given_up for at, given_up in hopeless] == [at - 1000.0 > timetable.PATIENCE_S for at, _ in hopeless]
         assert hopeless[-1][1]
         moved = life.after(Event.FAULT, now=now, ends=True, moved=True)
         assert not moved.is_hopeless(now), "what came further begins to count anew"

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JNetworkError
 from geo.delta.locks import table_lock
 from geo.delta.process import this_process
 from geo.errors import AlreadyOwnedError, FencedError, NoProgressError, RetryableError, SchemaError, SourceChangedError
-from geo.streams import crew, life, supervisor
+from geo.streams import crew, timetable
 from geo.streams.crew import AT_ONCE, SPARK_ENDED
 from geo.streams.life import TRIES, Life, State
 from geo.streams.supervisor import Supervisor
@@ -169,11 +169,11 @@ class Running:
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals only: so that nobody waits ten seconds for nothing."""
-    monkeypatch.setattr(supervisor, "LOOK_S", 0.002)
-    monkeypatch.setattr(crew, "TICK_S", 0.002)
-    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 0.01)
-    monkeypatch.setattr(crew, "HAND_OVER_S", 0.01)
-    monkeypatch.setattr(life, "MOST_BACKOFF_S", 0.002)
+    monkeypatch.setattr(timetable, "SUPERVISOR_LOOK_S", 0.002)
+    monkeypatch.setattr(timetable, "TICK_S", 0.002)
+    monkeypatch.setattr(timetable, "DISCOVERY_S", 0.01)
+    monkeypatch.setattr(timetable, "HAND_OVER_S", 0.01)
+    monkeypatch.setattr(timetable, "MOST_BACKOFF_S", 0.002)
 
 
 def _wait(event: threading.Event) -> None:
@@ -275,7 +275,7 @@ def test_a_group_that_hangs_holds_up_its_own_works_only_and_continues_by_itself(
 
 
 def test_one_that_hangs_for_ever_is_left_behind_owned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_S", 0.05)
+    monkeypatch.setattr(timetable, "STOP_S", 0.05)
     hangs = threading.Event()
     group = Jobs([Job("b", follows=lambda: _wait(hangs))])
     with Running(group) as running:
@@ -325,7 +325,7 @@ def test_one_that_hangs_while_it_is_to_end_is_left_and_ends_as_it_was_to(found: 
             return {}
         return {"left_out": {"stuck": "asked to"}} if found == "left_out" else {"again": ["stuck"]}
 
-    with mock.patch.object(crew, "DISCOVERY_INTERVAL_S", 0.01), Running(Jobs([job], found=asks)) as running:
+    with mock.patch.object(timetable, "DISCOVERY_S", 0.01), Running(Jobs([job], found=asks)) as running:
         running.until(lambda: State.RUNNING in running.states("stuck"))
         wanted.set()
         running.until(lambda: becomes in running.states("fresh"))
@@ -458,7 +458,7 @@ def test_what_is_left_out_again_while_it_ends_is_paused_once() -> None:
 
 
 def test_groups_are_asked_at_once_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(timetable, "DISCOVERY_S", 3600.0)
     asked, hangs = list[str](), threading.Event()
     groups = [Jobs([Job("a")], name="one", asked=lambda: asked.append("one")), Jobs([Job("b")], name="other")]
     groups[1].asked = lambda: asked.append("other") if "other" not in asked else _wait(hangs)
@@ -536,7 +536,7 @@ def test_what_turns_out_when_it_is_handed_over_is_told() -> None:
 
 
 def test_one_for_which_something_is_always_due_is_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "RECORD_INTERVAL_S", 0.01)
+    monkeypatch.setattr(timetable, "RECORD_S", 0.01)
     job = Job("a", due=lambda: None)
     with Running(Jobs([job])) as running:
         running.until(lambda: job.noted.count("record RUNNING") > 3)
@@ -545,8 +545,8 @@ def test_one_for_which_something_is_always_due_is_recorded_too(monkeypatch: pyte
 def test_what_cannot_be_recorded_without_waiting_holds_up_no_work_and_is_recorded_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "RECORD_INTERVAL_S", 0.01)
-    monkeypatch.setattr(crew, "LOCKED_S", 0.002)
+    monkeypatch.setattr(timetable, "RECORD_S", 0.01)
+    monkeypatch.setattr(timetable, "LOCKED_S", 0.002)
     lock, tried, followed = tmp_path / "x.lock", list[str](), itertools.count()
 
     def record() -> None:
@@ -589,7 +589,7 @@ def test_a_fault_that_cannot_be_recorded_without_waiting_holds_up_no_work(tmp_pa
 
 
 def test_what_is_to_begin_again_does_once_nothing_is_done_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 0.01)
+    monkeypatch.setattr(timetable, "DISCOVERY_S", 0.01)
     hangs, entered, asked = threading.Event(), threading.Event(), list[bool]()
 
     def hang() -> None:
@@ -634,7 +634,7 @@ def test_groups_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
 
 
 def test_what_comes_up_after_its_group_was_left_behind_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_S", 0.05)
+    monkeypatch.setattr(timetable, "STOP_S", 0.05)
     goes_on, asked = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -703,7 +703,7 @@ def test_what_takes_a_while_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("where", ["brought up", "due", "ended"])
 def test_one_that_hangs_for_ever_holds_up_no_other_and_no_process(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_S", 0.5)
+    monkeypatch.setattr(timetable, "STOP_S", 0.5)
     hangs, entered = threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from geo.coordination.ownership import claim, filling_runners, release, version_sync_runner
 from geo.ids import Position
 from geo.replication.link_state import LinkRecord
-from geo.subscription import marker_tail, peers
+from geo.streams import timetable
+from geo.subscription import marker_tail
 from geo.subscription.controller_rows import Again, MarkerRow, Progress, Row, Subscribed, Tick, Unsubscribed, Void
 from geo.subscription.marker_journal import decode
 from geo.subscription.marker_tail import MarkerTail
@@ -34,8 +35,8 @@ class Tailing:
     now = 1_800_000_000.0
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(marker_tail, "LOOK_S", 0.0)
-        monkeypatch.setattr(peers, "PEERS_LOOK_S", 0.0)
+        monkeypatch.setattr(timetable, "MARKERS_LOOK_S", 0.0)
+        monkeypatch.setattr(timetable, "PEERS_LOOK_S", 0.0)
         monkeypatch.setattr(marker_tail, "now_us", lambda: round(self.now * 1e6))
         us = world.tables("us")
         self.rests: dict[str, int] = {}
@@ -177,12 +178,12 @@ def test_of_two_clusters_that_answer_the_first_waits_for_the_second_but_not_for_
     assert [row.sender for row in told if isinstance(row, MarkerRow)] == ["eu", "ap"]
     answer("ap", 2)
     assert tail.round() == []
-    monkeypatch.setattr(marker_tail, "ANSWER_S", 0.0)
+    monkeypatch.setattr(timetable, "ANSWER_S", 0.0)
     (late,) = tail.round()
     assert isinstance(late, MarkerRow)
     assert late.sender == "ap"
 
-    monkeypatch.setattr(marker_tail, "ANSWER_S", _LIMIT_S)
+    monkeypatch.setattr(timetable, "ANSWER_S", _LIMIT_S)
     answer("eu", 3)
     assert tail.round() == []
     delete(linked.tables("us"), TOPIC, NAME)

@@ -30,8 +30,8 @@ from geo.fleet.replicator import Replicator
 from geo.log.topics import create_single
 from geo.names import Topic
 from geo.ops.delete_topic import delete_topics
-from geo.streams import crew, life
-from geo.subscription import marker_journal, peers
+from geo.streams import timetable
+from geo.subscription import marker_journal
 from geo.subscription.controller_query import REPLAYS
 from geo.subscription.controller_rows import Tick, Void
 from geo.subscription.disorder import out_of_order
@@ -103,9 +103,9 @@ class Syncing:
 @contextmanager
 def syncing(world: World) -> Iterator[Syncing]:
     with (  # intervals only: so that nobody waits ten seconds for nothing
-        mock.patch.object(crew, "DISCOVERY_INTERVAL_S", 0.5),
-        mock.patch.object(life, "MOST_BACKOFF_S", 0.5),
-        mock.patch.object(peers, "PEERS_LOOK_S", 0.5),
+        mock.patch.object(timetable, "DISCOVERY_S", 0.5),
+        mock.patch.object(timetable, "MOST_BACKOFF_S", 0.5),
+        mock.patch.object(timetable, "PEERS_LOOK_S", 0.5),
     ):
         runs = Syncing(world)
         try:

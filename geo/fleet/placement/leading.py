@@ -21,12 +21,10 @@ from geo.fleet.placement.policies import BACK_BELOW, Allowed, Policies
 from geo.fleet.placement.splitting import range_equally
 from geo.fleet.placement.strategies import Choose
 from geo.fleet.placement.warnings import Warnings
+from geo.streams import timetable
 
 NOBODY = ""
 """Who is to own a bundle that is about to be split."""
-
-DECIDE_S = 10.0
-"""Between two decisions by load, of which each is a sample of every bundle's. A bundle that nobody owns does not wait for one."""
 
 KEEP_EVERY = 90
 """At least after so many decisions, 15 minutes (Pulsar's loadBalancerResourceQuotaUpdateIntervalMinutes), averages are kept for the next leader."""
@@ -219,7 +217,7 @@ class Leading:
     ) -> None:
         """By load, if it is time or something waits that did not wait in vain. The averages are kept if something was unloaded, or there are twice as
         many decisions, or KEEP_EVERY more, than there were when they were kept last."""
-        if not facts.reports or not (set(waiting) - self._stuck or now - self._decided_at >= DECIDE_S):
+        if not facts.reports or not (set(waiting) - self._stuck or now - self._decided_at >= timetable.DECIDE_S):
             return
         self._decided_at = now
         reports, on_the_way = _counted(facts, assigned, chosen, set(waiting))

@@ -16,6 +16,7 @@ from geo.journal.cluster import ClusterTables
 from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.now import now_us
+from geo.streams import timetable
 from geo.subscription.acks.fold import epoch_is_possible
 from geo.subscription.acks.record import encode_all, key_of, split_all
 from geo.subscription.acks.subscription_state import SubscriptionState
@@ -26,11 +27,6 @@ MOVED = "geo.moved"
 
 ADMIN = "subscriptions"
 """The producer under which operators' changes are published."""
-
-ENDS_INTERVAL_S = 60.0
-"""Between records of the ledger's end. Recording holds up the flush of all consumers of a namespace for half a second; a start
-after a crash replays the commits since."""
-
 
 Told = tuple[Topic, str, SubscriptionState]
 """What is told of a subscription of a topic."""
@@ -92,7 +88,7 @@ class AckPublisher:
             reach(CrashPoint.ACKS_BEFORE_FLUSH)
             self._publisher.publish_rows(rows)
             reach(CrashPoint.ACKS_AFTER_FLUSH)
-            self._publisher.record_ends_if_due(ENDS_INTERVAL_S)
+            self._publisher.record_ends_if_due(timetable.ACKS_ENDS_S)
 
     def close(self, *, clean: bool = True) -> None:
         self._publisher.close(clean=clean)

@@ -31,6 +31,7 @@ from geo.log.log_cutter import fold_checkpoint
 from geo.log.topic_log import is_message
 from geo.names import Topic
 from geo.now import utc_now
+from geo.streams import timetable
 from geo.streams.query import BatchQuery
 from geo.streams.query_work import QueryWork
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
@@ -48,9 +49,6 @@ log = logging.getLogger(__name__)
 
 FOLD = "fold"
 """The producer of the compact records; owning it makes a process the only one that folds this namespace here."""
-
-COMPACT_INTERVAL_S = 3600.0
-"""At most so often a subscription that changed is published as a whole."""
 
 SLICE, SLICE_BYTES = 100, 16 * 1024 * 1024
 """Subscriptions whose cursors are made anew at once. Their states have so many bytes at most, unless a single one has more."""
@@ -114,9 +112,9 @@ class NamespaceFold(QueryWork[OpenFold]):
         return self.done.cursors or None
 
     def follow(self) -> Callable[[], None] | None:
-        """The states that are due by the clock, once in COMPACT_INTERVAL_S. Raises what ended its query."""
+        """The states that are due by the clock, once in timetable.COMPACT_S. Raises what ended its query."""
         super().follow()
-        return self._refresh if time.monotonic() - self._refreshed_at >= COMPACT_INTERVAL_S else None
+        return self._refresh if time.monotonic() - self._refreshed_at >= timetable.COMPACT_S else None
 
     def _open(self, take_over: bool) -> OpenFold:
         """Raises AlreadyOwnedError if another process folds this namespace here."""
@@ -172,7 +170,7 @@ class NamespaceFold(QueryWork[OpenFold]):
             compacted_at = utc(cursor["compacted_at"]) if cursor is not None and cursor["compacted_at"] is not None else None
             if cursor is None or state.is_news(before, today, self._ttl_days(topic)):
                 self._uncompacted.add(key)
-            if key in self._uncompacted and _is_long_ago(compacted_at, now, COMPACT_INTERVAL_S):
+            if key in self._uncompacted and _is_long_ago(compacted_at, now, timetable.COMPACT_S):
                 state = self._forgetting(topic, state, today)
                 due.append((topic, row["subscription"], state))
                 compacted_at = now
@@ -203,7 +201,7 @@ class NamespaceFold(QueryWork[OpenFold]):
                 row
                 for key, row in self._cursors().items()
                 if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
-                or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, COMPACT_INTERVAL_S))
+                or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, timetable.COMPACT_S))
             ]
             if not old:
                 return

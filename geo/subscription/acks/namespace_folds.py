@@ -12,7 +12,8 @@ from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
 from geo.session import ROCKSDB, require_delta
-from geo.streams.again import FAILED_AGAIN_S, FailedAgain
+from geo.streams import timetable
+from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
 from geo.streams.query_work import leave
 from geo.streams.share import ALL, Share, in_share
@@ -32,7 +33,7 @@ class Namespaces:
         self._tables, self._config, self._trigger, self._take_over = tables, config, trigger, take_over
         self._share = share
         tables.spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-        self._again = FailedAgain(FAILED_AGAIN_S)
+        self._again = FailedAgain(timetable.FAILED_AGAIN_S)
 
     def __str__(self) -> str:
         return f"folds in {self._tables.cluster.name}"

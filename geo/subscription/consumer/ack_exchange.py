@@ -16,6 +16,7 @@ from geo.delta.tail import Tail, least_look_s
 from geo.errors import AlreadyOwnedError, FencedError
 from geo.faults import may_pass, session_is_gone
 from geo.log.topic_log import open_log
+from geo.streams import timetable
 from geo.streams.life import Event, Life, backoff_s
 from geo.subscription.acks.ack_publisher import AckPublisher, Told
 from geo.subscription.acks.ack_tail import AckTail
@@ -30,23 +31,8 @@ from geo.text import first_line
 
 log = logging.getLogger(__name__)
 
-FLUSH_INTERVAL_S = 1.0
-"""Least time between two flushes. What was acknowledged after the last one is repeated if the process is killed."""
-
 FLUSH_SHARE = 4
 """Flushes take at most a quarter of the time."""
-
-COUNTS_INTERVAL_S = 5.0
-"""Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
-
-LOOK_S = 0.1
-"""Between two looks whether there are records, on a local disk."""
-
-OWNER_INTERVAL_S = 10.0
-"""How often a consumer that has nothing to tell looks whether another one has taken its subscription over."""
-
-PEER_INTERVAL_S = 5.0
-"""How often it is asked whether a peer may be read."""
 
 
 class Member:
@@ -98,7 +84,7 @@ class Member:
         if (unpublished := self.dispatcher.take_unpublished()) is not None:
             self.keep(unpublished)
         now = time.monotonic()
-        if self.kept is not None or now - self._looked_at >= OWNER_INTERVAL_S:
+        if self.kept is not None or now - self._looked_at >= timetable.CONSUMER_LOOK_S:
             self._looked_at = now
             try:
                 self.ownership.refuse_if_replaced()
@@ -243,11 +229,11 @@ class AckExchange:
         raise AssertionError("numbers end nowhere")
 
     def _flush_on(self) -> None:
-        """Publish at once when the last time is long ago. Counts of redeliveries go along, or each COUNTS_INTERVAL_S."""
+        """Publish at once when the last time is long ago. Counts of redeliveries go along, or each timetable.COUNTS_S."""
         life = Life()
         while not self._stop.is_set():
             if not life.tries:
-                self._news.wait(COUNTS_INTERVAL_S)
+                self._news.wait(timetable.COUNTS_S)
             self._news.clear()
             begun = time.monotonic()
             try:
@@ -264,7 +250,7 @@ class AckExchange:
                 log.warning("%s: acknowledgements could not be published, again in %.0f s: %s", self, wait_s, first_line(error))
             else:
                 life, took = Life(), time.monotonic() - begun
-                wait_s = max(FLUSH_INTERVAL_S, FLUSH_SHARE * took) - took
+                wait_s = max(timetable.FLUSH_S, FLUSH_SHARE * took) - took
             self._stop.wait(wait_s)
 
     def _fail(self, error: BaseException) -> None:
@@ -301,7 +287,7 @@ class AckExchange:
         """After a fault, or when the log is not what it was, all that is known is taken in."""
         found, life = tail, Life()
         log_table = self._tables.log(self._topic.acks)
-        interval_s = max(LOOK_S, least_look_s(log_table))
+        interval_s = max(timetable.ACKS_LOOK_S, least_look_s(log_table))
         while not self._stop.is_set():
             wait_s = interval_s
             try:
@@ -337,12 +323,12 @@ class AckExchange:
             try:
                 if not self._shared_keys():  # nobody waits for what it tells
                     tail, asked_at = None, -math.inf
-                    self._stop.wait(LOOK_S)
+                    self._stop.wait(timetable.ACKS_LOOK_S)
                     continue
-                wait_s = max(LOOK_S, peer.least_look_s)
+                wait_s = max(timetable.ACKS_LOOK_S, peer.least_look_s)
                 if peer.missed and not peer.is_away:
                     peer.missed, tail, asked_at = False, None, -math.inf
-                if time.monotonic() - asked_at >= PEER_INTERVAL_S:
+                if time.monotonic() - asked_at >= timetable.PEER_LOOK_S:
                     asked_at = time.monotonic()
                     if not peer.may_be_read():
                         tail = None

@@ -18,7 +18,8 @@ from geo.errors import AlreadyOwnedError, UnsafeError, UsageError
 from geo.faults import FAULTS, may_pass, needs_person, session_is_gone
 from geo.log.topic_log import PUBLISH_ORDER, open_log, user_columns
 from geo.log.topics import partitions
-from geo.streams.life import STEADY_S, Event, Life, backoff_s
+from geo.streams import timetable
+from geo.streams.life import Event, Life, backoff_s
 from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import consumers_of
 from geo.subscription.acks.acks_topic import read_known
@@ -282,7 +283,7 @@ class Run:
                     ends, before, progress = self._interval_s is None, progress, self.dispatcher.done.progress
                     # One that is slower than its log is cut comes further at each look. Time that it took to fail is no time that
                     # an idle one ran.
-                    moved = progress > before or (not ends and self._followed_at - life.again_at > STEADY_S)
+                    moved = progress > before or (not ends and self._followed_at - life.again_at > timetable.STEADY_S)
                     life = life.after(Event.FAULT, now=now, ends=True, moved=moved)
                     wait_s = life.again_at - now
                     if (ends and life.done) or life.is_hopeless(now):

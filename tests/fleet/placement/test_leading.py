@@ -13,7 +13,6 @@ from geo.fleet.placement.averages import Averages, decode, encode
 from geo.fleet.placement.bundles import Bundles, bundle_name, bundle_of, even
 from geo.fleet.placement.handover import Assigned, Claim
 from geo.fleet.placement.leading import (
-    DECIDE_S,
     NOBODY,
     SPLIT,
     TRANSFER,
@@ -25,6 +24,7 @@ from geo.fleet.placement.leading import (
 )
 from geo.fleet.placement.load_data import BrokerLoad, BundleLoad, Usage, UsageAverage
 from geo.fleet.placement.policies import Isolation, Policies
+from geo.streams import timetable
 
 NAMESPACE, TERM, TIMEOUT_S = "shop/web", 7, 30
 TWO = {NAMESPACE: even(2)}
@@ -287,7 +287,7 @@ def test_a_bundle_with_too_many_topics_is_split_and_its_parts_go_to_whoever_has_
     world = World("a", "b", placement=replace(PLACEMENT, settings=Settings(namespace_bundle_max_topics=5)))
     world.step()
     world.loads = {LOW: BundleLoad(100, 0, 100, 0, 10), HIGH: BundleLoad(1, 0, 1, 0, 5)}
-    for _ in range(int(3 * DECIDE_S)):
+    for _ in range(int(3 * timetable.DECIDE_S)):
         world.step()
     assert len(world.bundles[NAMESPACE].ranges) > 2
     parts = [bundle for bundle in world.owners() if bundle not in (LOW, HIGH)]
@@ -425,6 +425,6 @@ def test_a_bundle_that_nobody_may_own_has_no_decision_taken_each_second() -> Non
         decided.add(world.leading._decided_at)
     assert len(decided) <= 4
     world.brokers = {"b", "c"}
-    for _ in range(int(DECIDE_S) + 1):
+    for _ in range(int(timetable.DECIDE_S) + 1):
         world.step(policies=Policies([Isolation([NAMESPACE], ["c"], [])]))
     assert set(world.owners().values()) == {"c"}

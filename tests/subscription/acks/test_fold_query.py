@@ -18,6 +18,7 @@ from geo.log.publisher import Publisher
 from geo.now import now_us
 from geo.ops.maintain import maintain
 from geo.replication.repair import reconcile_links
+from geo.streams import timetable
 from geo.subscription.acks import acks_topic, fold_query
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
@@ -171,7 +172,7 @@ def test_what_has_expired_is_forgotten_in_each_cluster_and_what_a_log_still_hold
     consumed: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what was acknowledged 20 days ago eu's log has dropped the ledger eu:1 and still holds us:1."""
-    monkeypatch.setattr(fold_query, "COMPACT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(timetable, "COMPACT_S", 0.0)
     with consumed.path.open("a") as file:
         file.write('topics:\n  - {match: "persistent://*/*/*", message_ttl: 10 days}\n')
     consumed.reload()

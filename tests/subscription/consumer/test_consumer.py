@@ -26,7 +26,7 @@ from geo.log.admission import MAX_HEADER_BYTES
 from geo.log.publish import publish
 from geo.log.topics import create_partitions, registered_topics
 from geo.names import Topic
-from geo.streams import life
+from geo.streams import timetable
 from geo.subscription.acks.ack_publisher import AckPublisher, ConsumerState, consumer_in
 from geo.subscription.acks.ack_state import AckState, Base
 from geo.subscription.acks.message_set import MessageSet
@@ -862,7 +862,7 @@ def test_a_consumer_that_comes_further_between_faults_of_its_log_is_never_given_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that is slower than its log is cut: each look at the whole log delivers something."""
-    monkeypatch.setattr(life, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(timetable, "PATIENCE_S", 0.0)
     world.write("eu", 0, 4)
 
     def process(messages: DataFrame) -> DataFrame:

@@ -194,8 +194,8 @@ def test_consumers_of_a_process_publish_as_one_producer_and_another_process_as_a
 def test_a_consumer_that_another_one_replaced_ends_though_it_has_nothing_to_tell(
     linked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("geo.subscription.consumer.ack_exchange.OWNER_INTERVAL_S", 0.0)
-    monkeypatch.setattr("geo.subscription.consumer.ack_exchange.COUNTS_INTERVAL_S", 0.2)
+    monkeypatch.setattr("geo.streams.timetable.CONSUMER_LOOK_S", 0.0)
+    monkeypatch.setattr("geo.streams.timetable.COUNTS_S", 0.2)
     first = subscription(linked, "eu")
     given = Given()
     first.start(given)

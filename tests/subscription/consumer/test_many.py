@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from geo.errors import UsageError
 from geo.log.topics import create_partitions
 from geo.names import Topic
-from geo.streams import crew
+from geo.streams import timetable
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of
@@ -63,7 +63,7 @@ def test_all_topics_of_a_glob_are_consumed_and_one_that_fails_holds_up_no_other(
 
 
 def test_a_topic_that_comes_later_is_consumed_from_its_earliest_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 0.2)
+    monkeypatch.setattr(timetable, "DISCOVERY_S", 0.2)
     world.write("eu", 0, 5)
     many, given = _many(world, GLOB, start="latest"), Shared()
     ended = threading.Thread(target=many.run, args=(given,), kwargs={"for_s": LIMIT_S})
@@ -95,7 +95,7 @@ def test_all_partitions_of_a_topic_are_consumed_and_one_topic_is_no_business_of_
 
 
 def test_a_topic_that_waits_for_a_person_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "DISCOVERY_INTERVAL_S", 0.2)
+    monkeypatch.setattr(timetable, "DISCOVERY_S", 0.2)
     monkeypatch.setattr(many_module, "FAILED_AGAIN_S", 0.2)
     world.write("eu", 0, 5)
     create(world.spark, world.config, "eu", TOPIC, NAME, "earliest")

@@ -1,0 +1,146 @@
+"""How often, and for how long, what runs does what, in seconds: one timetable of a process. Pure.
+
+Who looks at tables reads them by their own periods (geo.delta.tail); what a person sets stands in the configuration.
+"""
+
+from __future__ import annotations
+
+# -- a supervisor and its works ------------------------------------------------------------------------------------
+
+SUPERVISOR_LOOK_S = 0.2
+"""Between two looks of a supervisor at whether all groups still run."""
+
+STOP_S = 60.0
+"""What has not stopped by then hangs, or does something long; it is left to whoever continues it, who fences it first."""
+
+DISCOVERY_S = 10.0
+"""How often a group is asked for works: a small table is read, 0.1 s."""
+
+RECORD_S = 60.0
+"""How often works that moved are recorded."""
+
+LOCKED_S = 1.0
+"""After so long positions are recorded that could not be, since somebody else wrote there: that takes tenths of a second, or hangs."""
+
+TICK_S, LEAST_TICK_S, OF_A_WORK_S = 0.2, 0.05, 0.0005
+"""Between two looks at all works of a group: half a millisecond for each, within these bounds. A look at one takes some
+microseconds, so a few are followed closely and a thousand cost little."""
+
+HAND_OVER_S = 0.5
+"""What has ended meanwhile is handed over together."""
+
+STEADY_S = 60.0
+"""Work that ran for so long since its last fault begins again to count them. (In a run that ends: work that came further.)"""
+
+MOST_BACKOFF_S = 60.0
+"""The longest pause before delayed work is tried again."""
+
+PATIENCE_S = 600.0
+"""Work that no supervisor runs is given up when faults in a row have come for so long: a storage that is away mostly comes back."""
+
+FAILED_AGAIN_S = 300.0
+"""When failed works of such a kind are tried again that cost something to try: what they lacked may be there, and no verb says so."""
+
+TAKES_OVER_S = 60.0
+"""An owner that lives is replaced by what begins so soon after a person asked for it. Who is there later may have come since."""
+
+# -- producers -----------------------------------------------------------------------------------------------------
+
+ENDS_S = 10.0
+"""How often a producer records its ledgers' ends. A start after a crash reads the commits since the last record: at one commit
+a second that is ten."""
+
+LOG_LOOK_S = 10.0
+"""How often a producer looks at its log's commits, beside each record, and its clock is held against the storage's."""
+
+IDLE_ENDS_S = 300.0
+"""When ends are recorded though no further batch comes. Until then a start needs the commits since, which are kept for a day."""
+
+ROUTES_S = 10.0
+"""How often its topic's policy is read again, by which a `replicate_to` is refused."""
+
+# -- links ---------------------------------------------------------------------------------------------------------
+
+SOURCE_LOOK_S, REMOTE_SOURCE_LOOK_S = 60.0, 600.0
+"""How often a source gets a full look beside those by name, and beside its query: Delta's stream need not notice that an older
+copy of the source was put back. On a local disk it is a matter of milliseconds."""
+
+QUERY_IDLE_S = 300.0
+"""How long a topic may be without news before its query ends and its source is looked at by name again: a process may follow
+thousands of topics of which few are busy, and a query lists the source's log at each trigger."""
+
+HANGS_S, HANGS_BYTES_PER_S = 600.0, 1_000_000
+"""A turn that takes so long, and longer by what it brings at a rate that any network has, hangs."""
+
+# -- consumers, and the folding of what they acknowledged ----------------------------------------------------------
+
+FLUSH_S = 1.0
+"""Least time between two flushes of a consumer. What was acknowledged after the last one is repeated if the process is killed."""
+
+COUNTS_S = 5.0
+"""Between two records that tell only of redeliveries. After a kill as much of the counts is forgotten."""
+
+ACKS_LOOK_S = 0.1
+"""Between two looks whether there are records of acknowledgements, on a local disk."""
+
+CONSUMER_LOOK_S = 10.0
+"""How often a consumer that has nothing to tell looks whether another one has taken its subscription over."""
+
+PEER_LOOK_S = 5.0
+"""How often a consumer asks whether a peer may be read."""
+
+ACKS_ENDS_S = 60.0
+"""Between records of the end of the ledger of acknowledgements. Recording holds up the flush of all consumers of a namespace for half a second; a start
+after a crash replays the commits since."""
+
+COMPACT_S = 3600.0
+"""At most so often a subscription that changed is published as a whole."""
+
+# -- version sync --------------------------------------------------------------------------------------------------
+
+MARKERS_ROUND_S = 0.1
+"""Between two rounds, each a look whether logs have news: some microseconds a topic."""
+
+MARKERS_LOOK_S = 1.0
+"""How often the tail looks at every topic: its log, wherever that is, its subscriptions, and whether a tick is due. Where snapshots are more
+frequent, four times between two. A log on a local disk that has news is looked at in the next round."""
+
+STILL_S = 5.0
+"""How often the tail tells the time alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a batch."""
+
+ANSWER_S = 5.0
+"""How long an answer waits for those of other clusters at most: each would be a batch by itself, and of three clusters two answer."""
+
+PEERS_LOOK_S = 10.0
+"""How often other clusters are asked which topics have version subscriptions there, and how their links are."""
+
+# -- brokers -------------------------------------------------------------------------------------------------------
+
+CONFIG_LOOK_S = 5.0
+"""How often the configuration's file is read. A change counts when two looks have found the same."""
+
+MEMBER_ROUND_S, REMOTE_MEMBER_ROUND_S = 1.0, 5.0
+"""Between two looks of a broker at what others say: six small tables, of which on a local disk only names are looked at while nothing is said."""
+
+MOST_SIGN_S = 10.0
+"""At least so often a broker gives a sign of life, however long the timeout is: the leader decides by what it says."""
+
+DECIDE_S = 10.0
+"""Between two decisions of a leader by load, of which each is a sample of every bundle's. A bundle that nobody owns does not wait for one."""
+
+OWNED_LOOK_S = 30.0
+"""How often a broker looks whether another broker took its place. What runs finds out by itself at each append."""
+
+STATUS_S = 60.0
+"""Between two lines that say how all is."""
+
+# -- keeping a cluster small ---------------------------------------------------------------------------------------
+
+HOUSE_ROUND_S = 60.0
+"""Between two looks at the system tables. A producer appends to `ledgers` each ten seconds, links once a minute."""
+
+FULL_HOUSE_ROUND_S = 600.0
+"""Between two looks at all topic logs. At ten commits a second a log has 6,000 more by then."""
+
+VACUUM_S = 86_400.0
+"""Between two removals of files that were replaced: they stay for a day anyway (the retention of system tables)."""
