@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from geo.crash import CrashPoint
 from geo.delta.engines.native.rows import MOST_ROWS
-from geo.log.publish import publish_json_lines
+from geo.log.publish import PublishOptions, publish_json_lines
 from geo.names import Topic
 from geo.replication.link_topics import LinkReport
 from geo.replication.repair import reconcile_links
@@ -173,7 +173,13 @@ def test_two_processes_that_write_one_table_lose_no_commit(world: World) -> None
     with geo(world.folder, *args, "--jsonl", str(world.folder / "a"), "--batch-bytes", "1") as process:
         process.until(lambda: world.count("eu") > 0)
         here = publish_json_lines(
-            world.spark, str(world.folder / "b"), TOPIC, config=world.config, cluster="eu", producer="b", batch_bytes=1
+            world.spark,
+            str(world.folder / "b"),
+            TOPIC,
+            config=world.config,
+            cluster="eu",
+            producer="b",
+            options=PublishOptions(batch_bytes=1),
         )
         assert process.poll() is None, "both are at it"
         here.await_termination()

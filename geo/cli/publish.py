@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import threading
+from dataclasses import replace
 from functools import partial
 
 from geo.cli.arguments import TOPIC_FORM, Verbs, add_running, from_1_to
@@ -15,7 +16,8 @@ from geo.config.yaml_nodes import duration_s
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
 from geo.log.other_producer import refuse_same
-from geo.log.publish import publish_source, waited
+from geo.log.publish import PublishOptions, publish_source, waited
+from geo.log.publish_stream import SourceStream
 from geo.log.publish_work import Publishing
 from geo.log.replicas import WAIT_S, Replicas, WaitFor
 from geo.log.sources import jsonl, kafka
@@ -99,12 +101,17 @@ def publish(args: argparse.Namespace, output: Output) -> int:
         raise UsageError("--wait-for is for a run that ends: leave --trigger out.")
     what = Publication(args.cluster, topic, args.producer, args.jsonl, args.kafka, args.kafka_topic, args.kafka_start)
     spark = start_spark("geo publish", config, args.jsonl, args.rejects)
-    begin = partial(
-        publish_source, spark, what, config=config, trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows,
-        accept_lost=args.accept_lost, rejects=args.rejects, continue_from=args.continue_from,
+    options = PublishOptions(
+        trigger=args.trigger, batch_bytes=args.batch_bytes, batch_rows=args.batch_rows, accept_lost=args.accept_lost,
+        rejects=args.rejects, continue_from=args.continue_from,
     )  # fmt: skip
+
+    def begin(take_over: bool) -> SourceStream:
+        now = replace(options, take_over=take_over, again=not runner.work.has_begun)
+        return publish_source(spark, what, config=config, options=now)
+
     runner = Publishing(
-        lambda take_over: begin(take_over=take_over, again=not runner.work.has_begun),
+        begin,
         what.name,
         once=args.trigger == AVAILABLE_NOW,
         take_over=args.take_over,

@@ -30,7 +30,8 @@ from geo.fleet.member import Activity, Member
 from geo.fleet.turns import LinkTurns, turns_of
 from geo.journal.cluster import connect
 from geo.log.housekeeping import open_for_writing
-from geo.log.publish import publish_source
+from geo.log.publish import PublishOptions, publish_source
+from geo.log.publish_stream import SourceStream
 from geo.log.publish_work import OneProducer, PublishWork
 from geo.names import ALL_TOPICS, Topic, check_broker
 from geo.replication.absent_regions import refuse_to_begin_anew
@@ -264,9 +265,11 @@ class Broker:
         return next((group for before, group in self._parts if before == made_from), None)
 
     def _publisher(self, config: Config, what: Publication) -> _Publisher:
-        begin = partial(publish_source, self._spark, what, config=config, trigger=self._trigger, again=False)
-        once = self._trigger == AVAILABLE_NOW
-        work = PublishWork(lambda take_over: begin(take_over=take_over), what.name, once=once, take_over=self._take_over)
+        def begin(take_over: bool) -> SourceStream:
+            options = PublishOptions(trigger=self._trigger, take_over=take_over, again=False)
+            return publish_source(self._spark, what, config=config, options=options)
+
+        work = PublishWork(begin, what.name, once=self._trigger == AVAILABLE_NOW, take_over=self._take_over)
         return _Publisher(what, work, self._share)
 
     def _link(self, config: Config, link: Link) -> LinkTopics:

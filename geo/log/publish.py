@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from pyspark.sql import DataFrame, SparkSession
 
-from geo.config.model import Config, Publication
+from geo.config.model import Config, Publication, Start
 from geo.config.secret import Secret
 from geo.errors import NotReplicatedError, UsageError
 from geo.journal.cluster import connect
@@ -99,9 +99,13 @@ def waited(
         raise
 
 
+def _named(topic: str | Topic) -> Topic:
+    return topic if isinstance(topic, Topic) else Topic.parse(topic)
+
+
 def _of_users(topic: str | Topic, producer: str) -> Topic:
     """The topic. Raises UsageError where delta-geo alone publishes to it, or under the producer's name."""
-    topic = topic if isinstance(topic, Topic) else Topic.parse(topic)
+    topic = _named(topic)
     check_user_producer(producer)
     if topic.is_system:
         raise UsageError(f"{topic}: names that start with __ are for what delta-geo itself writes. Choose another name.")
@@ -121,34 +125,28 @@ def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | N
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PublishOptions:
+    """How files or Kafka topics are published: `batch_bytes` of files and `batch_rows` of Kafka at a time. Rows that cannot be published go to
+    files below `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`). With `continue_from`, a cluster, it goes on where the
+    producer of that name stood there, if this cluster's record does not say more (geo.log.failing_over). `accept_lost` goes on
+    behind offsets of Kafka's that are gone. `again`: also if the topic was deleted; without, that is an UnsafeError."""
+
+    trigger: str = AVAILABLE_NOW
+    batch_bytes: int = jsonl.BATCH_BYTES
+    batch_rows: int = kafka.BATCH_ROWS
+    rejects: str | None = None
+    take_over: bool = False
+    continue_from: str | None = None
+    accept_lost: bool = False
+    again: bool = True
+
+
 def publish_source(
-    spark: SparkSession,
-    what: Publication,
-    *,
-    config: Config,
-    trigger: str = AVAILABLE_NOW,
-    batch_bytes: int = jsonl.BATCH_BYTES,
-    batch_rows: int = kafka.BATCH_ROWS,
-    accept_lost: bool = False,
-    rejects: str | None = None,
-    take_over: bool = False,
-    continue_from: str | None = None,
-    again: bool = True,
+    spark: SparkSession, what: Publication, *, config: Config, options: PublishOptions = PublishOptions()
 ) -> SourceStream:
-    """Begin to publish what a publication says, as `publish_kafka` or `publish_json_lines`. `again`: also if the topic was deleted;
-    without, that is an UnsafeError."""
-    if what.jsonl is not None:
-        return publish_json_lines(
-            spark, what.jsonl, what.topic, config=config, cluster=what.cluster, producer=what.producer, trigger=trigger, rejects=rejects,
-            batch_bytes=batch_bytes, take_over=take_over, continue_from=continue_from, again=again,
-        )  # fmt: skip
-    assert what.kafka is not None, "a publication has one of both"
-    assert what.kafka_topic is not None, "it belongs to kafka"
-    return publish_kafka(
-        spark, what.kafka, what.kafka_topic, what.topic, config=config, cluster=what.cluster, producer=what.producer, trigger=trigger,
-        begin=what.kafka_start, batch_rows=batch_rows, accept_lost=accept_lost, rejects=rejects, take_over=take_over,
-        continue_from=continue_from, again=again,
-    )  # fmt: skip
+    """Begin to publish what a publication says, as `publish_kafka` or `publish_json_lines`."""
+    return (_publish_lines if what.jsonl is not None else _publish_records)(spark, what, config, options)
 
 
 def publish_json_lines(
@@ -159,35 +157,16 @@ def publish_json_lines(
     config: Config,
     cluster: str,
     producer: str = DEFAULT_PRODUCER,
-    trigger: str = AVAILABLE_NOW,
-    rejects: str | None = None,
-    batch_bytes: int = jsonl.BATCH_BYTES,
-    take_over: bool = False,
-    continue_from: str | None = None,
-    again: bool = True,
+    options: PublishOptions = PublishOptions(),
 ) -> SourceStream:
     """Publish a JSON lines file, or all of a directory (`.jsonl`, `.json`, `.ndjson`), each line exactly once.
 
-    One ledger per file and `replicate_to`, entries in line order. A file is known by its whole path, however `path` is written. Lines that cannot be published go to a file below
-    `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`) as `{"file", "line", "reason"}`; the rest is published.
-    With `continue_from`, a cluster, it goes on where the producer of that name stood there, if this cluster's record does not say more
-    (geo.log.failing_over). Messages do not say file and line, so that cluster must be there the first time.
+    One ledger per file and `replicate_to`, entries in line order. A file is known by its whole path, however `path` is written. Lines that
+    cannot be published are rejected as `{"file", "line", "reason"}`; the rest is published. Messages do not say file and line, so the
+    cluster `options.continue_from` must be there the first time.
     Errors as `publish`; with `continue_from` also UsageError if nothing says where to go on.
     """
-    path = whole_path(path)
-    open_path(path)
-    require_delta(spark)
-    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic, producer), producer, again=again)
-    span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-batch_bytes // spark.sparkContext.defaultParallelism))
-
-    def reader(_: Mapping[str, SourceEnd]) -> jsonl.JsonLinesReader:
-        return jsonl.JsonLinesReader(path, batch_bytes, span_bytes)
-
-    other = None
-    if continue_from is not None:
-        other = other_producer(publisher.tables, config, publisher.topic, producer, continue_from, reader({}))
-    source = Source(jsonl.FILE, jsonl.LINE, jsonl.BLOCK, ("file", "line"), reader)
-    return SourceStream(publisher, source, trigger, rejects=rejects, take_over=take_over, other=other)
+    return publish_source(spark, Publication(cluster, _named(topic), producer, jsonl=path), config=config, options=options)
 
 
 def publish_kafka(
@@ -199,51 +178,76 @@ def publish_kafka(
     config: Config,
     cluster: str,
     producer: str = DEFAULT_PRODUCER,
-    trigger: str = AVAILABLE_NOW,
-    begin: str = "earliest",
-    batch_rows: int = kafka.BATCH_ROWS,
-    accept_lost: bool = False,
-    rejects: str | None = None,
-    take_over: bool = False,
-    continue_from: str | None = None,
-    again: bool = True,
+    begin: Start = "earliest",
+    options: PublishOptions = PublishOptions(),
 ) -> SourceStream:
     """Publish a Kafka topic, each record exactly once, one ledger per Kafka partition, in its order.
 
     A record's key, value, headers, timestamp and coordinates become `key`, `payload`, `properties` (its headers, and
     `kafka.topic`, `kafka.partition`, `kafka.offset`) and `event_time` (outside the years 1 to 9999 NULL, and `kafka.timestamp` has it). `begin`
-    (earliest or latest) counts where nothing was published before. `config.kafka` says how the brokers are reached. `accept_lost`
-    goes on behind offsets that are gone. With `continue_from`, a cluster, it goes on at the offsets where the producer of that name
-    stood there, by its records or else by what arrived of it here, if this cluster's record does not say more
-    (geo.log.failing_over).
+    (earliest or latest) counts where nothing was published before. `config.kafka` says how the brokers are reached. With
+    `options.continue_from` it goes on at the offsets where the producer stood there, by its records or else by what arrived of it here.
 
     The Kafka topic's id is kept with what is published of it. Errors as `publish`, and SourceChangedError if offsets are gone or
     the Kafka topic is another one than before (made anew, or of another Kafka cluster), RetryableError if the brokers stay away; with
     `continue_from` AlreadyOwnedError if that producer lives, UsageError if nothing says where to go on.
     """
+    what = Publication(cluster, _named(topic), producer, kafka=bootstrap_servers, kafka_topic=kafka_topic, kafka_start=begin)
+    return publish_source(spark, what, config=config, options=options)
+
+
+def _publish_lines(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> SourceStream:
+    assert what.jsonl is not None
+    path = whole_path(what.jsonl)
+    open_path(path)
+    require_delta(spark)
+    publisher = _publisher_of(spark, what, config, options)
+    span_bytes = max(jsonl.LEAST_SPAN_BYTES, -(-options.batch_bytes // spark.sparkContext.defaultParallelism))
+
+    def reader(_: Mapping[str, SourceEnd]) -> jsonl.JsonLinesReader:
+        return jsonl.JsonLinesReader(path, options.batch_bytes, span_bytes)
+
+    other = None
+    if options.continue_from is not None:
+        other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, reader({}))
+    source = Source(jsonl.FILE, jsonl.LINE, jsonl.BLOCK, ("file", "line"), reader)
+    return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
+
+
+def _publish_records(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> SourceStream:
+    assert what.kafka is not None, "a publication has one of both"
+    assert what.kafka_topic is not None, "it belongs to kafka"
+    kafka_topic = what.kafka_topic
     require_delta(spark)
     if find_spec("crc32c") is None:
         log.warning("Kafka records are checked in Python, which reads 7 MB/s a core instead of 30. %s.", kafka.NATIVE_PARTS)
-    configured = config.kafka.get(bootstrap_servers, {})
+    configured = config.kafka.get(what.kafka, {})
     revealed = {name: value.reveal() if isinstance(value, Secret) else value for name, value in configured.items()}
-    settings = {"bootstrap_servers": bootstrap_servers, **revealed}
+    settings = {"bootstrap_servers": what.kafka, **revealed}
     topic_id = kafka.topic_id(settings, kafka_topic)
 
     def reader(ends: Mapping[str, SourceEnd]) -> kafka.KafkaReader:
-        found = kafka.KafkaReader(settings, kafka_topic, begin=begin, batch_rows=batch_rows, accept_lost=accept_lost)
+        found = kafka.KafkaReader(
+            settings, kafka_topic, begin=what.kafka_start, batch_rows=options.batch_rows, accept_lost=options.accept_lost
+        )
         places = {name: place for name, end in ends.items() if (place := found.place_of(name, end)) is not None}
         kafka.refuse_other_topic(kafka_topic, topic_id, places)
         return found
 
-    publisher = Publisher(connect(spark, config.cluster(cluster)), config, _of_users(topic, producer), producer, again=again)
+    publisher = _publisher_of(spark, what, config, options)
     other = None
-    if continue_from is not None:
+    if options.continue_from is not None:
         one = reader({})
         try:
             messages = KafkaMessages(one, kafka_topic, topic_id)
-            other = other_producer(publisher.tables, config, publisher.topic, producer, continue_from, one, messages)
+            other = other_producer(publisher.tables, config, what.topic, what.producer, options.continue_from, one, messages)
         finally:
             one.close()
         kafka.refuse_other_topic(kafka_topic, topic_id, other.recorded)
     source = Source(kafka.PARTITION, kafka.RECORD_OFFSET, kafka.BLOCK, ("partition", "offset"), reader, has_gaps=True)
-    return SourceStream(publisher, source, trigger, rejects=rejects, take_over=take_over, other=other)
+    return SourceStream(publisher, source, options.trigger, rejects=options.rejects, take_over=options.take_over, other=other)
+
+
+def _publisher_of(spark: SparkSession, what: Publication, config: Config, options: PublishOptions) -> Publisher:
+    tables = connect(spark, config.cluster(what.cluster))
+    return Publisher(tables, config, what.topic, what.producer, again=options.again)

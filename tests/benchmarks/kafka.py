@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from geo.fleet.replicator import Replicator
 from geo.jars import default_folder, ensure_jars, find_java, parse_lock
-from geo.log.publish import publish_kafka
+from geo.log.publish import PublishOptions, publish_kafka
 from geo.log.sources.kafka import BATCH_ROWS
 from geo.names import Topic
 from tests.benchmarks.bench import commits
@@ -143,7 +143,13 @@ class KafkaBench:
         topic = self.messages("backlog")
         rows = min(BATCH_ROWS, records // 10)
         stream = publish_kafka(
-            self.spark, self.a.bootstrap, "bench-backlog", topic, config=self.world.config, cluster="us", batch_rows=rows
+            self.spark,
+            self.a.bootstrap,
+            "bench-backlog",
+            topic,
+            config=self.world.config,
+            cluster="us",
+            options=PublishOptions(batch_rows=rows),
         )
         stream.await_termination()
         assert stream.published.rows == records
@@ -163,7 +169,13 @@ class KafkaBench:
         topic, kafka_topic = self.messages("latency"), "bench-latency"
         self.a.create(kafka_topic, PARTITIONS)
         stream = publish_kafka(
-            self.spark, self.a.bootstrap, kafka_topic, topic, config=self.world.config, cluster="us", trigger="100 ms"
+            self.spark,
+            self.a.bootstrap,
+            kafka_topic,
+            topic,
+            config=self.world.config,
+            cluster="us",
+            options=PublishOptions(trigger="100 ms"),
         )
         links = Replicator(self.spark, self.world.config, "eu", topics=str(topic), trigger="100 ms")
         runner = threading.Thread(target=links.run)

@@ -14,7 +14,7 @@ from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.errors import AlreadyOwnedError, UsageError
 from geo.log.failing_over import By
-from geo.log.publish import publish_json_lines
+from geo.log.publish import PublishOptions, publish_json_lines
 from geo.log.publish_stream import SourceStream
 from tests.world import TOPIC, World
 
@@ -27,9 +27,8 @@ def _add(path: Path, first: int, end: int) -> None:
 
 
 def _stream(world: World, cluster: str, path: Path, other: str | None = None, trigger: str = "available-now") -> SourceStream:
-    return publish_json_lines(
-        world.spark, str(path), TOPIC, config=world.config, cluster=cluster, producer="p", continue_from=other, trigger=trigger
-    )
+    options = PublishOptions(continue_from=other, trigger=trigger)
+    return publish_json_lines(world.spark, str(path), TOPIC, config=world.config, cluster=cluster, producer="p", options=options)
 
 
 def _publish(world: World, cluster: str, path: Path, other: str | None = None) -> SourceStream:

@@ -17,7 +17,7 @@ from geo import crash
 from geo.crash import CrashPoint, InjectedCrash
 from geo.delta import small_batch
 from geo.errors import AlreadyOwnedError, SchemaError, SourceChangedError, UnsafeError, UsageError
-from geo.log.publish import publish, publish_json_lines
+from geo.log.publish import PublishOptions, publish, publish_json_lines
 from geo.log.publish_stream import PublishStream
 from geo.log.publisher import Published, Publisher
 from geo.log.source_identity import by_order
@@ -307,7 +307,9 @@ def test_a_crash_between_many_sources_leaves_nothing_out(world: World) -> None:
         (folder / f"{number}.jsonl").write_text(f'{{"key": "{number}a"}}\n{{"key": "{number}b"}}\n')
 
     def run() -> None:
-        publish_json_lines(world.spark, str(folder), TOPIC, config=world.config, cluster="eu", batch_bytes=1).await_termination()
+        publish_json_lines(
+            world.spark, str(folder), TOPIC, config=world.config, cluster="eu", options=PublishOptions(batch_bytes=1)
+        ).await_termination()
 
     for nth in (3, 1):
         crash.arm(f"{CrashPoint.PUBLISH_LEDGERS_OPENED.value}:raise:{nth}")

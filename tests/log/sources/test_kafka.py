@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from geo.config import load
 from geo.errors import SourceChangedError, UsageError
 from geo.log.ledgers import SourceEnd
-from geo.log.publish import publish_kafka
+from geo.log.publish import PublishOptions, publish_kafka
 from geo.log.publisher import Published
 from geo.log.sources.kafka import KafkaReader, refuse_other_topic
 from geo.names import Topic
@@ -22,7 +22,7 @@ from tests.world import TOPIC, World
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
-def _publish(world: World, broker: Broker, topic: str, **options: object) -> Published:
+def _publish(world: World, broker: Broker, topic: str, options: PublishOptions | None = None, **more: object) -> Published:
     stream = publish_kafka(
         world.spark,
         broker.bootstrap,
@@ -30,7 +30,8 @@ def _publish(world: World, broker: Broker, topic: str, **options: object) -> Pub
         TOPIC,
         config=world.config,
         cluster="eu",
-        **options,  # type: ignore[arg-type]
+        options=options or PublishOptions(),
+        **more,  # type: ignore[arg-type]
     )
     stream.await_termination()
     return stream.published
@@ -69,7 +70,7 @@ def test_records_of_any_number_and_in_any_storage_are_published_alike(world: Wor
     for name, topic in topics.items():
         stream = publish_kafka(
             world.spark, broker.bootstrap, "alike", topic, config=world.config, cluster="eu",
-            batch_rows=1_500 if name == "few" else 10_000,
+            options=PublishOptions(batch_rows=1_500 if name == "few" else 10_000),
         )  # fmt: skip
         stream.await_termination()
         assert stream.published.rows == 7_000
@@ -128,7 +129,7 @@ def test_a_time_before_1970_is_kept_and_one_beyond_all_times_stops_nothing(world
 def test_a_lost_checkpoint_repeats_nothing_and_new_partitions_are_read(world: World, broker: Broker) -> None:
     broker.create("grows", 1)
     broker.produce("grows", [(0, b"a", str(i).encode(), []) for i in range(50)])
-    assert _publish(world, broker, "grows", batch_rows=20).commits == 3
+    assert _publish(world, broker, "grows", PublishOptions(batch_rows=20)).commits == 3
     checkpoints = Path(world.config.cluster("eu").checkpoints)
     (checkpoints / "publish").rename(world.folder / "away")
     broker.produce("grows", [(0, b"a", b"50", [])])
@@ -152,7 +153,7 @@ def test_offsets_that_are_gone_stop_the_stream_with_their_range(world: World, br
     with pytest.raises(SourceChangedError, match=r"nothing says that they were read \(partition 0: 1 to \d+\).*--accept-lost"):
         _publish(world, broker, "short")
     assert world.count("eu") == 1
-    assert _publish(world, broker, "short", accept_lost=True).rows > 0
+    assert _publish(world, broker, "short", PublishOptions(accept_lost=True)).rows > 0
     ends = world.log("eu").read().agg(F.max("entry_id"), F.count("*")).collect()[0]
     assert ends[0] + 1 == ends[1], "the ledger has no hole: its entries are what was published"
 

@@ -15,7 +15,7 @@ from geo.errors import SourceChangedError, UsageError
 from geo.fleet.backfill import Backfill, backfill
 from geo.log.failing_over import By
 from geo.log.other_producer import OtherProducer, other_producer
-from geo.log.publish import publish_kafka
+from geo.log.publish import PublishOptions, publish_kafka
 from geo.log.publish_stream import SourceStream
 from geo.log.sources.kafka import KafkaReader
 from geo.log.sources.kafka_arrived import KafkaMessages
@@ -45,7 +45,7 @@ def _publish(world: World, broker: Broker, topic: str, cluster: str, other: str 
         TOPIC,
         config=world.config,
         cluster=cluster,
-        continue_from=other,
+        options=PublishOptions(continue_from=other),
         **options,  # type: ignore[arg-type]
     )
     stream.await_termination()
