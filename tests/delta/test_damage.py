@@ -89,7 +89,7 @@ def _sorted(rows: pa.Table) -> list[dict[str, Any]]:
     return list(rows.select(COLUMNS).sort_by([(name, "ascending") for name in ID]).to_pylist())
 
 
-TIMES = 40
+TIMES = 12
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,15 +148,15 @@ def _or_none(read: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_spark_reads_is_what_was_written_or_an_error(log: Table, tmp_path: Path, kind: str) -> None:
     """Of a checkpoint it takes an older one, or all commits; a checksum and the pointer only save it work."""
-    expected, errors, times = _sorted(log.read().toArrow()), 0, 3
-    for damaged in _flipped(log, tmp_path, _files(log)[kind], Random(kind), times):
+    expected, errors = _sorted(log.read().toArrow()), 0
+    for damaged in _flipped(log, tmp_path, _files(log)[kind], Random(kind), 1):
         try:
             rows = damaged.read().toArrow()
         except SPARK_ERRORS:
             errors += 1
         else:
             assert _sorted(rows) == expected
-    assert errors == (times if kind in ("rows", "commit", "checkpoint") else 0)
+    assert errors == (1 if kind in ("rows", "commit", "checkpoint") else 0)
 
 
 def test_pages_are_held_to_sums_of_their_own_where_none_is_kept_beside_the_file(log: Table, tmp_path: Path) -> None:

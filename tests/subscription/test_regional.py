@@ -252,11 +252,9 @@ def test_a_version_subscription_of_one_region_only_gets_no_markers_and_does_not_
 
 
 def _sync(world: World) -> int:
-    """Passes of both clusters' version syncs without links between. Returns how many markers were written."""
-    return sum(
-        VersionSync(world.spark, world.config, cluster, trigger=AVAILABLE_NOW).run().markers
-        for cluster in ("us", "eu", "us", "eu")
-    )
+    """Two passes of us's version sync, since its controllers hear in one what its tail has told in the one before. Returns how many markers
+    were written."""
+    return sum(VersionSync(world.spark, world.config, "us", trigger=AVAILABLE_NOW).run().markers for _ in range(2))
 
 
 def test_what_a_region_has_of_its_own_is_found_by_its_key(linked: World) -> None:
