@@ -2028,11 +2028,11 @@ FAULTS = (
         ("subscription/acks/test_fold.py -k last_named",),
     ),
     Fault(
-        "a cursor that was lost is not made whole from the records",
-        "geo/subscription/acks/fold_query.py",
-        'if all(end <= folded.get(name, -1) for name, end in json.loads(row["began"]).items()):',
-        "if True:",
-        ("subscription/acks/test_fold_query.py -k was_lost",),
+        "a cursor that was put back under a fold is not made whole from the records",
+        "geo/subscription/acks/folding.py",
+        "            self._look_at_cursors()\n            if (turn",
+        "            if (turn",
+        ("subscription/acks/test_folding.py -k put_back",),
         spark=True,
     ),
     Fault(
@@ -2058,10 +2058,18 @@ FAULTS = (
     ),
     Fault(
         "states beyond the first slice are not folded",
-        "geo/subscription/acks/fold_query.py",
+        "geo/subscription/acks/folding.py",
         "            held, size = [], 0\n",
         "            return\n",
-        ("subscription/acks/test_fold_query.py -k many_at_once",),
+        ("subscription/acks/test_folding.py -k many_at_once",),
+    ),
+    Fault(
+        "what comes after a record of a newer program counts as folded once another turn has come",
+        "geo/subscription/acks/folding.py",
+        "            self._unread[found.key] = before\n",
+        "",
+        ("subscription/acks/test_folding.py -k put_back",),
+        spark=True,
     ),
 )
 

@@ -24,7 +24,6 @@ from geo.config import load
 from geo.journal.cluster import connect_later
 from geo.log.topic_log import ID
 from geo.names import Topic
-from geo.subscription.acks.fold_query import MOST_PARTITIONS
 from tests.spark_master import WORKERS, Application, Failed, Standalone, Work, on_both, tell
 from tests.world import config_text
 
@@ -146,12 +145,9 @@ def show(folder: Path, running: ExitStack) -> Iterator[str]:
     work = again.work()
     if (found := regions.acknowledged("us")) != [(str(ORDERS), SUBSCRIPTION, 2 * FEW)]:
         raise Failed(f"cursors of us: {found}")
-    states = work.of("TransformWithStateInPySpark", least=WORKERS)
-    if (count := sum(n for (_, kind), n in work.kinds.items() if kind == "TransformWithStateInPySpark")) > MOST_PARTITIONS:
-        raise Failed(f"the fold had {count} partitions, {MOST_PARTITIONS} are enough")
     yield (
         f"a broker of us after the SIGTERM, one pass: published nothing twice, brought {many + FEW:,} messages of eu "
-        f"({_by_spark(work, many):,} rows written by executors), and folded the acknowledgements into a cursor (states: {states})"
+        f"({_by_spark(work, many):,} rows written by executors), and folded the acknowledgements into a cursor"
     )
 
     verified = submit("verify", "verify")

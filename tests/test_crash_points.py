@@ -30,7 +30,7 @@ REMOVAL_POINTS = [point for point in CrashPoint if point.value.startswith(("dele
 SINK_POINTS = [point for point in CrashPoint if point.value.startswith("sink-")]
 """Met in tests/subscription/test_sink.py."""
 FOLD_POINTS = [point for point in CrashPoint if point.value.startswith("fold-")]
-"""Met in tests/subscription/acks/test_fold_query.py."""
+"""Met in tests/subscription/acks/test_folding.py."""
 
 SYNC_POINTS = [point for point in CrashPoint if point.value.startswith(("markers-", "controllers-"))]
 """Met in tests/subscription/test_version_sync.py."""

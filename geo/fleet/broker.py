@@ -44,7 +44,7 @@ from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Found, Group
-from geo.subscription.acks.fold_query import NamespaceFold
+from geo.subscription.acks.folding import NamespaceFold
 from geo.subscription.acks.namespace_folds import Namespaces
 from geo.subscription.version_sync import PLACE, Versions
 from geo.text import counted, first_line

@@ -52,7 +52,7 @@ from geo.names import MARKERS_PRODUCER, Topic
 from geo.now import utc_now
 from geo.streams import timetable
 from geo.streams.life import State
-from geo.subscription.acks.fold_query import FOLD
+from geo.subscription.acks.folding import FOLD
 from geo.subscription.version_sync import PLACE
 from geo.text import first_line
 from geo.times import from_us

@@ -19,23 +19,17 @@ from geo.coordination.ownership import RunnerKind, RunnerName, named_owners
 from geo.coordination.storage_clock import checked_now_us
 from geo.delta.cut import HOLDS_S, KEEP, KEEP_S, Cut, Reader, cut_below
 from geo.delta.delta_log import LogFolder, committed_before, opened_commits, read_folder, remove_below
-from geo.delta.table import Table
 from geo.disk import local_path
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.ledgers import Batch
 from geo.names import Topic
-from geo.streams.checkpoint import goes_on_from
 from geo.text import first_line
 from geo.times import from_us, utc
 from schemas import LEDGERS, LINKS, VERSION_STARTS, VERSION_SUBSCRIPTIONS
 
 log = logging.getLogger(__name__)
-
-FOLD_READS = 2
-"""The version of records up to which the folding query reads; a test holds it equal to that of geo.subscription.acks.record. What an older fold
-has passed as of a newer encoding, as what is of one region only, is folded by the next one from the whole log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +53,7 @@ class LogCutter:
     def cut(self, topic: Topic, *, least: int = 0, dry_run: bool = False) -> LogCut | None:
         """Cut the topic's log if it has more than `least` commits. None where that is left to Delta, or there is no log.
 
-        Nothing that is at most a day behind has to begin anew for it: links in both directions, the folding query; nor a producer
+        Nothing that is at most a day behind has to begin anew for it: links in both directions; nor a producer
         that did not stop cleanly, as long as links may be away.
         """
         table = self._tables.log(topic)
@@ -70,7 +64,7 @@ class LogCutter:
             return LogCut(0, len(found.commits))
         a_day_old = committed_before(folder, found.commits, self._now.timestamp() - HOLDS_S)
         keep = max(KEEP, found.newest - committed_before(folder, found.commits, self._now.timestamp() - KEEP_S))
-        readers = [*self._outbound(topic), *self._inbound(topic), *self._fold(topic, table), *self._versions(topic)]
+        readers = [*self._outbound(topic), *self._inbound(topic), *self._versions(topic)]
         cut = cut_below(found.newest, found.checkpoints, readers, keep=keep, a_day_old=a_day_old)
         if producers := list(self._producers(topic, folder, found.commits[0], cut.below)):
             cut = cut_below(found.newest, found.checkpoints, [*readers, *producers], keep=keep, a_day_old=a_day_old)
@@ -130,15 +124,6 @@ class LogCutter:
     def _own_links(self) -> list[Row]:
         return self._tables.journal(LINKS).newest()
 
-    def _fold(self, topic: Topic, table: Table) -> Iterator[Reader]:
-        """The folding query goes on from its streaming checkpoint (geo.subscription.acks.fold_query)."""
-        if topic != topic.acks:
-            return
-        place = fold_checkpoint(self._tables, topic, table.table_id())
-        if (found := goes_on_from(self._tables.spark, place)) is not None:
-            version, age_s = found
-            yield Reader("the folding query", version, age_s, self._config.policy(topic).longest_outage_s)
-
     def _versions(self, topic: Topic) -> Iterator[Reader]:
         """Consumers of versions: those of this log go on behind what they have finished, and those of other clusters may come to begin at
         the version that was told."""
@@ -185,9 +170,3 @@ def _cut(folder: Path, found: LogFolder, cut: Cut, *, dry_run: bool) -> LogCut:
         place = "at a place that is not known" if reader.version is None else f"at version {reader.version}"
         held_by = f"{reader.name}, {place}, last heard of {reader.age_s / 3600:.1f} hours ago"
     return LogCut(gone, len(found.commits) - gone, held_by)
-
-
-def fold_checkpoint(tables: ClusterTables, acks: Topic, table_id: str) -> str:
-    """Where the folding query keeps its checkpoint. Another table has another one, and so has a program that reads newer records:
-    what the cursors say is kept, and all of the log is folded into it."""
-    return tables.checkpoint("fold", acks.path, f"{table_id}-reads-{FOLD_READS}")

@@ -1,7 +1,7 @@
 """The `__acks` topic of a namespace: what its records tell of subscriptions, and publishing records to it.
 
 What is known of a subscription in a cluster is `system/cursors`, as far as they were folded, and all newer records; both
-together are right whether or not the folding query runs.
+together are right whether or not a fold runs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from geo.log.topic_log import END, after_listed
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.fold import Fold, Received
+from geo.subscription.acks.gathered import Record
 from geo.subscription.acks.message_set_frames import after
 from geo.subscription.acks.record import Refusal, decode_all, encode_all, key_of, told_unreadable
 from geo.subscription.acks.subscription_state import SubscriptionState
@@ -40,15 +41,15 @@ ACK_COLUMNS = ("origin", "key", "payload", "unix_micros(publish_time) AS publish
 """What `received` reads of an `__acks` log, as SQL. A time as a number: one that Python has no datetime for is refused, and stops
 nobody."""
 
-TOLD_COLUMNS = (*ACK_COLUMNS, "unix_micros(event_time) AS event_time_us")
-"""The same with the time before which a record was told, for who forgets."""
-
 MOST_AT_ONCE = 10_000
 """Records that come to this process. More, as where nobody has folded for a long time, are read again and folded by tasks, of which the
 states come."""
 
 RECORD_COLUMNS = ("origin", "key", "payload", "publish_time", "ledger_id", "entry_id", "marker")
 """What is read of such a log without Spark, before it is known which rows are of interest."""
+
+READ_COLUMNS = (*RECORD_COLUMNS, "event_time")
+"""The same with the time before which a record was told, for who forgets."""
 
 
 @dataclass(slots=True)
@@ -111,14 +112,6 @@ def read_known(tables: ClusterTables, topic: Topic, subscription: str | None = N
     return Known(_with_newer(Fold(tables.cluster.name, states), log_table, version, key, folded), version)
 
 
-def read_after(
-    tables: ClusterTables, topic: Topic, subscription: str, folded: Mapping[LedgerId, int]
-) -> SubscriptionState | None:
-    """What the records of a subscription after these entries of their ledgers tell; None: there are none."""
-    log_table, key = tables.log(topic.acks), key_of(topic, subscription)
-    return _with_newer(Fold(tables.cluster.name), log_table, log_table.latest_version(), key, {key: folded}).known.get(key)
-
-
 def _with_newer(
     fold: Fold,
     log_table: Table,
@@ -127,12 +120,6 @@ def _with_newer(
     folded: Mapping[str, Mapping[LedgerId, int]],
 ) -> Fold:
     """The fold of the cursors, with the records, of one subscription or of all, that are not in them."""
-
-    def newer(rows: pa.Table) -> list[dict[str, Any]]:
-        ids = rows.select(["key", "origin", "ledger_id", "entry_id"]).to_pylist()  # without payloads, which may be large
-        ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in ids)
-        wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
-        return as_ack_columns(rows.filter(pa.array(wanted, pa.bool_())))
 
     def from_stats(file: DataFile) -> bool | None:
         """True if all of the file's records are in the subscription's cursor; None: it is to be read."""
@@ -145,13 +132,13 @@ def _with_newer(
     wanted = IS_MESSAGE if key is None else IS_MESSAGE & Among("key", frozenset({key}))
 
     def take(rows: pa.Table) -> bool:
-        return bool(by_itself.add(map(received, newer(rows))))
+        return bool(by_itself.add(map(received, as_ack_columns(not_folded(rows, folded)))))
 
     if scan(log_table, version, RECORD_COLUMNS, take, where=wanted, from_stats=from_stats) is not None:
         return by_itself
     rows = log_table.read(version).where(to_sql(wanted))
-    newer_rows = _newer(rows, folded) if key is None else rows.where(after(folded.get(key, {})))
-    records = newer_rows.selectExpr(*ACK_COLUMNS)
+    newer = newer_rows(rows, folded) if key is None else rows.where(after(folded.get(key, {})))
+    records = newer.selectExpr(*ACK_COLUMNS)
     few = records.limit(MOST_AT_ONCE + 1).toArrow()
     if len(few) <= MOST_AT_ONCE:
         fold.add(map(received, few.to_pylist()))
@@ -172,6 +159,24 @@ def _fold_by_task(cluster: str, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa
         made = None if state is None else encode_all(state, limited=False)
         reasons = json.dumps({reason.value: count for reason, count in refused.items()})
         yield pa.RecordBatch.from_pydict({"key": [key], "state": pa.array([made], pa.binary()), "refused": [reasons]})
+
+
+def not_folded(rows: pa.Table, folded: Mapping[str, Mapping[LedgerId, int]]) -> pa.Table:
+    """The records, of RECORD_COLUMNS or more, that are not in the cursors: by key, `folded` says up to which entries of their ledgers they are."""
+    ids = rows.select(["key", "origin", "ledger_id", "entry_id"]).to_pylist()  # without payloads, which may be large
+    ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in ids)
+    wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
+    return rows.filter(pa.array(wanted, pa.bool_()))
+
+
+def records_of(rows: pa.Table) -> Iterator[Record]:
+    """Rows of an `__acks` log, of READ_COLUMNS, as who folds takes them."""
+    times = rows["event_time"].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64()).to_pylist()
+    places = rows.select(["origin", "ledger_id", "entry_id"]).to_pylist()
+    for row, place, event_us in zip(as_ack_columns(rows), places, times, strict=True):
+        yield Record(
+            LedgerId(place["origin"], place["ledger_id"]), place["entry_id"], received({**row, "event_time_us": event_us})
+        )
 
 
 def as_ack_columns(rows: pa.Table) -> list[dict[str, Any]]:
@@ -200,7 +205,7 @@ def ends_as_text(ends: Mapping[LedgerId, int]) -> dict[str, int]:
     return {str(ledger): end for ledger, end in sorted(ends.items())}
 
 
-def _newer(rows: DataFrame, folded: Mapping[str, Mapping[LedgerId, int]]) -> DataFrame:
+def newer_rows(rows: DataFrame, folded: Mapping[str, Mapping[LedgerId, int]]) -> DataFrame:
     """Records that are not in the cursors. Columns as `rows`."""
     listed = [
         {"key": key, "origin": ledger.origin, "ledger_id": ledger.ledger_id, END: end}

@@ -11,7 +11,7 @@ from geo.config.model import Config
 from geo.journal.cluster import ClusterTables, connect
 from geo.log.housekeeping import open_for_writing
 from geo.log.topics import registered_topics
-from geo.session import ROCKSDB, require_delta
+from geo.session import require_delta
 from geo.streams import timetable
 from geo.streams.again import FailedAgain
 from geo.streams.life import Life, State
@@ -20,7 +20,7 @@ from geo.streams.share import ALL, Share, in_share
 from geo.streams.supervisor import Supervisor
 from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
 from geo.streams.work import Failed, Found
-from geo.subscription.acks.fold_query import Folded, NamespaceFold
+from geo.subscription.acks.folding import Folded, NamespaceFold
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ class Namespaces:
         """`share`: the topics of acknowledgements that are folded by this process."""
         self._tables, self._config, self._trigger, self._take_over = tables, config, trigger, take_over
         self._share = share
-        tables.spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         self._again = FailedAgain(timetable.FAILED_AGAIN_S)
 
     def __str__(self) -> str:

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from geo.ids import LedgerId, MessageId
 from geo.log.ledgers import ledger_id
-from geo.log.log_cutter import FOLD_READS
 from geo.names import Topic
 from geo.subscription.acks import record as acks_record
 from geo.subscription.acks.ack_state import AckState, Base, Epoch
 from geo.subscription.acks.fold import HELD_ENTRIES, HELD_ENTRIES_A_SECOND, Fold, Received
 from geo.subscription.acks.message_set import MessageSet
-from geo.subscription.acks.record import REGIONAL_VERSION, Refusal, encode, is_newer, key_of
+from geo.subscription.acks.record import Refusal, encode, key_of
 from tests.subscription.acks.test_ack_state import states
 
 TOPIC = Topic.parse("persistent://shop/web/clicks")
@@ -108,12 +107,6 @@ def test_a_large_state_is_the_same_whatever_the_order_of_its_records(monkeypatch
     assert one.states == other.states
     assert one.states[KEY].acked.size == 90_000
     assert not one.refused
-
-
-def test_a_program_that_reads_more_folds_the_log_again() -> None:
-    assert FOLD_READS == REGIONAL_VERSION, "a fold of before has passed what it could not read, and goes by another checkpoint"
-    assert not is_newer(bytes([FOLD_READS]))
-    assert is_newer(bytes([FOLD_READS + 1])), "whatever is read is folded"
 
 
 def _named(*entries: LedgerId, epoch: int = 0) -> bytes:

@@ -1,46 +1,61 @@
-"""The folding query: a stateful stream over one namespace's `__acks` that keeps each subscription's state in `system/cursors`.
+"""Folding: of one namespace's `__acks` each subscription's state is kept in `system/cursors`.
 
 With it a consumer starts from one row and the newest records however long the history is, old records can expire, and a cluster
 that joins late lacks nothing: now and then all of a state is published again as compact records, which are records like any
 other. What has expired is left out of state and records (`forgetting.py`). Nothing depends on it running. What a record means is
 decided in `fold.py`.
+
+The cursors are all that it keeps: each run begins with the records that are in none of them, and then follows the log commit by commit.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 
 from geo.config.model import Config
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
+from geo.delta.files import remove_folder
+from geo.delta.predicate import to_sql
+from geo.delta.predicate_arrow import kept
+from geo.delta.scan import scan
+from geo.delta.tail import Tail, least_look_s
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
+from geo.log.conditions import IS_MESSAGE
 from geo.log.ledger_parts import ledger_parts
-from geo.log.log_cutter import fold_checkpoint
-from geo.log.topic_log import is_message
 from geo.names import Topic
 from geo.now import utc_now
 from geo.streams import timetable
-from geo.streams.query import BatchQuery
+from geo.streams.loop import BatchLoop
 from geo.streams.query_work import QueryWork
-from geo.streams.trigger import AVAILABLE_NOW, parse_trigger
+from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import TOLD_COLUMNS, ends_as_text, parse_ends, read_after
-from geo.subscription.acks.fold_processor import OUTPUT, Processor
-from geo.subscription.acks.forgetting import DAY_US, Remembered, days_of
-from geo.subscription.acks.record import decode_all, encode_all, key_of
+from geo.subscription.acks.acks_topic import (
+    MOST_AT_ONCE,
+    READ_COLUMNS,
+    ends_as_text,
+    newer_rows,
+    not_folded,
+    parse_ends,
+    records_of,
+)
+from geo.subscription.acks.forgetting import DAY_US, Remembered, beginning_of, days_of
+from geo.subscription.acks.gathered import OUTPUT, Gathered, Record, gather, gather_by_task, of_row
+from geo.subscription.acks.record import Refusal, decode_all, encode_all, key_of, parse_key
 from geo.text import first_line
 from geo.times import utc
 from schemas import CURSORS, TOPIC_LOG
@@ -52,10 +67,6 @@ FOLD = "fold"
 
 SLICE, SLICE_BYTES = 100, 16 * 1024 * 1024
 """Subscriptions whose cursors are made anew at once. Their states have so many bytes at most, unless a single one has more."""
-
-MOST_PARTITIONS = 4
-"""Of the states, some kilobytes each: every one is a task and a commit of a state store in each batch. With Spark's 200, as on a
-cluster, a fold of two records took half a minute on two cores. Frozen into a checkpoint at its creation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +81,10 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class OpenFold:
-    """A fold's query that was begun, and the producer of its compact records."""
+    """A fold that was begun, and the producer of its compact records."""
 
     publisher: AckPublisher
-    running: BatchQuery
+    running: BatchLoop
 
     def close(self, *, clean: bool) -> None:
         self.publisher.close(clean=clean)
@@ -86,23 +97,30 @@ class OpenFold:
 
 
 class NamespaceFold(QueryWork[OpenFold]):
-    """The query of one namespace, as a piece of work. A batch: fold → compact records that are due → the cursors' rows → the
-    checkpoint. A replay folds the same again, which changes nothing."""
+    """The fold of one namespace, as a piece of work. A turn: fold → compact records that are due → the cursors' rows. Who dies in one folds
+    the same again, which changes nothing."""
 
     def __init__(self, tables: ClusterTables, config: Config, acks: Topic, trigger: str, *, take_over: bool = False) -> None:
-        super().__init__(self._open, once=trigger == AVAILABLE_NOW, take_over=take_over)
+        self._every_s = interval_s(trigger)
+        super().__init__(self._open, once=self._every_s is None, take_over=take_over)
         self._tables, self._config, self.acks = tables, config, acks
-        self._trigger = parse_trigger(trigger)
+        self._log = tables.log(acks)
         self.done = Folded()
         self._publisher: AckPublisher | None = None
         self._ttl_s = config.policy(acks).message_ttl_s
         self._one_at_a_time = threading.Lock()
-        """A batch, or the states that are due by the clock."""
+        """A turn, or the states that are due by the clock."""
         self._uncompacted: set[str] = set()
         """Keys of states that changed since they were last published as a whole."""
         self._refreshed_at = time.monotonic()
         self._held: dict[Topic, tuple[int, frozenset[LedgerId] | None]] = {}
         """The ledgers that logs held on a day; None: not known."""
+        self._tail: Tail | None = None
+        """What comes into the log; None before all that is in no cursor was folded."""
+        self._cursors_tail: Tail | None = None
+        """What comes into the cursors' table; None as long as there is none."""
+        self._unread: dict[str, dict[LedgerId, int]] = {}
+        """By key, of ledgers the first record that a newer program wrote."""
 
     def __str__(self) -> str:
         return f"fold of {self.acks} in {self._tables.cluster.name}"
@@ -112,7 +130,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         return self.done.cursors or None
 
     def follow(self) -> Callable[[], None] | None:
-        """The states that are due by the clock, once in timetable.COMPACT_S. Raises what ended its query."""
+        """The states that are due by the clock, once in timetable.COMPACT_S. Raises what ended its loop."""
         super().follow()
         return self._refresh if time.monotonic() - self._refreshed_at >= timetable.COMPACT_S else None
 
@@ -120,76 +138,128 @@ class NamespaceFold(QueryWork[OpenFold]):
         """Raises AlreadyOwnedError if another process folds this namespace here."""
         publisher = self._publisher = AckPublisher(self._tables, self._config, self.acks, FOLD, take_over=take_over)
         try:
-            return OpenFold(publisher, self._query())
+            self._tail, self._cursors_tail, self._unread = None, None, {}
+            # The streaming checkpoint of a program of before: one that comes back folds all of the log into the cursors.
+            remove_folder(self._tables.checkpoint("fold", self.acks.path))
+            self._refresh()
+            every_s = None if self._every_s is None else max(self._every_s, least_look_s(self._log))
+            return OpenFold(publisher, BatchLoop(f"geo fold {self.acks}", self._step, lambda: None, every_s=every_s))
         except BaseException:
             publisher.close(clean=False)
             raise
 
-    def _query(self) -> BatchQuery:
-        table = self._tables.log(self.acks)
-        self._refresh()
-        parts = F.regexp_extract("key", "^(.*)/([^/]*)$", 1), F.regexp_extract("key", "^(.*)/([^/]*)$", 2)
-        partitions = min(MOST_PARTITIONS, int(self._tables.spark.conf.get("spark.sql.shuffle.partitions") or MOST_PARTITIONS))
-        settings = {"spark.sql.shuffle.partitions": str(partitions)}
-        rows = table.read_stream({"ignoreDeletes": "true"}, settings=settings).where(is_message())
-        named = rows.withColumns({"topic": F.coalesce(parts[0], F.lit("")), "subscription": F.coalesce(parts[1], F.lit(""))})
-        keyed = named.selectExpr("topic", "subscription", "ledger_id", "entry_id", *TOLD_COLUMNS)
-        states = keyed.groupBy("topic", "subscription").transformWithState(
-            statefulProcessor=Processor(self._tables.cluster.name),
-            outputStructType=OUTPUT,
-            outputMode="append",
-            timeMode="none",
-        )
-        place = fold_checkpoint(self._tables, self.acks, table.table_id())
-        return BatchQuery(states, f"geo fold {self.acks}", self._on_batch, checkpoint=place, trigger=self._trigger)
-
-    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+    def _step(self) -> bool:
+        """Whether there may be more now. Raises RetryableError where log or cursors are not what they were: a new run looks at all."""
         with self._one_at_a_time:
-            # A partition at a time comes to the driver while the next one is made.
-            for some in slices(rows.toLocalIterator(prefetchPartitions=True)):
-                reach(CrashPoint.FOLD_FOLDED)
-                self._fold_slice(some)
-            reach(CrashPoint.FOLD_CURSORS_WRITTEN)
+            if self._tail is None:
+                tail = Tail.at_newest(self._log)
+                self._look_at_cursors()
+                self._fold(self._in_no_cursor(tail.at.version))
+                self._tail = tail
+                return False
+            self._look_at_cursors()
+            if (turn := self._tail.next()) is None:
+                return False
+            if turn.brings:
+                rows = self._tail.few(turn)
+                self._fold(self._tail.rows(turn) if rows is None else rows)
+            self._tail.take(turn)
+            return True
 
-    def _fold_slice(self, rows: Sequence[Row]) -> None:
-        known = self._cursors({row["topic"] for row in rows})
+    def _look_at_cursors(self) -> None:
+        """Raises RetryableError where somebody took rows of the cursors away, or put an older copy of them back: they know less then than
+        was folded before."""
+        if self._cursors_tail is None:
+            cursors = self._tables.journal(CURSORS)
+            self._cursors_tail = cursors.tail() if cursors.exists() else None
+        else:
+            while (turn := self._cursors_tail.next()) is not None:
+                self._cursors_tail.take(turn)
+
+    def _in_no_cursor(self, version: int) -> pa.Table | DataFrame:
+        """The log's records at a version, but for those in cursors if this process reads them."""
+        folded = _folded(self._cursors())
+        found = scan(self._log, version, READ_COLUMNS, lambda rows: not_folded(rows, folded), where=IS_MESSAGE)
+        if found is None:
+            return self._log.read(version)
+        return pa.concat_tables(found, promote_options="permissive") if found else pa.table({one: [] for one in READ_COLUMNS})
+
+    def _fold(self, rows: pa.Table | DataFrame) -> None:
+        """Take records of the log in, of which cursors may have some: by tasks where they are many."""
+        if isinstance(rows, DataFrame):
+            rows = newer_rows(rows.where(to_sql(IS_MESSAGE)), _folded(self._cursors())).select(*READ_COLUMNS)
+            few = rows.limit(MOST_AT_ONCE + 1).toArrow()
+            if len(few) > MOST_AT_ONCE:
+                by_key = rows.repartition("key").sortWithinPartitions("key")
+                gathered = by_key.mapInArrow(partial(_by_task, self._tables.cluster.name), OUTPUT)
+                found = (of_row(row.asDict()) for row in gathered.toLocalIterator(prefetchPartitions=True))
+                self._fold_slices(found, lambda some: self._cursors(_topics_of(one.key for one in some)))
+                return
+            rows = few
+        rows = kept(IS_MESSAGE, rows)
+        cursors = self._cursors(_topics_of(rows["key"].to_pylist()))
+        self._fold_slices(self._gathered(not_folded(rows, _folded(cursors)), cursors), lambda _: cursors)
+
+    def _gathered(self, rows: pa.Table, cursors: Mapping[str, Row]) -> Iterator[Gathered]:
+        by_key: dict[str, list[Record]] = {}
+        for record in records_of(rows):
+            by_key.setdefault(record.told.key or "", []).append(record)
+        for key, records in by_key.items():
+            state = None if (cursor := cursors.get(key)) is None else decode_all(bytes(cursor["state"]), limited=False)
+            yield gather(self._tables.cluster.name, key, records, None if state is None else beginning_of(state))
+
+    def _fold_slices(self, found: Iterable[Gathered], cursors: Callable[[Sequence[Gathered]], Mapping[str, Row]]) -> None:
+        for some in slices(found):
+            reach(CrashPoint.FOLD_FOLDED)
+            self._fold_slice(some, cursors(some))
+        reach(CrashPoint.FOLD_CURSORS_WRITTEN)
+
+    def _fold_slice(self, found: Sequence[Gathered], known: Mapping[str, Row]) -> None:
         now, today = utc_now(), self._today()
         fresh: list[dict[str, Any]] = []
         due: list[tuple[Topic, str, Remembered]] = []
-        for row in rows:
-            key = f"{row['topic']}/{row['subscription']}"
-            if row["state"] is None:
-                log.warning("%s: records of %.200s refused: %s", self.acks, ascii(key), row["refused"])
+        for one in found:
+            key, cursor, unread = one.key, known.get(one.key), self._noted_unread(one)
+            if one.state is None:
+                log.warning("%s: records of %.200s refused: %s", self.acks, ascii(key), dict(one.refused))
                 continue
-            topic, cursor = Topic.parse(row["topic"]), known.get(key)
+            topic, subscription = parse_key(key)
             before = Remembered() if cursor is None else self._remembered(topic, cursor, today)
-            told = self._told(topic, row, {} if cursor is None else cursor["folded"], today)
-            state, folded = self._dated(topic, before | told, today), json.loads(row["folded"])
+            state = self._dated(topic, before | Remembered(one.state, one.days), today)
+            folded, refused = one.folded(unread), Counter(one.refused)
             if cursor is not None:
-                folded = {**cursor["folded"], **{name: max(end, cursor["folded"].get(name, -1)) for name, end in folded.items()}}
+                was = parse_ends(cursor["folded"])
+                folded = {**was, **{ledger: max(end, was.get(ledger, -1)) for ledger, end in folded.items()}}
+                refused.update(self._refused_before(cursor))
             compacted_at = utc(cursor["compacted_at"]) if cursor is not None and cursor["compacted_at"] is not None else None
             if cursor is None or state.is_news(before, today, self._ttl_days(topic)):
                 self._uncompacted.add(key)
             if key in self._uncompacted and _is_long_ago(compacted_at, now, timetable.COMPACT_S):
                 state = self._forgetting(topic, state, today)
-                due.append((topic, row["subscription"], state))
+                due.append((topic, subscription, state))
                 compacted_at = now
                 self._uncompacted.discard(key)
             sequence = cursor["sequence"] if cursor else 0
-            fresh.append(_cursor(row, state, folded, json.loads(row["refused"]), compacted_at, sequence, now))
+            fresh.append(_cursor(topic, subscription, state, ends_as_text(folded), refused, compacted_at, sequence, now))
         self._publish(due, today)
         if fresh:
             self._tables.journal(CURSORS).append(fresh)
             self.done = replace(self.done, cursors=self.done.cursors + len(fresh))
 
-    def _told(self, topic: Topic, row: Row, folded: Mapping[str, int], today: int) -> Remembered:
-        """What a row of the query tells. Where the cursor knows less than was folded before, as when an older copy of it was put back,
-        with what lies between, which is read from the log."""
-        told = Remembered(decode_all(bytes(row["state"]), limited=False), parse_ends(json.loads(row["named_on"])))
-        if all(end <= folded.get(name, -1) for name, end in json.loads(row["began"]).items()):
-            return told
-        missed = read_after(self._tables, topic, row["subscription"], parse_ends(folded))
-        return told if missed is None else told | self._dated(topic, Remembered(missed), today)
+    def _noted_unread(self, found: Gathered) -> Mapping[LedgerId, int]:
+        """Of ledgers the first record of the subscription that a newer program wrote, since this run began."""
+        before = self._unread.get(found.key, {})
+        if found.unread:
+            before = {**found.unread, **before}  # what came before has lower entries
+            self._unread[found.key] = before
+        return before
+
+    def _refused_before(self, cursor: Row) -> dict[str, int]:
+        """How many records were refused by then. Those of a newer program come again with each run, until one can read them."""
+        refused = dict(cursor["refused"] or {})
+        if self._tail is None:
+            refused.pop(Refusal.NEWER_ENCODING.value, None)
+        return refused
 
     def _refresh(self) -> None:
         """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed
@@ -209,7 +279,10 @@ class NamespaceFold(QueryWork[OpenFold]):
             read = [(row, Topic.parse(row["topic"])) for row in old]
             states = [(row, topic, self._forgetting(topic, self._remembered(topic, row, today), today)) for row, topic in read]
             self._publish([(topic, row["subscription"], state) for row, topic, state in states], today)
-            cursors = [_cursor(row, state, row["folded"], row["refused"], now, row["sequence"], now) for row, _, state in states]
+            cursors = [
+                _cursor(topic, row["subscription"], state, row["folded"], row["refused"], now, row["sequence"], now)
+                for row, topic, state in states
+            ]
             self._tables.journal(CURSORS).append(cursors)
             self._uncompacted -= {key_of(topic, row["subscription"]) for row, topic, _ in states}
 
@@ -269,19 +342,32 @@ class NamespaceFold(QueryWork[OpenFold]):
         return {key_of(Topic.parse(row["topic"]), row["subscription"]): row for row in rows}
 
 
-def slices(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """What is folded at once, of rows with states: as many as SLICE and SLICE_BYTES allow, one at least."""
-    held: list[Row] = []
+def slices(found: Iterable[Gathered]) -> Iterator[list[Gathered]]:
+    """What is folded at once: as many as SLICE and SLICE_BYTES allow, one at least."""
+    held: list[Gathered] = []
     size = 0
-    for row in rows:
-        more = len(row["state"] or b"")
-        if held and (len(held) == SLICE or size + more > SLICE_BYTES):
+    for one in found:
+        if held and (len(held) == SLICE or size + one.size > SLICE_BYTES):
             yield held
             held, size = [], 0
-        held.append(row)
-        size += more
+        held.append(one)
+        size += one.size
     if held:
         yield held
+
+
+def _by_task(cluster: str, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Records, one subscription's after another's: READ_COLUMNS in, OUTPUT out."""
+    return gather_by_task(cluster, (record for block in blocks for record in records_of(pa.Table.from_batches([block]))))
+
+
+def _folded(cursors: Mapping[str, Row]) -> dict[str, Mapping[LedgerId, int]]:
+    """By key, up to which entries of their ledgers records are in the cursors."""
+    return {key: parse_ends(row["folded"]) for key, row in cursors.items()}
+
+
+def _topics_of(keys: Iterable[str | None]) -> set[str]:
+    return {key.rpartition("/")[0] for key in keys if key is not None}
 
 
 def _is_long_ago(compacted_at: datetime | None, now: datetime, most_s: float) -> bool:
@@ -289,7 +375,8 @@ def _is_long_ago(compacted_at: datetime | None, now: datetime, most_s: float) ->
 
 
 def _cursor(
-    row: Row,
+    topic: Topic,
+    subscription: str,
     remembered: Remembered,
     folded: Mapping[str, int],
     refused: Mapping[str, int],
@@ -300,8 +387,8 @@ def _cursor(
     known = remembered.state
     state = known.here or AckState()
     return {
-        "topic": row["topic"],
-        "subscription": row["subscription"],
+        "topic": str(topic),
+        "subscription": subscription,
         "epoch": state.epoch.counter,
         "epoch_cluster": state.epoch.cluster,
         "deleted": state.deleted,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -19,18 +21,21 @@ from geo.now import now_us
 from geo.ops.maintain import maintain
 from geo.replication.repair import reconcile_links
 from geo.streams import timetable
-from geo.subscription.acks import acks_topic, fold_query
+from geo.subscription.acks import acks_topic, folding
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
-from geo.subscription.acks.fold_query import Folded
+from geo.subscription.acks.folding import Folded
 from geo.subscription.acks.forgetting import DAY_US, MARGIN_DAYS, named, without
+from geo.subscription.acks.gathered import Gathered
 from geo.subscription.acks.namespace_folds import Folding
 from geo.subscription.acks.record import decode, encode, key_of
 from geo.subscription.changes import reset
 from geo.times import in_us, utc
 from schemas import CURSORS
 from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
+from tests.subscription.test_refused import NEWER, forge
 from tests.test_crash_points import FOLD_POINTS
+from tests.waiting import holds
 from tests.world import TOPIC, World
 
 pytestmark = pytest.mark.spark
@@ -104,12 +109,16 @@ def test_a_reset_is_folded_and_old_acknowledgements_after_it_are_counted(consume
     assert row["refused"]["older epoch"] >= 1
 
 
+@pytest.mark.parametrize("by", ["this process", "tasks"])
 def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_leaves_nothing(
-    consumed: World, monkeypatch: pytest.MonkeyPatch
+    consumed: World, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In slices of one subscription."""
-    monkeypatch.setattr(fold_query, "SLICE", 1)
-    monkeypatch.setattr(fold_query, "SLICE_BYTES", 20)
+    if by == "tasks":  # as of a log that has many records, or that Spark is to read
+        monkeypatch.setattr(folding, "scan", lambda *_, **__: None)
+        monkeypatch.setattr(folding, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(folding, "SLICE", 1)
+    monkeypatch.setattr(folding, "SLICE_BYTES", 20)
     before = state(consumed, "eu")
     rows: list[Mapping[str, object]] = [
         *({"key": key_of(TOPIC, name), "payload": encode(before)} for name in OTHERS),
@@ -139,12 +148,13 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
 
 def test_states_are_folded_so_many_at_once_and_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(sizes: list[int]) -> list[list[int]]:
-        return [[len(row["state"]) for row in some] for some in fold_query.slices(Row(state=bytes(size)) for size in sizes)]
+        found = (Gathered("", None, {}, {}, {}, {}, size) for size in sizes)
+        return [[one.size for one in some] for some in folding.slices(found)]
 
-    monkeypatch.setattr(fold_query, "SLICE_BYTES", most := 1000)
+    monkeypatch.setattr(folding, "SLICE_BYTES", most := 1000)
     assert cut([]) == []
     assert cut([1, 0, 2]) == [[1, 0, 2]]
-    assert cut([1] * (2 * fold_query.SLICE + 1)) == [[1] * fold_query.SLICE, [1] * fold_query.SLICE, [1]]
+    assert cut([1] * (2 * folding.SLICE + 1)) == [[1] * folding.SLICE, [1] * folding.SLICE, [1]]
     assert cut([most - 1, 1, 1, 3 * most, most]) == [[most - 1, 1], [1], [3 * most], [most]]
 
 
@@ -226,3 +236,38 @@ def test_a_cursor_that_was_lost_is_made_anew_from_the_records_though_the_fold_go
         expected = state(consumed, "eu")
         fold(consumed)
         assert decode(bytes(cursor(consumed)["state"])) == expected
+
+
+def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_back(consumed: World) -> None:
+    running = Folding(consumed.spark, consumed.config, "eu", trigger="100 ms")
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    deadline = time.monotonic() + 120.0
+
+    def until_folded() -> None:
+        expected = state(consumed, "eu")
+        while not holds(lambda: [decode(bytes(row["state"])) for row in cursors.newest()] == [expected]):
+            assert thread.is_alive()
+            assert time.monotonic() < deadline
+
+    cursors = consumed.tables("eu").journal(CURSORS)
+    try:
+        until_folded()
+        consumed.write("eu", 20, 25)
+        assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 25)]
+        until_folded()
+        cursors._table.delta().delete("sequence > 1")
+        consumed.write("eu", 25, 30)
+        assert consume(consumed, "eu") == entries("eu", 25, 30)
+        until_folded()
+        forge(consumed, 0, NEWER)
+        for entry in (1, 2):
+            folded_to = cursor(consumed)["sequence"]
+            forge(consumed, entry, encode(state(consumed, "eu")))
+            while not holds(lambda before=folded_to: cursor(consumed)["sequence"] > before):  # type: ignore[misc]
+                assert time.monotonic() < deadline
+        assert cursor(consumed)["folded"]["us:5"] == -1, "nothing behind what a newer program can read"
+    finally:
+        running.stop()
+        thread.join(60.0)
+    assert not thread.is_alive()

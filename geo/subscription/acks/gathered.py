@@ -1,0 +1,89 @@
+"""What records of `__acks` tell of one subscription after another: gathered by the process that folds, or by tasks where there are many. What
+a record means is decided in `fold.py`. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any
+
+import pyarrow as pa
+
+from geo.ids import LedgerId
+from geo.subscription.acks.fold import Fold, Received
+from geo.subscription.acks.record import decode_all, encode_all, is_newer
+from geo.subscription.acks.subscription_state import SubscriptionState
+
+FOLD_ROWS = 10_000
+"""Records of a subscription that are merged at once: the first look has all of the log."""
+
+OUTPUT = "key STRING, state BINARY, days STRING, ends STRING, unread STRING, refused STRING"
+"""What tasks hand over of each subscription (`Gathered`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record, and where it lies in its ledger."""
+
+    ledger: LedgerId
+    entry: int
+    told: Received
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What some records tell of the subscription with this key; `state` None: nothing. `ends`: up to which entries of their ledgers they
+    go; `unread`: of ledgers the first entry that a newer program wrote; `refused`: how many changed nothing, by the reason's text.
+    `size`: bytes of the state where it came from a task, else 0."""
+
+    key: str
+    state: SubscriptionState | None
+    days: Mapping[LedgerId, int]
+    ends: Mapping[LedgerId, int]
+    unread: Mapping[LedgerId, int]
+    refused: Mapping[str, int]
+    size: int = 0
+
+    def folded(self, unread: Mapping[LedgerId, int]) -> dict[LedgerId, int]:
+        """Up to which entry of each ledger they count as folded. Never past a record that a newer program wrote, of which `unread` knows the
+        first: readers find that one in the log until one of them can read it."""
+        return {ledger: min(end, unread.get(ledger, end + 1) - 1) for ledger, end in self.ends.items()}
+
+
+def gather(cluster: str, key: str, records: Iterable[Record], before: SubscriptionState | None = None) -> Gathered:
+    """`before`: what is known of where the subscription begins, by which records of an older epoch are refused."""
+    fold = Fold(cluster, {} if before is None else {key: before}, days={})
+    ends: dict[LedgerId, int] = {}
+    unread: dict[LedgerId, int] = {}
+    left = iter(records)
+    while batch := list(islice(left, FOLD_ROWS)):
+        for one in batch:
+            ends[one.ledger] = max(one.entry, ends.get(one.ledger, -1))
+            if is_newer(one.told.payload):
+                unread[one.ledger] = min(one.entry, unread.get(one.ledger, one.entry))
+        fold.add(one.told for one in batch)
+    refused = {reason.value: count for reason, count in fold.refused.items()}
+    return Gathered(key, fold.known.get(key), (fold.days or {}).get(key, {}), ends, unread, refused)
+
+
+def gather_by_task(cluster: str, records: Iterator[Record]) -> Iterator[pa.RecordBatch]:
+    """A row of OUTPUT for each subscription; its records follow one another."""
+    for key, some in groupby(records, lambda one: one.told.key or ""):
+        found = gather(cluster, key, some)
+        state = None if found.state is None else encode_all(found.state, limited=False)
+        ends = (json.dumps({str(ledger): end for ledger, end in each.items()}) for each in (found.days, found.ends, found.unread))
+        texts = dict(zip(("days", "ends", "unread"), ([text] for text in ends), strict=True))
+        yield pa.RecordBatch.from_pydict(
+            {"key": [key], "state": pa.array([state], pa.binary()), **texts, "refused": [json.dumps(dict(found.refused))]}
+        )
+
+
+def of_row(row: Mapping[str, Any]) -> Gathered:
+    """What such a row says."""
+    state = None if row["state"] is None else decode_all(bytes(row["state"]), limited=False)
+    days, ends, unread = (
+        {LedgerId.parse(name): end for name, end in json.loads(row[column]).items()} for column in ("days", "ends", "unread")
+    )
+    return Gathered(row["key"], state, days, ends, unread, json.loads(row["refused"]), len(row["state"] or b""))

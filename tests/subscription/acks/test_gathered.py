@@ -1,0 +1,65 @@
+"""What records tell of a subscription, gathered here or by tasks."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from geo.ids import LedgerId
+from geo.log.ledgers import ledger_id
+from geo.names import Topic
+from geo.subscription.acks.ack_state import AckState, Epoch
+from geo.subscription.acks.fold import Received
+from geo.subscription.acks.forgetting import DAY_US
+from geo.subscription.acks.gathered import Record, gather, gather_by_task, of_row
+from geo.subscription.acks.message_set import MessageSet
+from geo.subscription.acks.record import REGIONAL_VERSION, Refusal, encode, key_of
+from geo.subscription.acks.subscription_state import SubscriptionState
+
+TOPIC = Topic.parse("persistent://shop/web/clicks")
+KEY, OTHER = key_of(TOPIC, "billing"), key_of(TOPIC, "mail")
+SECOND = 1_700_000_000
+MESSAGES = LedgerId("eu", ledger_id(SECOND, 1))
+ONE, TWO = LedgerId("eu", 7), LedgerId("us", 7)
+NEWER = bytes([REGIONAL_VERSION + 1, 0])
+
+
+def _acked(*entries: int, epoch: int = 0) -> bytes:
+    return encode(AckState(Epoch(epoch, "eu" if epoch else ""), acked=MessageSet({MESSAGES: tuple((e, e) for e in entries)})))
+
+
+def _record(ledger: LedgerId, entry: int, payload: bytes | None, *, key: str | None = KEY, day: int = 20_000) -> Record:
+    return Record(ledger, entry, Received("eu", key, payload, day * DAY_US + SECOND))
+
+
+def test_nothing_behind_a_record_of_a_newer_program_counts_as_folded() -> None:
+    found = gather(
+        "eu", KEY, [_record(ONE, 3, _acked(0)), _record(ONE, 5, NEWER), _record(ONE, 9, _acked(1)), _record(TWO, 4, _acked(2))]
+    )
+    assert found.state is not None
+    assert found.state.here == AckState(acked=MessageSet({MESSAGES: ((0, 2),)})), "what can be read counts all the same"
+    assert (found.unread, found.refused) == ({ONE: 5}, {Refusal.NEWER_ENCODING.value: 1})
+    assert found.folded(found.unread) == {ONE: 4, TWO: 4}
+    later = gather("eu", KEY, [_record(ONE, 12, _acked(3)), _record(TWO, 6, _acked(4))])
+    assert later.folded(found.unread) == {ONE: 4, TWO: 6}, "nor what comes later"
+
+
+def test_records_of_an_older_epoch_than_the_cursor_are_refused() -> None:
+    before = SubscriptionState(AckState(Epoch(2, "eu")))
+    found = gather("eu", KEY, [_record(ONE, 0, _acked(1, epoch=1)), _record(ONE, 1, _acked(2, epoch=2))], before)
+    assert found.refused == {Refusal.OLDER_EPOCH.value: 1}
+    assert found.state is not None
+    assert found.state.here == AckState(Epoch(2, "eu"), acked=MessageSet({MESSAGES: ((2, 2),)}))
+
+
+def test_tasks_gather_the_same_of_each_subscription() -> None:
+    of_one = [_record(ONE, 0, _acked(0), day=19_990), _record(TWO, 1, NEWER), _record(ONE, 2, b"\xff nonsense")]
+    of_other = [_record(ONE, 1, _acked(5), key=OTHER)]
+    nothing = [_record(ONE, 3, b"", key=None)]
+    rows = pa.Table.from_batches(list(gather_by_task("eu", iter([*nothing, *of_one, *of_other])))).to_pylist()
+    found = [of_row(row) for row in rows]
+    here = [gather("eu", "", nothing), gather("eu", KEY, of_one), gather("eu", OTHER, of_other)]
+    assert [one.size > 0 for one in found] == [False, True, True]
+    assert [(one.key, one.state, one.days, one.ends, one.unread, one.refused) for one in found] == [
+        (one.key, one.state, one.days, one.ends, one.unread, one.refused) for one in here
+    ]
+    assert found[1].days == {MESSAGES: 19_990}
