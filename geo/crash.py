@@ -62,7 +62,7 @@ class CrashPoint(str, Enum):
     # sink: rows and whose they are in one commit
     SINK_BEFORE_APPEND = "sink-before-append"
     SINK_AFTER_APPEND = "sink-after-append"
-    # fold: a batch folded -> compact records -> cursors rows -> checkpoint
+    # fold: a turn folded -> compact records -> cursors rows
     FOLD_FOLDED = "fold-folded"
     FOLD_COMPACTED = "fold-compacted"
     FOLD_CURSORS_WRITTEN = "fold-cursors-written"

@@ -2030,8 +2030,8 @@ FAULTS = (
     Fault(
         "a cursor that was put back under a fold is not made whole from the records",
         "geo/subscription/acks/folding.py",
-        "            self._look_at_cursors()\n            if (turn",
-        "            if (turn",
+        "            self._follow_cursors()\n            turn",
+        "            turn",
         ("subscription/acks/test_folding.py -k put_back",),
         spark=True,
     ),

@@ -27,6 +27,9 @@ ERASED = "geo.erase"
 EXPIRED = "geo.expire"
 """Key of the record that the commit of an expiry carries (`geo maintain`)."""
 
+KEPT = "geo.keep"
+"""Key of the record that the commit carries by which a system table is kept small: superseded rows went."""
+
 
 class Kind(str, Enum):
     """What a commit did to a topic log, as far as whoever reads it in order must know."""

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructField, StructType
 from geo.crash import CrashPoint, reach
 from geo.delta.asked_log import AskedLog
 from geo.delta.change import Change, commit_change, conflict_since, may_change
-from geo.delta.commits import Commit, of_history
+from geo.delta.commits import KEPT, Commit, of_history
 from geo.delta.create import clear, learn, make
 from geo.delta.delta_log import commit_stamp, newest_metadata, newest_version, opened_commits
 from geo.delta.delta_state import DeltaState, UnsupportedError, newest_state, require_state
@@ -72,6 +72,8 @@ _MISSING = (
 )
 
 T = TypeVar("T")
+
+_KEPT = json.dumps({KEPT: 1})
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -650,10 +652,10 @@ class Table:
             sweep(folder.parent)
 
     def replace(self, rows: DataFrame) -> None:
-        """Replace the rows that are there by others, made from them, in one commit. What is appended meanwhile stays: within the
-        commit Delta reads and replaces the files of one version. Streams do not see it."""
+        """Replace the rows of a system table by others, made from them, in one commit, which says so. What is appended meanwhile stays: within
+        the commit Delta reads and replaces the files of one version. Streams do not see it."""
         # So that appends beside it are no conflict: there are always some, and it would lose against them for ever.
-        writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false")
+        writer = rows.write.format("delta").mode("overwrite").option("dataChange", "false").option("userMetadata", _KEPT)
         self.commit(lambda: writer.save(self.name) if self.by_path else writer.saveAsTable(self.sql))
 
     def saying(self, user_metadata: str) -> Table:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from geo.delta.commits import Commit, Kind
+from geo.delta.commits import KEPT, Commit, Kind
 from geo.delta.history import LOOK_BACK, CommitName, Gone, parted, turn_of
 from geo.delta.table import Table
 from geo.errors import RetryableError
@@ -32,6 +32,16 @@ TURN_COMMITS, TURN_BYTES = 500, 256 * 1024**2
 
 _PASSED = frozenset({Kind.APPEND, Kind.NEUTRAL, Kind.EXPIRY, Kind.ERASURE})
 """Kinds of commits after which what was read before is as it was, for who acts once on each row."""
+
+
+def passes(commit: Commit) -> bool:
+    """Whether what was read before is as it was, after a commit of a table of messages."""
+    return commit.kind in _PASSED
+
+
+def passes_journal(commit: Commit) -> bool:
+    """The same of a system table, of which newest rows count alone."""
+    return passes(commit) or commit.kind is Kind.RELISTED or commit.has_record(KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +79,8 @@ def least_look_s(table: Table) -> float:
 class Tail:
     """What a table gets after the commit `at`. Whole commits, so nobody sees a ledger with a hole in it for a moment."""
 
-    def __init__(self, table: Table, at: CommitName) -> None:
-        self._table, self.at = table, at
+    def __init__(self, table: Table, at: CommitName, passes: Callable[[Commit], bool] = passes) -> None:
+        self._table, self.at, self._passes = table, at, passes
         self._looked_at, self._asked_at = time.monotonic(), -math.inf
         self._is_gone = False
         """The commit `at` was cleaned up, and it is the newest."""
@@ -78,13 +88,13 @@ class Tail:
         """The commits that were read last, the one at `at` included: another one may be one of them once more."""
 
     @classmethod
-    def at_newest(cls, table: Table) -> Tail:
+    def at_newest(cls, table: Table, passes: Callable[[Commit], bool] = passes) -> Tail:
         """Raises RetryableError if there is no table."""
         seen = table.look()
         if seen is None:
             raise RetryableError(f"{table}: there is no table now.")
         newest = table.commit_at(seen.version)
-        return cls(table, CommitName(seen.table_id, seen.version, None if newest is None else newest.commit_id))
+        return cls(table, CommitName(seen.table_id, seen.version, None if newest is None else newest.commit_id), passes)
 
     def next(self) -> Turn | None:
         """The next commits; None: none has come. `take` them before the next call.
@@ -112,7 +122,7 @@ class Tail:
         taken = turn_of(commits, TURN_BYTES)
         recent = deque(self._recent, LOOK_BACK)
         for commit in taken:
-            if commit.kind not in _PASSED:
+            if not self._passes(commit):
                 raise RetryableError(f"{self._table}: version {commit.version} is a {commit.what}.")
             if any(commit.repeats(one) for one in recent):
                 raise RetryableError(f"{self._table}: version {commit.version} is a commit that landed twice.")

@@ -22,7 +22,7 @@ from geo.delta.delta_log import count_data_files, read_folder, remove_below
 from geo.delta.predicate import All, Among, Begins, to_sql
 from geo.delta.scan import small_rows
 from geo.delta.table import Table
-from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S, Tail
+from geo.delta.tail import REMOTE_FULL_LOOK_S, REMOTE_PRESENCE_S, Tail, passes_journal
 from geo.times import with_zone
 from schemas import TableSchema
 from schemas.table import VERSION_PROPERTY
@@ -311,8 +311,8 @@ class Journal:
         return self._table.read_stream({}, settings=settings)
 
     def tail(self) -> Tail:
-        """What comes into it from now on. Raises RetryableError if it is not there."""
-        return Tail.at_newest(self._table)
+        """What comes into it from now on, also while it is kept small. Raises RetryableError if it is not there."""
+        return Tail.at_newest(self._table, passes_journal)
 
     def table_id(self) -> str:
         """Delta's id of a table that exists."""

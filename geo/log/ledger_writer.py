@@ -39,7 +39,7 @@ class LedgerWriter:
 
     Each batch is committed in this order, and each arrow is a named crash point:
     1. new ledgers are recorded in `system/ledgers` with end -1, and before the first batch of a run that there will be more; 2.
-    rows and the batch's record are appended to the log in one commit; 3. every timetable.ENDS_S the log's commits since the last
+    rows and the batch's record are appended to the log in one commit; 3. every timetable.RECORD_ENDS_S the log's commits since the last
     look are looked at, and the ends are recorded in `system/ledgers`; 4. the caller's stream commits its checkpoint. A start
     folds the batches committed since the newest record, so a death anywhere repeats and skips nothing.
 
@@ -228,7 +228,7 @@ class LedgerWriter:
     def _record_later(self) -> None:
         """See to it that the ends are recorded though no further batch may come."""
         if self._later is None or not self._later.is_alive():
-            self._later = threading.Timer(timetable.IDLE_ENDS_S, self._record_idle)
+            self._later = threading.Timer(timetable.RECORD_IDLE_ENDS_S, self._record_idle)
             self._later.daemon = True
             self._later.start()
 

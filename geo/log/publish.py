@@ -127,10 +127,11 @@ def _batch_identity(df: DataFrame, order: tuple[str, ...], partition_by: str | N
 
 @dataclass(frozen=True, slots=True)
 class PublishOptions:
-    """How files or Kafka topics are published: `batch_bytes` of files and `batch_rows` of Kafka at a time. Rows that cannot be published go to
+    """How files or Kafka topics are published: when (`trigger`), `batch_bytes` of files or `batch_rows` of Kafka at a time, and whether from an
+    owner of the producer that lives (`take_over`). Rows that cannot be published go to
     files below `rejects` (default `<checkpoints>/rejects/<topic>/<producer>`). With `continue_from`, a cluster, it goes on where the
-    producer of that name stood there, if this cluster's record does not say more (geo.log.failing_over). `accept_lost` goes on
-    behind offsets of Kafka's that are gone. `again`: also if the topic was deleted; without, that is an UnsafeError."""
+    producer of that name stood there, if this cluster's record does not say more (geo.log.failing_over). `accept_lost`
+    goes on behind offsets of Kafka's that are gone. `again`: also if the topic was deleted; without, that is an UnsafeError."""
 
     trigger: str = AVAILABLE_NOW
     batch_bytes: int = jsonl.BATCH_BYTES

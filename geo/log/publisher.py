@@ -149,8 +149,8 @@ class Publisher:
         """As `LedgerWriter.record_ends`."""
         self._writer.record_ends()
 
-    def record_ends_if_due(self, interval_s: float = timetable.ENDS_S) -> None:
-        self._writer.record_ends_if_due(interval_s)
+    def record_ends_if_due(self, interval_s: float | None = None) -> None:
+        self._writer.record_ends_if_due(timetable.RECORD_ENDS_S if interval_s is None else interval_s)
 
     @property
     def ledgers(self) -> LedgerTable:

@@ -1,5 +1,5 @@
 """Which expired dates of a topic log somebody has still to read, so that they stay: links out of the cluster, and for
-acknowledgements the folding query. Reads only.
+acknowledgements the fold. Reads only.
 
 How far each link has come is read from the link's own table, in its target.
 """
@@ -32,7 +32,7 @@ GRACE = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Expired dates that one link (or for acknowledgements, the folding query) has not read to the end, so they stay. `silent`:
+    """Expired dates that one link (or for acknowledgements, the fold) has not read to the end, so they stay. `silent`:
     it has not moved for longer than GRACE."""
 
     link: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 
@@ -24,11 +24,15 @@ _WAIT_S = 10.0
 def refuse_gone(tables: ClusterTables, others: Iterable[ClusterTables]) -> None:
     """Raises RetryableError if a cluster has no topic registered and the links of another one have read it; OSError if its place is
     no folder. A cluster that nobody mentions is taken for a new one, and so is one of which nobody tells in time."""
+    _refuse_gone(tables, {other.cluster.name: partial(lambda one: one, other) for other in others})
+
+
+def _refuse_gone(tables: ClusterTables, others: Mapping[str, Callable[[], ClusterTables]]) -> None:
     tables.refuse_no_folder()
     if known_topics(tables):
         return
     name = tables.cluster.name
-    asked = {other.cluster.name: partial(_has_read, other, name) for other in others if other.cluster.name != name}
+    asked = {other: partial(_has_read, found, name) for other, found in others.items() if other != name}
     if mentioned := [other for other, answer in ask_all(asked, _WAIT_S).items() if _is_so(answer)]:
         raise RetryableError(gone_region(name, tables.place, mentioned))
 
@@ -36,11 +40,12 @@ def refuse_gone(tables: ClusterTables, others: Iterable[ClusterTables]) -> None:
 def refuse_to_begin_anew(spark: SparkSession, config: Config, tables: ClusterTables) -> None:
     """As `refuse_gone`, for who is about to make topics in a cluster. What a person had set of them is lost with it, so each made anew
     would go wherever the configuration lets it: `geo rebuild` comes first, and knows where they were."""
-    refuse_gone(tables, (connect(spark, config.cluster(link.source)) for link in config.inbound(tables.cluster.name)))
+    readers = {link.target for link in config.links if link.source == tables.cluster.name}
+    _refuse_gone(tables, {name: partial(connect, spark, config.cluster(name)) for name in readers})
 
 
-def _has_read(other: ClusterTables, name: str) -> bool:
-    return any(source == name and state.cursor is not None for (source, _), state in read_links(other).items())
+def _has_read(other: Callable[[], ClusterTables], name: str) -> bool:
+    return any(source == name and state.cursor is not None for (source, _), state in read_links(other()).items())
 
 
 def _is_so(answer: Future[bool]) -> bool:

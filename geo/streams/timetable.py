@@ -1,6 +1,6 @@
-"""How often, and for how long, what runs does what, in seconds: one timetable of a process. Pure.
+"""What a process does again and again, and how often, in seconds: one timetable. Pure.
 
-Who looks at tables reads them by their own periods (geo.delta.tail); what a person sets stands in the configuration.
+How long one thing waits stands beside it; how a table is looked at, in geo.delta.tail; what a person sets, in the configuration.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ TAKES_OVER_S = 60.0
 
 # -- producers -----------------------------------------------------------------------------------------------------
 
-ENDS_S = 10.0
+RECORD_ENDS_S = 10.0
 """How often a producer records its ledgers' ends. A start after a crash reads the commits since the last record: at one commit
 a second that is ten."""
 
 LOG_LOOK_S = 10.0
 """How often a producer looks at its log's commits, beside each record, and its clock is held against the storage's."""
 
-IDLE_ENDS_S = 300.0
+RECORD_IDLE_ENDS_S = 300.0
 """When ends are recorded though no further batch comes. Until then a start needs the commits since, which are kept for a day."""
 
 ROUTES_S = 10.0
@@ -86,10 +86,10 @@ ACKS_LOOK_S = 0.1
 CONSUMER_LOOK_S = 10.0
 """How often a consumer that has nothing to tell looks whether another one has taken its subscription over."""
 
-PEER_LOOK_S = 5.0
+CONSUMER_PEER_LOOK_S = 5.0
 """How often a consumer asks whether a peer may be read."""
 
-ACKS_ENDS_S = 60.0
+RECORD_ACKS_ENDS_S = 60.0
 """Between records of the end of the ledger of acknowledgements. Recording holds up the flush of all consumers of a namespace for half a second; a start
 after a crash replays the commits since."""
 
@@ -108,10 +108,10 @@ frequent, four times between two. A log on a local disk that has news is looked 
 STILL_S = 5.0
 """How often the tail tells the time alone to a controller that waits for an answer: to give up takes some seconds more, and each tick is a batch."""
 
-ANSWER_S = 5.0
+MARKERS_ANSWER_S = 5.0
 """How long an answer waits for those of other clusters at most: each would be a batch by itself, and of three clusters two answer."""
 
-PEERS_LOOK_S = 10.0
+MARKERS_PEERS_LOOK_S = 10.0
 """How often other clusters are asked which topics have version subscriptions there, and how their links are."""
 
 # -- brokers -------------------------------------------------------------------------------------------------------

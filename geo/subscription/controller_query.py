@@ -259,7 +259,7 @@ class ControllerQuery:
         found: dict[tuple[str, str], dict[str, Any]] = {}
 
         def forget(name: str, here_too: bool, sequence: int) -> None:
-            known = {(row["subscription"], row["cluster"]): row.asDict() for row in self._told(topic, name)} | found
+            known = {(row["subscription"], row["cluster"]): row.asDict() for row in self._known_starts(topic, name)} | found
             for subject, row in known.items():
                 if subject[0] == name and (here_too or row["sender"] is None):
                     found[subject] = {"start": None, "sender": None, "sequence": sequence}
@@ -270,16 +270,21 @@ class ControllerQuery:
                     found["", here] = {"waits_for": waits_for or None, "refused": refused or None, "sequence": seq}
                 case Forgotten(subscription, here_too):
                     forget(subscription, here_too, seq)
-                case SyncedTo(subscription, snapshot_id, started_us, starts):
-                    of_snapshot = {"snapshot_id": snapshot_id, "taken_at": from_us(started_us), "sender": None, "sequence": seq}
-                    found |= {(subscription, cluster): {"start": start, **of_snapshot} for cluster, start in starts.items()}
-                case MoveSubscription(subscription, start, snapshot_id, started_us, sender, _):
-                    of_snapshot = {"snapshot_id": snapshot_id, "taken_at": from_us(started_us), "sender": sender, "sequence": seq}
-                    found[subscription, here] = {"start": start, **of_snapshot}
+                case SyncedTo():
+                    taken = {"snapshot_id": one.snapshot_id, "taken_at": from_us(one.started_us), "sender": None, "sequence": seq}
+                    found |= {(one.subscription, cluster): {"start": start, **taken} for cluster, start in one.starts.items()}
+                case MoveSubscription():
+                    taken = {
+                        "snapshot_id": one.snapshot_id,
+                        "taken_at": from_us(one.started_us),
+                        "sender": one.sender,
+                        "sequence": seq,
+                    }
+                    found[one.subscription, here] = {"start": one.start, **taken}
         for (subscription, cluster), fields in found.items():
             yield {"topic": topic, "subscription": subscription, "cluster": cluster, "updated_at": now, **fields}
 
-    def _told(self, topic: str, subscription: str) -> list[Row]:
+    def _known_starts(self, topic: str, subscription: str) -> list[Row]:
         return self._tables.journal(VERSION_STARTS).newest(topic=topic, subscription=subscription)
 
     def _write(self, topic: str, told: Sequence[_Told]) -> int:

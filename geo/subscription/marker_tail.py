@@ -9,6 +9,7 @@ void.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -81,7 +82,7 @@ class _Followed:
     """When the first answer among them came, by a clock that only goes on."""
     told_moved_at: float = 0.0
     """When one told of messages that the one before did not know of."""
-    asked_how_far_at: float = -timetable.MARKERS_LOOK_S
+    asked_how_far_at: float = -math.inf
     """When its consumers were asked last, by a clock that only goes on."""
     last_seq: int = 0
     """The number of the newest row."""
@@ -134,7 +135,7 @@ class MarkerTail:
         self._fillings = Watched(tables.journal(OWNERS), lambda: _fillings(tables))
         self._fillings_now: Mapping[Topic, Mapping[str, bool]] | None = None
         """As they were in this round."""
-        self._looked_at = -timetable.MARKERS_LOOK_S
+        self._looked_at = -math.inf
         self._wanted_now: Mapping[Topic, Mapping[str, VersionSubscription]] = {}
         self._followed: dict[Topic, _Followed] = {}
         self._not_followed: dict[Topic, str] = {}
@@ -254,7 +255,7 @@ class MarkerTail:
             one.told, one.is_changed = tick, False
             told.append(tick)
         told += rows
-        has_waited = one.waits_since is not None and time.monotonic() - one.waits_since >= timetable.ANSWER_S
+        has_waited = one.waits_since is not None and time.monotonic() - one.waits_since >= timetable.MARKERS_ANSWER_S
         waits = [self._waits(one, row) for row in told]  # of each, which notes who has answered
         is_due = has_waited or not all(waits)
         others = list(self._of_subscriptions(one, subscriptions, with_others=is_due))

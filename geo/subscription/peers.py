@@ -84,7 +84,7 @@ class Peer:
             self.said, self.said_at, self.unreadable = self.asked.result(), self._asked_at, None
         except FAULTS as error:
             self.unreadable = first_line(error)
-        if waited >= timetable.PEERS_LOOK_S:
+        if waited >= timetable.MARKERS_PEERS_LOOK_S:
             self._ask()
 
     def commits(self, topic: Topic, first: int, last: int, only: Sequence[str]) -> list[Commit]:

@@ -40,9 +40,6 @@ log = logging.getLogger(__name__)
 ANSWER_S = 2.0
 """How long other clusters are waited for by who asks whether there is anything to do at all."""
 
-STATUS_S = 60.0
-"""Between two lines that say how many markers were written."""
-
 ENDS_S = 10.0
 """How long one of the two parts is waited for when the other has failed."""
 
@@ -252,7 +249,7 @@ class VersionSync:
 
     def _progress(self) -> None:
         """Say how many markers were written, if there are more."""
-        if time.monotonic() - self._said_at >= STATUS_S:
+        if time.monotonic() - self._said_at >= timetable.STATUS_S:
             self._said_at = time.monotonic()
             if (markers := self._group.markers) > self._said:
                 self._said = markers

@@ -152,7 +152,7 @@ def test_a_ledger_that_is_opened_after_a_look_says_nothing_of_the_others_that_is
 
 
 def test_ends_are_recorded_though_no_further_batch_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timetable, "IDLE_ENDS_S", 0.0)
+    monkeypatch.setattr(timetable, "RECORD_IDLE_ENDS_S", 0.0)
     with _open(world) as publisher:
         _publish(publisher, world.rows(0, 5))
         publisher._writer._later.join()  # type: ignore[union-attr]

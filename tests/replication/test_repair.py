@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from geo import crash
@@ -121,6 +122,17 @@ def test_a_region_that_is_gone_gets_everything_back(linked: World) -> None:
     report = world.verify()
     assert report.clean, "\n".join(report.lines())
     world.assert_clean()
+
+
+def test_nothing_begins_in_a_region_that_is_gone_and_that_another_one_reads_though_it_reads_nobody(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = World(spark, tmp_path, links=[{"source": "eu", "target": "us"}])
+    world.write("eu", 0, 5)
+    world.replicate("us")
+    shutil.rmtree(tmp_path / "eu")
+    with pytest.raises(RetryableError, match="and us replicated from it"):
+        Broker(spark, str(world.path), "eu")
 
 
 def test_yesterdays_copy_put_back_is_filled_and_reuses_no_id(linked: World) -> None:

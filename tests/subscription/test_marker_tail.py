@@ -36,7 +36,7 @@ class Tailing:
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(timetable, "MARKERS_LOOK_S", 0.0)
-        monkeypatch.setattr(timetable, "PEERS_LOOK_S", 0.0)
+        monkeypatch.setattr(timetable, "MARKERS_PEERS_LOOK_S", 0.0)
         monkeypatch.setattr(marker_tail, "now_us", lambda: round(self.now * 1e6))
         us = world.tables("us")
         self.rests: dict[str, int] = {}
@@ -178,12 +178,12 @@ def test_of_two_clusters_that_answer_the_first_waits_for_the_second_but_not_for_
     assert [row.sender for row in told if isinstance(row, MarkerRow)] == ["eu", "ap"]
     answer("ap", 2)
     assert tail.round() == []
-    monkeypatch.setattr(timetable, "ANSWER_S", 0.0)
+    monkeypatch.setattr(timetable, "MARKERS_ANSWER_S", 0.0)
     (late,) = tail.round()
     assert isinstance(late, MarkerRow)
     assert late.sender == "ap"
 
-    monkeypatch.setattr(timetable, "ANSWER_S", _LIMIT_S)
+    monkeypatch.setattr(timetable, "MARKERS_ANSWER_S", _LIMIT_S)
     answer("eu", 3)
     assert tail.round() == []
     delete(linked.tables("us"), TOPIC, NAME)

@@ -105,7 +105,7 @@ def syncing(world: World) -> Iterator[Syncing]:
     with (  # intervals only: so that nobody waits ten seconds for nothing
         mock.patch.object(timetable, "DISCOVERY_S", 0.5),
         mock.patch.object(timetable, "MOST_BACKOFF_S", 0.5),
-        mock.patch.object(timetable, "PEERS_LOOK_S", 0.5),
+        mock.patch.object(timetable, "MARKERS_PEERS_LOOK_S", 0.5),
     ):
         runs = Syncing(world)
         try:

@@ -88,7 +88,7 @@ class AckPublisher:
             reach(CrashPoint.ACKS_BEFORE_FLUSH)
             self._publisher.publish_rows(rows)
             reach(CrashPoint.ACKS_AFTER_FLUSH)
-            self._publisher.record_ends_if_due(timetable.ACKS_ENDS_S)
+            self._publisher.record_ends_if_due(timetable.RECORD_ACKS_ENDS_S)
 
     def close(self, *, clean: bool = True) -> None:
         self._publisher.close(clean=clean)

@@ -48,7 +48,7 @@ states come."""
 RECORD_COLUMNS = ("origin", "key", "payload", "publish_time", "ledger_id", "entry_id", "marker")
 """What is read of such a log without Spark, before it is known which rows are of interest."""
 
-READ_COLUMNS = (*RECORD_COLUMNS, "event_time")
+FOLD_COLUMNS = (*RECORD_COLUMNS, "event_time")
 """The same with the time before which a record was told, for who forgets."""
 
 
@@ -170,7 +170,7 @@ def not_folded(rows: pa.Table, folded: Mapping[str, Mapping[LedgerId, int]]) -> 
 
 
 def records_of(rows: pa.Table) -> Iterator[Record]:
-    """Rows of an `__acks` log, of READ_COLUMNS, as who folds takes them."""
+    """Rows of an `__acks` log, of FOLD_COLUMNS, as who folds takes them."""
     times = rows["event_time"].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64()).to_pylist()
     places = rows.select(["origin", "ledger_id", "entry_id"]).to_pylist()
     for row, place, event_us in zip(as_ack_columns(rows), places, times, strict=True):

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -30,7 +31,8 @@ from geo.delta.files import remove_folder
 from geo.delta.predicate import to_sql
 from geo.delta.predicate_arrow import kept
 from geo.delta.scan import scan
-from geo.delta.tail import Tail, least_look_s
+from geo.delta.tail import Tail, Turn, least_look_s
+from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
@@ -45,8 +47,8 @@ from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import (
+    FOLD_COLUMNS,
     MOST_AT_ONCE,
-    READ_COLUMNS,
     ends_as_text,
     newer_rows,
     not_folded,
@@ -54,7 +56,7 @@ from geo.subscription.acks.acks_topic import (
     records_of,
 )
 from geo.subscription.acks.forgetting import DAY_US, Remembered, beginning_of, days_of
-from geo.subscription.acks.gathered import OUTPUT, Gathered, Record, gather, gather_by_task, of_row
+from geo.subscription.acks.gathered import GATHERED, Gathered, Record, gather, gather_by_task, of_row
 from geo.subscription.acks.record import Refusal, decode_all, encode_all, key_of, parse_key
 from geo.text import first_line
 from geo.times import utc
@@ -149,24 +151,40 @@ class NamespaceFold(QueryWork[OpenFold]):
             raise
 
     def _step(self) -> bool:
-        """Whether there may be more now. Raises RetryableError where log or cursors are not what they were: a new run looks at all."""
+        """Whether there may be more now."""
         with self._one_at_a_time:
+            more = False
+            while (turn := self._next()) is not None:
+                self._fold_turn(*turn)
+                more = True
             if self._tail is None:
                 tail = Tail.at_newest(self._log)
-                self._look_at_cursors()
+                self._follow_cursors()
                 self._fold(self._in_no_cursor(tail.at.version))
                 self._tail = tail
-                return False
-            self._look_at_cursors()
-            if (turn := self._tail.next()) is None:
-                return False
-            if turn.brings:
-                rows = self._tail.few(turn)
-                self._fold(self._tail.rows(turn) if rows is None else rows)
-            self._tail.take(turn)
-            return True
+            return more
 
-    def _look_at_cursors(self) -> None:
+    def _next(self) -> tuple[Tail, Turn] | None:
+        """What has come into the log, with its tail, which is none any more where log or cursors are not what they were: then all is looked at
+        again."""
+        if self._tail is None:
+            return None
+        try:
+            self._follow_cursors()
+            turn = self._tail.next()
+        except RetryableError as error:
+            log.warning("%s: looks again at all that is in no cursor: %s", self, first_line(error))
+            self._tail, self._cursors_tail, self._unread = None, None, {}
+            return None
+        return None if turn is None else (self._tail, turn)
+
+    def _fold_turn(self, tail: Tail, turn: Turn) -> None:
+        if turn.brings:
+            rows = tail.few(turn)
+            self._fold(tail.rows(turn) if rows is None else rows)
+        tail.take(turn)
+
+    def _follow_cursors(self) -> None:
         """Raises RetryableError where somebody took rows of the cursors away, or put an older copy of them back: they know less then than
         was folded before."""
         if self._cursors_tail is None:
@@ -179,19 +197,20 @@ class NamespaceFold(QueryWork[OpenFold]):
     def _in_no_cursor(self, version: int) -> pa.Table | DataFrame:
         """The log's records at a version, but for those in cursors if this process reads them."""
         folded = _folded(self._cursors())
-        found = scan(self._log, version, READ_COLUMNS, lambda rows: not_folded(rows, folded), where=IS_MESSAGE)
-        if found is None:
-            return self._log.read(version)
-        return pa.concat_tables(found, promote_options="permissive") if found else pa.table({one: [] for one in READ_COLUMNS})
+        found = scan(self._log, version, FOLD_COLUMNS, lambda rows: not_folded(rows, folded), where=IS_MESSAGE)
+        with suppress(pa.ArrowException):  # files of types that do not go together are left to Spark
+            if found is not None:
+                return pa.concat_tables(found or [pa.table({one: [] for one in FOLD_COLUMNS})], promote_options="permissive")
+        return self._log.read(version)
 
     def _fold(self, rows: pa.Table | DataFrame) -> None:
         """Take records of the log in, of which cursors may have some: by tasks where they are many."""
         if isinstance(rows, DataFrame):
-            rows = newer_rows(rows.where(to_sql(IS_MESSAGE)), _folded(self._cursors())).select(*READ_COLUMNS)
+            rows = newer_rows(rows.where(to_sql(IS_MESSAGE)), _folded(self._cursors())).select(*FOLD_COLUMNS)
             few = rows.limit(MOST_AT_ONCE + 1).toArrow()
             if len(few) > MOST_AT_ONCE:
                 by_key = rows.repartition("key").sortWithinPartitions("key")
-                gathered = by_key.mapInArrow(partial(_by_task, self._tables.cluster.name), OUTPUT)
+                gathered = by_key.mapInArrow(partial(_by_task, self._tables.cluster.name), GATHERED)
                 found = (of_row(row.asDict()) for row in gathered.toLocalIterator(prefetchPartitions=True))
                 self._fold_slices(found, lambda some: self._cursors(_topics_of(one.key for one in some)))
                 return
@@ -220,12 +239,13 @@ class NamespaceFold(QueryWork[OpenFold]):
         due: list[tuple[Topic, str, Remembered]] = []
         for one in found:
             key, cursor, unread = one.key, known.get(one.key), self._noted_unread(one)
-            if one.state is None:
+            if one.state is None and cursor is None:
                 log.warning("%s: records of %.200s refused: %s", self.acks, ascii(key), dict(one.refused))
                 continue
             topic, subscription = parse_key(key)
             before = Remembered() if cursor is None else self._remembered(topic, cursor, today)
-            state = self._dated(topic, before | Remembered(one.state, one.days), today)
+            told = Remembered() if one.state is None else Remembered(one.state, one.days)
+            state = self._dated(topic, before | told, today)
             folded, refused = one.folded(unread), Counter(one.refused)
             if cursor is not None:
                 was = parse_ends(cursor["folded"])
@@ -255,7 +275,8 @@ class NamespaceFold(QueryWork[OpenFold]):
         return before
 
     def _refused_before(self, cursor: Row) -> dict[str, int]:
-        """How many records were refused by then. Those of a newer program come again with each run, until one can read them."""
+        """How many records were refused by then. Those of a newer program come again with each run, until one can read them. (Others behind them
+        in their ledger do too, and are counted each time.)"""
         refused = dict(cursor["refused"] or {})
         if self._tail is None:
             refused.pop(Refusal.NEWER_ENCODING.value, None)
@@ -357,7 +378,7 @@ def slices(found: Iterable[Gathered]) -> Iterator[list[Gathered]]:
 
 
 def _by_task(cluster: str, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Records, one subscription's after another's: READ_COLUMNS in, OUTPUT out."""
+    """Records, one subscription's after another's: FOLD_COLUMNS in, GATHERED out."""
     return gather_by_task(cluster, (record for block in blocks for record in records_of(pa.Table.from_batches([block]))))
 
 

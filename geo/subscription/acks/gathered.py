@@ -16,10 +16,10 @@ from geo.subscription.acks.fold import Fold, Received
 from geo.subscription.acks.record import decode_all, encode_all, is_newer
 from geo.subscription.acks.subscription_state import SubscriptionState
 
-FOLD_ROWS = 10_000
+MERGED_AT_ONCE = 10_000
 """Records of a subscription that are merged at once: the first look has all of the log."""
 
-OUTPUT = "key STRING, state BINARY, days STRING, ends STRING, unread STRING, refused STRING"
+GATHERED = "key STRING, state BINARY, days STRING, ends STRING, unread STRING, refused STRING"
 """What tasks hand over of each subscription (`Gathered`)."""
 
 
@@ -58,7 +58,7 @@ def gather(cluster: str, key: str, records: Iterable[Record], before: Subscripti
     ends: dict[LedgerId, int] = {}
     unread: dict[LedgerId, int] = {}
     left = iter(records)
-    while batch := list(islice(left, FOLD_ROWS)):
+    while batch := list(islice(left, MERGED_AT_ONCE)):
         for one in batch:
             ends[one.ledger] = max(one.entry, ends.get(one.ledger, -1))
             if is_newer(one.told.payload):
@@ -69,7 +69,7 @@ def gather(cluster: str, key: str, records: Iterable[Record], before: Subscripti
 
 
 def gather_by_task(cluster: str, records: Iterator[Record]) -> Iterator[pa.RecordBatch]:
-    """A row of OUTPUT for each subscription; its records follow one another."""
+    """A row of GATHERED for each subscription; its records follow one another."""
     for key, some in groupby(records, lambda one: one.told.key or ""):
         found = gather(cluster, key, some)
         state = None if found.state is None else encode_all(found.state, limited=False)

@@ -328,7 +328,7 @@ class AckExchange:
                 wait_s = max(timetable.ACKS_LOOK_S, peer.least_look_s)
                 if peer.missed and not peer.is_away:
                     peer.missed, tail, asked_at = False, None, -math.inf
-                if time.monotonic() - asked_at >= timetable.PEER_LOOK_S:
+                if time.monotonic() - asked_at >= timetable.CONSUMER_PEER_LOOK_S:
                     asked_at = time.monotonic()
                     if not peer.may_be_read():
                         tail = None

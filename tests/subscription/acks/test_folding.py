@@ -33,7 +33,7 @@ from geo.subscription.changes import reset
 from geo.times import in_us, utc
 from schemas import CURSORS
 from tests.subscription.test_failover import ACKS, NAME, consume, entries, state
-from tests.subscription.test_refused import NEWER, forge
+from tests.subscription.test_refused import MALFORMED, NEWER, forge
 from tests.test_crash_points import FOLD_POINTS
 from tests.waiting import holds
 from tests.world import TOPIC, World
@@ -146,6 +146,21 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
         assert (same.states, same.fold.refused) == (found.states, found.fold.refused)
 
 
+@pytest.mark.parametrize("by", ["this process", "tasks"])
+def test_records_that_are_all_refused_are_folded_once(consumed: World, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fold(consumed)
+    if by == "tasks":
+        monkeypatch.setattr(folding, "scan", lambda *_, **__: None)
+        monkeypatch.setattr(folding, "MOST_AT_ONCE", 2)
+    for entry in range(3):
+        forge(consumed, entry, MALFORMED)
+    for _ in range(2):
+        fold(consumed)
+        row = cursor(consumed)
+        assert (row["folded"]["us:5"], row["refused"]) == (2, {"malformed": 3})
+    assert fold(consumed) == Folded(), "all is in it"
+
+
 def test_states_are_folded_so_many_at_once_and_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(sizes: list[int]) -> list[list[int]]:
         found = (Gathered("", None, {}, {}, {}, {}, size) for size in sizes)
@@ -238,7 +253,9 @@ def test_a_cursor_that_was_lost_is_made_anew_from_the_records_though_the_fold_go
         assert decode(bytes(cursor(consumed)["state"])) == expected
 
 
-def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_back(consumed: World) -> None:
+def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_back(
+    consumed: World, caplog: pytest.LogCaptureFixture
+) -> None:
     running = Folding(consumed.spark, consumed.config, "eu", trigger="100 ms")
     thread = threading.Thread(target=running.run)
     thread.start()
@@ -256,10 +273,16 @@ def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_
         consumed.write("eu", 20, 25)
         assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 25)]
         until_folded()
+        assert cursors.clean("true") > 0, "as whoever keeps house does"
+        consumed.write("eu", 30, 31)
+        assert consume(consumed, "eu") == entries("eu", 30, 31)
+        until_folded()
+        assert "looks again" not in caplog.text
         cursors._table.delta().delete("sequence > 1")
         consumed.write("eu", 25, 30)
         assert consume(consumed, "eu") == entries("eu", 25, 30)
         until_folded()
+        assert caplog.text.count("looks again at all that is in no cursor") == 1
         forge(consumed, 0, NEWER)
         for entry in (1, 2):
             folded_to = cursor(consumed)["sequence"]
