@@ -2028,14 +2028,6 @@ FAULTS = (
         ("subscription/acks/test_fold.py -k last_named",),
     ),
     Fault(
-        "a cursor that was put back under a fold is not made whole from the records",
-        "geo/subscription/acks/folding.py",
-        "            self._follow_cursors()\n            turn",
-        "            turn",
-        ("subscription/acks/test_folding.py -k put_back",),
-        spark=True,
-    ),
-    Fault(
         "what was forgotten takes the place of younger messages in the record of a sink",
         "geo/subscription/sink_record.py",
         "if is_forgotten or not alone - acked:",

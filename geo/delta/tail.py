@@ -134,6 +134,10 @@ class Tail:
         self._recent.extend(turn.commits)
         self.at, self._looked_at, self._is_gone = CommitName.of(self.at.table_id, turn.last), time.monotonic(), False
 
+    def check(self) -> None:
+        """Whether the table is what it was is asked now. Raises RetryableError as `next`."""
+        self._look()
+
     def few(self, turn: Turn) -> pa.Table | None:
         """The rows that it added, read without Spark; None if they are many, or Spark is to read them."""
         return self._table.few_added(turn.first, turn.last.version)

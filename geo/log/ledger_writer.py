@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from geo.config.model import Config
 from geo.coordination.clock import Stamp, jumped, refuse_wrong
@@ -19,6 +20,7 @@ from geo.crash import CrashPoint, reach
 from geo.delta.table import Table
 from geo.errors import SourceChangedError, UnsafeError
 from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Journal
 from geo.log.ledger_table import LedgerTable
 from geo.log.ledgers import LEDGER_RANDOM_BITS, Batch, Counted, Ledger, LedgerKey, Progress, SourceEnd, ledger_id, new_keys, plan
 from geo.names import Topic
@@ -131,6 +133,10 @@ class LedgerWriter:
         if self._later is not None:
             self._later.cancel()
         self._ownership.abandon()
+
+    def append_to(self, journal: Journal, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append to a system table in one commit, if the producer is still owned. Raises as `Ownership.append`."""
+        journal.append_as(self._ownership.append, rows)
 
     def refuse_if_replaced(self) -> None:
         """Raises FencedError if another process took the producer over."""

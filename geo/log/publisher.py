@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import count
 from operator import xor
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -30,6 +30,7 @@ from geo.delta.small_batch import FEW
 from geo.errors import SourceChangedError, UnsafeError, UsageError
 from geo.faults import SPARK_ERRORS
 from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Journal
 from geo.log.admission import ERROR, Routes, check_columns, new_topic_columns, prepared, row_error
 from geo.log.housekeeping import open_for_writing
 from geo.log.ledger_table import LedgerTable
@@ -140,6 +141,10 @@ class Publisher:
     def abandon(self) -> None:
         """As `LedgerWriter.abandon`."""
         self._writer.abandon()
+
+    def append_to(self, journal: Journal, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As `LedgerWriter.append_to`."""
+        self._writer.append_to(journal, rows)
 
     def refuse_if_replaced(self) -> None:
         """As `LedgerWriter.refuse_if_replaced`."""

@@ -40,8 +40,7 @@ def _refuse_gone(tables: ClusterTables, others: Mapping[str, Callable[[], Cluste
 def refuse_to_begin_anew(spark: SparkSession, config: Config, tables: ClusterTables) -> None:
     """As `refuse_gone`, for who is about to make topics in a cluster. What a person had set of them is lost with it, so each made anew
     would go wherever the configuration lets it: `geo rebuild` comes first, and knows where they were."""
-    readers = {link.target for link in config.links if link.source == tables.cluster.name}
-    _refuse_gone(tables, {name: partial(connect, spark, config.cluster(name)) for name in readers})
+    _refuse_gone(tables, {name: partial(connect, spark, cluster) for name, cluster in config.clusters.items()})
 
 
 def _has_read(other: Callable[[], ClusterTables], name: str) -> bool:

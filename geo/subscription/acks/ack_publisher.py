@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
@@ -13,6 +14,7 @@ from geo.coordination.ownership import name_of_share, owners_of, subscription_pr
 from geo.crash import CrashPoint, reach
 from geo.errors import UnsafeError
 from geo.journal.cluster import ClusterTables
+from geo.journal.journal import Journal
 from geo.log.publisher import Publisher
 from geo.names import Topic
 from geo.now import now_us
@@ -89,6 +91,10 @@ class AckPublisher:
             self._publisher.publish_rows(rows)
             reach(CrashPoint.ACKS_AFTER_FLUSH)
             self._publisher.record_ends_if_due(timetable.RECORD_ACKS_ENDS_S)
+
+    def append_to(self, journal: Journal, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As `LedgerWriter.append_to`."""
+        self._publisher.append_to(journal, rows)
 
     def close(self, *, clean: bool = True) -> None:
         self._publisher.close(clean=clean)

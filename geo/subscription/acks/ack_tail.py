@@ -12,8 +12,8 @@ from geo.delta.scan import rows_where
 from geo.delta.table import Table
 from geo.delta.tail import Tail, Turn
 from geo.log.conditions import IS_MESSAGE
-from geo.subscription.acks.acks_topic import RECORD_COLUMNS, as_ack_columns, received
 from geo.subscription.acks.fold import Received
+from geo.subscription.acks.gathered_frames import RECORD_COLUMNS, as_ack_columns, received
 
 Crossing = Callable[[pa.Table], pa.Table]
 """Which of the rows count."""

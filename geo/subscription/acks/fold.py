@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from geo.ids import LedgerId
@@ -92,20 +92,11 @@ class Fold:
         return changed
 
     def join(self, key: str, state: SubscriptionState | None, refused: Mapping[Refusal, int]) -> None:
-        """Take in what another fold made of records of a subscription."""
-        self._refused.update({(key, reason): count for reason, count in refused.items()})
+        """Take in what another fold made of records of a subscription. Those of an older epoch are not counted: how many there are depends on
+        what else is known."""
+        self._refused.update({(key, reason): count for reason, count in refused.items() if reason is not Refusal.OLDER_EPOCH})
         if state is not None:
             self.known[key] = merged_all([self.known[key], state] if key in self.known else [state])
-
-    def found(self) -> Iterator[tuple[str, SubscriptionState | None, Counter[Refusal]]]:
-        """What `join` takes, of each subscription of which there was a record. Records of an older epoch are not among the refused: how
-        many there are depends on what else is known."""
-        refused: dict[str, Counter[Refusal]] = {}
-        for (key, reason), count in self._refused.items():
-            if reason is not Refusal.OLDER_EPOCH:
-                refused.setdefault(key, Counter())[reason] += count
-        for key in self.known.keys() | refused.keys():
-            yield key, self.known.get(key), refused.get(key, Counter())
 
     def _checked(self, record: Received) -> SubscriptionState:
         parse_key(record.key or "")

@@ -11,14 +11,13 @@ The cursors are all that it keeps: each run begins with the records that are in 
 from __future__ import annotations
 
 import logging
-import threading
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -46,17 +45,10 @@ from geo.streams.query_work import QueryWork
 from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import (
-    FOLD_COLUMNS,
-    MOST_AT_ONCE,
-    ends_as_text,
-    newer_rows,
-    not_folded,
-    parse_ends,
-    records_of,
-)
+from geo.subscription.acks.acks_topic import ends_as_text, parse_ends
 from geo.subscription.acks.forgetting import DAY_US, Remembered, beginning_of, days_of
-from geo.subscription.acks.gathered import GATHERED, Gathered, Record, gather, gather_by_task, of_row
+from geo.subscription.acks.gathered import Gathered, Record, gather
+from geo.subscription.acks.gathered_frames import FOLD_COLUMNS, few, gathered_by_tasks, newer_rows, not_folded, records_of
 from geo.subscription.acks.record import Refusal, decode_all, encode_all, key_of, parse_key
 from geo.text import first_line
 from geo.times import utc
@@ -83,12 +75,13 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class OpenFold:
-    """A fold that was begun, and the producer of its compact records."""
+    """A fold that was begun, and the producer of its compact records, which owns the cursors of its namespace."""
 
     publisher: AckPublisher
     running: BatchLoop
 
     def close(self, *, clean: bool) -> None:
+        self.running.stop()
         self.publisher.close(clean=clean)
 
     def abandon(self) -> None:
@@ -110,11 +103,9 @@ class NamespaceFold(QueryWork[OpenFold]):
         self.done = Folded()
         self._publisher: AckPublisher | None = None
         self._ttl_s = config.policy(acks).message_ttl_s
-        self._one_at_a_time = threading.Lock()
-        """A turn, or the states that are due by the clock."""
         self._uncompacted: set[str] = set()
         """Keys of states that changed since they were last published as a whole."""
-        self._refreshed_at = time.monotonic()
+        self._refreshed_at = -math.inf
         self._held: dict[Topic, tuple[int, frozenset[LedgerId] | None]] = {}
         """The ledgers that logs held on a day; None: not known."""
         self._tail: Tail | None = None
@@ -123,6 +114,8 @@ class NamespaceFold(QueryWork[OpenFold]):
         """What comes into the cursors' table; None as long as there is none."""
         self._unread: dict[str, dict[LedgerId, int]] = {}
         """By key, of ledgers the first record that a newer program wrote."""
+        self._written: dict[str, tuple[int, datetime]] = {}
+        """By key, number and time of the cursor's row that this run wrote last."""
 
     def __str__(self) -> str:
         return f"fold of {self.acks} in {self._tables.cluster.name}"
@@ -131,68 +124,74 @@ class NamespaceFold(QueryWork[OpenFold]):
     def how_far(self) -> int | None:
         return self.done.cursors or None
 
-    def follow(self) -> Callable[[], None] | None:
-        """The states that are due by the clock, once in timetable.COMPACT_S. Raises what ended its loop."""
-        super().follow()
-        return self._refresh if time.monotonic() - self._refreshed_at >= timetable.COMPACT_S else None
-
     def _open(self, take_over: bool) -> OpenFold:
         """Raises AlreadyOwnedError if another process folds this namespace here."""
         publisher = self._publisher = AckPublisher(self._tables, self._config, self.acks, FOLD, take_over=take_over)
         try:
-            self._tail, self._cursors_tail, self._unread = None, None, {}
+            self._begin_anew()
+            self._refreshed_at = -math.inf
             # The streaming checkpoint of a program of before: one that comes back folds all of the log into the cursors.
             remove_folder(self._tables.checkpoint("fold", self.acks.path))
-            self._refresh()
             every_s = None if self._every_s is None else max(self._every_s, least_look_s(self._log))
             return OpenFold(publisher, BatchLoop(f"geo fold {self.acks}", self._step, lambda: None, every_s=every_s))
         except BaseException:
             publisher.close(clean=False)
             raise
 
+    def _begin_anew(self) -> None:
+        self._tail, self._cursors_tail, self._unread, self._written = None, None, {}, {}
+
     def _step(self) -> bool:
-        """Whether there may be more now."""
-        with self._one_at_a_time:
-            more = False
-            while (turn := self._next()) is not None:
-                self._fold_turn(*turn)
-                more = True
-            if self._tail is None:
-                tail = Tail.at_newest(self._log)
-                self._follow_cursors()
-                self._fold(self._in_no_cursor(tail.at.version))
-                self._tail = tail
-            return more
-
-    def _next(self) -> tuple[Tail, Turn] | None:
-        """What has come into the log, with its tail, which is none any more where log or cursors are not what they were: then all is looked at
-        again."""
-        if self._tail is None:
-            return None
+        """Take in what has come, turn after turn until it is time for the next step. Whether there may be more now."""
+        if time.monotonic() - self._refreshed_at >= timetable.COMPACT_S:
+            self._refresh()
+        until = time.monotonic() + (self._every_s or 0.0)
         try:
-            self._follow_cursors()
-            turn = self._tail.next()
-        except RetryableError as error:
-            log.warning("%s: looks again at all that is in no cursor: %s", self, first_line(error))
-            self._tail, self._cursors_tail, self._unread = None, None, {}
-            return None
-        return None if turn is None else (self._tail, turn)
+            if self._tail is None:
+                self._take_all()
+                return False
+            while (turn := self._next(self._tail)) is not None:
+                if turn.brings:
+                    rows = self._tail.few(turn)
+                    self._fold(self._tail.rows(turn) if rows is None else rows)
+                self._tail.take(turn)
+                if time.monotonic() >= until:
+                    return True
+        except _OtherThanTheyWereError as error:
+            log.warning("%s: looks again at all that is in no cursor: %s", self, error)
+            self._begin_anew()
+            self._take_all()
+        return False
 
-    def _fold_turn(self, tail: Tail, turn: Turn) -> None:
-        if turn.brings:
-            rows = tail.few(turn)
-            self._fold(tail.rows(turn) if rows is None else rows)
-        tail.take(turn)
+    def _take_all(self) -> None:
+        """Fold all of the log that is in no cursor."""
+        tail = Tail.at_newest(self._log)
+        self._follow_cursors()
+        self._fold(self._in_no_cursor(tail.at.version))
+        self._tail = tail
+
+    def _next(self, tail: Tail) -> Turn | None:
+        """Raises _OtherThanTheyWereError where log or cursors are not what they were."""
+        try:
+            turn = tail.next()
+        except RetryableError as error:
+            raise _OtherThanTheyWereError(first_line(error)) from error
+        if turn is not None and turn.brings:
+            self._follow_cursors()
+        return turn
 
     def _follow_cursors(self) -> None:
-        """Raises RetryableError where somebody took rows of the cursors away, or put an older copy of them back: they know less then than
-        was folded before."""
-        if self._cursors_tail is None:
-            cursors = self._tables.journal(CURSORS)
-            self._cursors_tail = cursors.tail() if cursors.exists() else None
-        else:
-            while (turn := self._cursors_tail.next()) is not None:
-                self._cursors_tail.take(turn)
+        """Raises _OtherThanTheyWereError where somebody took rows of the cursors away, or put an older copy of them back: they know less then
+        than was folded before."""
+        try:
+            if self._cursors_tail is not None:
+                while (turn := self._cursors_tail.next()) is not None:
+                    self._cursors_tail.take(turn)
+                self._cursors_tail.check()
+            elif (cursors := self._tables.journal(CURSORS)).exists():
+                self._cursors_tail = cursors.tail()
+        except RetryableError as error:
+            raise _OtherThanTheyWereError(first_line(error)) from error
 
     def _in_no_cursor(self, version: int) -> pa.Table | DataFrame:
         """The log's records at a version, but for those in cursors if this process reads them."""
@@ -206,16 +205,16 @@ class NamespaceFold(QueryWork[OpenFold]):
     def _fold(self, rows: pa.Table | DataFrame) -> None:
         """Take records of the log in, of which cursors may have some: by tasks where they are many."""
         if isinstance(rows, DataFrame):
-            rows = newer_rows(rows.where(to_sql(IS_MESSAGE)), _folded(self._cursors())).select(*FOLD_COLUMNS)
-            few = rows.limit(MOST_AT_ONCE + 1).toArrow()
-            if len(few) > MOST_AT_ONCE:
-                by_key = rows.repartition("key").sortWithinPartitions("key")
-                gathered = by_key.mapInArrow(partial(_by_task, self._tables.cluster.name), GATHERED)
-                found = (of_row(row.asDict()) for row in gathered.toLocalIterator(prefetchPartitions=True))
-                self._fold_slices(found, lambda some: self._cursors(_topics_of(one.key for one in some)))
-                return
-            rows = few
-        rows = kept(IS_MESSAGE, rows)
+            rows = rows.where(to_sql(IS_MESSAGE)).select(*FOLD_COLUMNS)
+            found = few(rows)
+            if found is None:
+                newer = newer_rows(rows, _folded(self._cursors()))
+                if (found := few(newer)) is None:
+                    by_tasks = gathered_by_tasks(self._tables.cluster.name, newer.repartition("key"))
+                    self._fold_slices(by_tasks, lambda some: self._cursors(_topics_of(one.key for one in some)))
+                    return
+            rows = found
+        rows = not_folded(kept(IS_MESSAGE, rows), {})
         cursors = self._cursors(_topics_of(rows["key"].to_pylist()))
         self._fold_slices(self._gathered(not_folded(rows, _folded(cursors)), cursors), lambda _: cursors)
 
@@ -239,6 +238,7 @@ class NamespaceFold(QueryWork[OpenFold]):
         due: list[tuple[Topic, str, Remembered]] = []
         for one in found:
             key, cursor, unread = one.key, known.get(one.key), self._noted_unread(one)
+            self._refuse_another(key, cursor)
             if one.state is None and cursor is None:
                 log.warning("%s: records of %.200s refused: %s", self.acks, ascii(key), dict(one.refused))
                 continue
@@ -263,8 +263,21 @@ class NamespaceFold(QueryWork[OpenFold]):
             fresh.append(_cursor(topic, subscription, state, ends_as_text(folded), refused, compacted_at, sequence, now))
         self._publish(due, today)
         if fresh:
-            self._tables.journal(CURSORS).append(fresh)
+            self._write(fresh)
             self.done = replace(self.done, cursors=self.done.cursors + len(fresh))
+
+    def _write(self, cursors: Sequence[dict[str, Any]]) -> None:
+        assert self._publisher is not None
+        self._publisher.append_to(self._tables.journal(CURSORS), cursors)
+        for row in cursors:
+            self._written[f"{row['topic']}/{row['subscription']}"] = row["sequence"], row["updated_at"]
+        self._follow_cursors()
+
+    def _refuse_another(self, key: str, cursor: Row | None) -> None:
+        """Raises _OtherThanTheyWereError where a cursor is not the one that this run wrote: what an owner before had in flight, an older copy."""
+        written = self._written.get(key)
+        if written is not None and (cursor is None or (cursor["sequence"], utc(cursor["updated_at"])) != written):
+            raise _OtherThanTheyWereError(f"the cursor of {key} is another one than was written")
 
     def _noted_unread(self, found: Gathered) -> Mapping[LedgerId, int]:
         """Of ledgers the first record of the subscription that a newer program wrote, since this run began."""
@@ -285,27 +298,26 @@ class NamespaceFold(QueryWork[OpenFold]):
     def _refresh(self) -> None:
         """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed
         since and was not touched again."""
-        with self._one_at_a_time:
-            self._refreshed_at = time.monotonic()
-            now = utc_now()
-            old = [
-                row
-                for key, row in self._cursors().items()
-                if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
-                or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, timetable.COMPACT_S))
-            ]
-            if not old:
-                return
-            today = self._today()
-            read = [(row, Topic.parse(row["topic"])) for row in old]
-            states = [(row, topic, self._forgetting(topic, self._remembered(topic, row, today), today)) for row, topic in read]
-            self._publish([(topic, row["subscription"], state) for row, topic, state in states], today)
-            cursors = [
-                _cursor(topic, row["subscription"], state, row["folded"], row["refused"], now, row["sequence"], now)
-                for row, topic, state in states
-            ]
-            self._tables.journal(CURSORS).append(cursors)
-            self._uncompacted -= {key_of(topic, row["subscription"]) for row, topic, _ in states}
+        self._refreshed_at = time.monotonic()
+        now = utc_now()
+        old = [
+            row
+            for key, row in self._cursors().items()
+            if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
+            or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, timetable.COMPACT_S))
+        ]
+        if not old:
+            return
+        today = self._today()
+        read = [(row, Topic.parse(row["topic"])) for row in old]
+        states = [(row, topic, self._forgetting(topic, self._remembered(topic, row, today), today)) for row, topic in read]
+        self._publish([(topic, row["subscription"], state) for row, topic, state in states], today)
+        cursors = [
+            _cursor(topic, row["subscription"], state, row["folded"], row["refused"], now, row["sequence"], now)
+            for row, topic, state in states
+        ]
+        self._write(cursors)
+        self._uncompacted -= {key_of(topic, row["subscription"]) for row, topic, _ in states}
 
     def _publish(self, states: Sequence[tuple[Topic, str, Remembered]], today: int) -> None:
         if states:
@@ -363,6 +375,10 @@ class NamespaceFold(QueryWork[OpenFold]):
         return {key_of(Topic.parse(row["topic"]), row["subscription"]): row for row in rows}
 
 
+class _OtherThanTheyWereError(RetryableError):
+    """Log or cursors are not what they were."""
+
+
 def slices(found: Iterable[Gathered]) -> Iterator[list[Gathered]]:
     """What is folded at once: as many as SLICE and SLICE_BYTES allow, one at least."""
     held: list[Gathered] = []
@@ -375,11 +391,6 @@ def slices(found: Iterable[Gathered]) -> Iterator[list[Gathered]]:
         size += one.size
     if held:
         yield held
-
-
-def _by_task(cluster: str, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Records, one subscription's after another's: FOLD_COLUMNS in, GATHERED out."""
-    return gather_by_task(cluster, (record for block in blocks for record in records_of(pa.Table.from_batches([block]))))
 
 
 def _folded(cursors: Mapping[str, Row]) -> dict[str, Mapping[LedgerId, int]]:

@@ -3,24 +3,17 @@ a record means is decided in `fold.py`. Pure."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby, islice
-from typing import Any
-
-import pyarrow as pa
+from itertools import islice
 
 from geo.ids import LedgerId
 from geo.subscription.acks.fold import Fold, Received
-from geo.subscription.acks.record import decode_all, encode_all, is_newer
+from geo.subscription.acks.record import is_newer
 from geo.subscription.acks.subscription_state import SubscriptionState
 
 MERGED_AT_ONCE = 10_000
 """Records of a subscription that are merged at once: the first look has all of the log."""
-
-GATHERED = "key STRING, state BINARY, days STRING, ends STRING, unread STRING, refused STRING"
-"""What tasks hand over of each subscription (`Gathered`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +59,3 @@ def gather(cluster: str, key: str, records: Iterable[Record], before: Subscripti
         fold.add(one.told for one in batch)
     refused = {reason.value: count for reason, count in fold.refused.items()}
     return Gathered(key, fold.known.get(key), (fold.days or {}).get(key, {}), ends, unread, refused)
-
-
-def gather_by_task(cluster: str, records: Iterator[Record]) -> Iterator[pa.RecordBatch]:
-    """A row of GATHERED for each subscription; its records follow one another."""
-    for key, some in groupby(records, lambda one: one.told.key or ""):
-        found = gather(cluster, key, some)
-        state = None if found.state is None else encode_all(found.state, limited=False)
-        ends = (json.dumps({str(ledger): end for ledger, end in each.items()}) for each in (found.days, found.ends, found.unread))
-        texts = dict(zip(("days", "ends", "unread"), ([text] for text in ends), strict=True))
-        yield pa.RecordBatch.from_pydict(
-            {"key": [key], "state": pa.array([state], pa.binary()), **texts, "refused": [json.dumps(dict(found.refused))]}
-        )
-
-
-def of_row(row: Mapping[str, Any]) -> Gathered:
-    """What such a row says."""
-    state = None if row["state"] is None else decode_all(bytes(row["state"]), limited=False)
-    days, ends, unread = (
-        {LedgerId.parse(name): end for name, end in json.loads(row[column]).items()} for column in ("days", "ends", "unread")
-    )
-    return Gathered(row["key"], state, days, ends, unread, json.loads(row["refused"]), len(row["state"] or b""))

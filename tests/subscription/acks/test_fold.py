@@ -12,6 +12,7 @@ from geo.names import Topic
 from geo.subscription.acks import record as acks_record
 from geo.subscription.acks.ack_state import AckState, Base, Epoch
 from geo.subscription.acks.fold import HELD_ENTRIES, HELD_ENTRIES_A_SECOND, Fold, Received
+from geo.subscription.acks.gathered import Record, gather
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import Refusal, encode, key_of
 from tests.subscription.acks.test_ack_state import states
@@ -47,8 +48,11 @@ def test_any_order_and_any_repeats_end_in_the_same_state(found: list[AckState], 
 def test_what_two_folds_made_of_their_parts_is_together_what_one_makes_of_all(found: list[AckState], at: int) -> None:
     records = [*(record(encode(state)) for state in found), record(None), record(b"\x09", key=f"{KEY}-other")]
     whole, joined = _fold(*records), _fold(*records[:at])
-    for key, state, refused in _fold(*records[at:]).found():
-        joined.join(key, state, refused)
+    for key in (KEY, f"{KEY}-other"):
+        part = gather(
+            "eu", key, [Record(LedgerId("eu", 7), entry, one) for entry, one in enumerate(records[at:]) if one.key == key]
+        )
+        joined.join(key, part.state, {Refusal(reason): count for reason, count in part.refused.items()})
     assert joined.states == whole.states
     assert all(joined.refused[reason] == whole.refused[reason] for reason in (Refusal.MALFORMED, Refusal.NEWER_ENCODING))
 

@@ -21,7 +21,7 @@ from geo.now import now_us
 from geo.ops.maintain import maintain
 from geo.replication.repair import reconcile_links
 from geo.streams import timetable
-from geo.subscription.acks import acks_topic, folding
+from geo.subscription.acks import folding, gathered_frames
 from geo.subscription.acks.ack_state import AckState
 from geo.subscription.acks.acks_topic import read_known
 from geo.subscription.acks.folding import Folded
@@ -116,7 +116,7 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
     """In slices of one subscription."""
     if by == "tasks":  # as of a log that has many records, or that Spark is to read
         monkeypatch.setattr(folding, "scan", lambda *_, **__: None)
-        monkeypatch.setattr(folding, "MOST_AT_ONCE", 2)
+        monkeypatch.setattr(gathered_frames, "MOST_AT_ONCE", 2)
     monkeypatch.setattr(folding, "SLICE", 1)
     monkeypatch.setattr(folding, "SLICE_BYTES", 20)
     before = state(consumed, "eu")
@@ -140,8 +140,8 @@ def test_bad_records_are_counted_with_their_reason_and_what_is_no_subscription_l
     found = read_known(consumed.tables("eu"), TOPIC)
     assert found.states == {key_of(TOPIC, name): before for name in told}
     by_spark = connect_later(lambda: consumed.spark, consumed.config.cluster("eu"), reads=Reads.NONE)
-    for most in (acks_topic.MOST_AT_ONCE, 2):  # at once, and by tasks
-        monkeypatch.setattr(acks_topic, "MOST_AT_ONCE", most)
+    for most in (gathered_frames.MOST_AT_ONCE, 2):  # at once, and by tasks
+        monkeypatch.setattr(gathered_frames, "MOST_AT_ONCE", most)
         same = read_known(by_spark, TOPIC)
         assert (same.states, same.fold.refused) == (found.states, found.fold.refused)
 
@@ -151,7 +151,7 @@ def test_records_that_are_all_refused_are_folded_once(consumed: World, by: str, 
     fold(consumed)
     if by == "tasks":
         monkeypatch.setattr(folding, "scan", lambda *_, **__: None)
-        monkeypatch.setattr(folding, "MOST_AT_ONCE", 2)
+        monkeypatch.setattr(gathered_frames, "MOST_AT_ONCE", 2)
     for entry in range(3):
         forge(consumed, entry, MALFORMED)
     for _ in range(2):
@@ -294,3 +294,21 @@ def test_a_fold_that_runs_follows_the_log_and_makes_cursors_whole_that_were_put_
         running.stop()
         thread.join(60.0)
     assert not thread.is_alive()
+
+
+def test_a_fold_that_another_one_took_over_from_writes_no_cursor(consumed: World) -> None:
+    fold(consumed)
+    consumed.write("eu", 20, 25)  # what is acknowledged of these is not to be told in compact records now
+    assert consume(consumed, "eu") == [("eu", 5), *entries("eu", 20, 25)]
+    taken_over: list[Folded] = []
+
+    def take_over(point: CrashPoint) -> None:
+        if point is CrashPoint.FOLD_FOLDED and not taken_over:
+            taken_over.append(Folded())
+            taken_over.append(Folding(consumed.spark, consumed.config, "eu", take_over=True).run())
+
+    with crash.watched(take_over):
+        done = fold(consumed)
+    assert (taken_over[1].cursors, taken_over[1].compacted, taken_over[1].unfinished) == (1, 0, {})
+    assert "another runner took over" in done.unfinished[str(TOPIC.acks)]
+    assert (done.cursors, cursor(consumed)["sequence"]) == (0, 2)

@@ -1,8 +1,6 @@
-"""What records tell of a subscription, gathered here or by tasks."""
+"""What records tell of a subscription."""
 
 from __future__ import annotations
-
-import pyarrow as pa
 
 from geo.ids import LedgerId
 from geo.log.ledgers import ledger_id
@@ -10,7 +8,7 @@ from geo.names import Topic
 from geo.subscription.acks.ack_state import AckState, Epoch
 from geo.subscription.acks.fold import Received
 from geo.subscription.acks.forgetting import DAY_US
-from geo.subscription.acks.gathered import Record, gather, gather_by_task, of_row
+from geo.subscription.acks.gathered import Record, gather
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import REGIONAL_VERSION, Refusal, encode, key_of
 from geo.subscription.acks.subscription_state import SubscriptionState
@@ -49,17 +47,3 @@ def test_records_of_an_older_epoch_than_the_cursor_are_refused() -> None:
     assert found.refused == {Refusal.OLDER_EPOCH.value: 1}
     assert found.state is not None
     assert found.state.here == AckState(Epoch(2, "eu"), acked=MessageSet({MESSAGES: ((2, 2),)}))
-
-
-def test_tasks_gather_the_same_of_each_subscription() -> None:
-    of_one = [_record(ONE, 0, _acked(0), day=19_990), _record(TWO, 1, NEWER), _record(ONE, 2, b"\xff nonsense")]
-    of_other = [_record(ONE, 1, _acked(5), key=OTHER)]
-    nothing = [_record(ONE, 3, b"", key=None)]
-    rows = pa.Table.from_batches(list(gather_by_task("eu", iter([*nothing, *of_one, *of_other])))).to_pylist()
-    found = [of_row(row) for row in rows]
-    here = [gather("eu", "", nothing), gather("eu", KEY, of_one), gather("eu", OTHER, of_other)]
-    assert [one.size > 0 for one in found] == [False, True, True]
-    assert [(one.key, one.state, one.days, one.ends, one.unread, one.refused) for one in found] == [
-        (one.key, one.state, one.days, one.ends, one.unread, one.refused) for one in here
-    ]
-    assert found[1].days == {MESSAGES: 19_990}
