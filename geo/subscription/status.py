@@ -29,7 +29,8 @@ from geo.replication.link_table import read_links
 from geo.streams.life import State
 from geo.subscription.acks.ack_publisher import MOVED, ConsumerState, lacking_shares, of_shares, shares_by_prefix
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import Known, ends_as_text, read_known
+from geo.subscription.acks.acks_topic import Known, read_known
+from geo.subscription.acks.cursor import ends_as_text
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import key_of, parse_key
 from geo.subscription.acks.start_position import split_at

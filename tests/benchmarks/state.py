@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from geo.ids import LedgerId, Position
 from geo.log.ledgers import ledger_id
 from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import ends_as_text, parse_ends
+from geo.subscription.acks.cursor import ends_as_text, parse_ends
 from geo.subscription.acks.forgetting import DAY_US, Remembered
 from geo.subscription.acks.message_set import MessageSet
 from geo.subscription.acks.record import decode_all, encode_all

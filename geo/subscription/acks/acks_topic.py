@@ -23,6 +23,7 @@ from geo.log.conditions import IS_MESSAGE
 from geo.log.ledger_parts import only_ledger
 from geo.names import Topic, check_subscription
 from geo.subscription.acks.ack_state import AckState
+from geo.subscription.acks.cursor import parse_ends
 from geo.subscription.acks.fold import Fold
 from geo.subscription.acks.gathered_frames import (
     FOLD_COLUMNS,
@@ -134,13 +135,3 @@ def _with_newer(
     for one in gathered_by_tasks(fold.cluster, newer.select(*FOLD_COLUMNS)):
         fold.join(one.key, one.state, {Refusal(reason): count for reason, count in one.refused.items()})
     return fold
-
-
-def parse_ends(folded: Mapping[str, int]) -> dict[LedgerId, int]:
-    """`origin:ledger` → entry, as tables have it, by ledger."""
-    return {LedgerId.parse(name): end for name, end in folded.items()}
-
-
-def ends_as_text(ends: Mapping[LedgerId, int]) -> dict[str, int]:
-    """The inverse of `parse_ends`."""
-    return {str(ledger): end for ledger, end in sorted(ends.items())}

@@ -13,12 +13,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
@@ -38,20 +35,19 @@ from geo.journal.cluster import ClusterTables
 from geo.log.conditions import IS_MESSAGE
 from geo.log.ledger_parts import ledger_parts
 from geo.names import Topic
-from geo.now import utc_now
+from geo.now import now_us
 from geo.streams import timetable
 from geo.streams.loop import BatchLoop
 from geo.streams.query_work import QueryWork
 from geo.streams.trigger import interval_s
 from geo.subscription.acks.ack_publisher import AckPublisher
-from geo.subscription.acks.ack_state import AckState
-from geo.subscription.acks.acks_topic import ends_as_text, parse_ends
+from geo.subscription.acks.cursor import Cursor, dated, parse_ends
 from geo.subscription.acks.forgetting import DAY_US, Remembered, beginning_of, days_of
 from geo.subscription.acks.gathered import Gathered, Record, gather
 from geo.subscription.acks.gathered_frames import FOLD_COLUMNS, few, gathered_by_tasks, newer_rows, not_folded, records_of
-from geo.subscription.acks.record import Refusal, decode_all, encode_all, key_of, parse_key
+from geo.subscription.acks.record import decode_all, key_of, parse_key
 from geo.text import first_line
-from geo.times import utc
+from geo.times import in_us, utc
 from schemas import CURSORS, TOPIC_LOG
 
 log = logging.getLogger(__name__)
@@ -114,8 +110,8 @@ class NamespaceFold(QueryWork[OpenFold]):
         """What comes into the cursors' table; None as long as there is none."""
         self._unread: dict[str, dict[LedgerId, int]] = {}
         """By key, of ledgers the first record that a newer program wrote."""
-        self._written: dict[str, tuple[int, datetime]] = {}
-        """By key, number and time of the cursor's row that this run wrote last."""
+        self._written: dict[str, tuple[int, int]] = {}
+        """By key, number and time, in microseconds since 1970, of the cursor's row that this run wrote last."""
 
     def __str__(self) -> str:
         return f"fold of {self.acks} in {self._tables.cluster.name}"
@@ -143,10 +139,10 @@ class NamespaceFold(QueryWork[OpenFold]):
 
     def _step(self) -> bool:
         """Take in what has come, turn after turn until it is time for the next step. Whether there may be more now."""
-        if time.monotonic() - self._refreshed_at >= timetable.COMPACT_S:
-            self._refresh()
         until = time.monotonic() + (self._every_s or 0.0)
         try:
+            if time.monotonic() - self._refreshed_at >= timetable.COMPACT_S:
+                self._refresh()
             if self._tail is None:
                 self._take_all()
                 return False
@@ -233,50 +229,39 @@ class NamespaceFold(QueryWork[OpenFold]):
         reach(CrashPoint.FOLD_CURSORS_WRITTEN)
 
     def _fold_slice(self, found: Sequence[Gathered], known: Mapping[str, Row]) -> None:
-        now, today = utc_now(), self._today()
-        fresh: list[dict[str, Any]] = []
-        due: list[tuple[Topic, str, Remembered]] = []
+        at_us, today = now_us(), self._today()
+        fresh: list[Cursor] = []
+        due: list[Cursor] = []
         for one in found:
-            key, cursor, unread = one.key, known.get(one.key), self._noted_unread(one)
-            self._refuse_another(key, cursor)
-            if one.state is None and cursor is None:
-                log.warning("%s: records of %.200s refused: %s", self.acks, ascii(key), dict(one.refused))
+            row, unread = known.get(one.key), self._noted_unread(one)
+            self._refuse_another(one.key, row)
+            if one.state is None and row is None:
+                log.warning("%s: records of %.200s refused: %s", self.acks, ascii(one.key), dict(one.refused))
                 continue
-            topic, subscription = parse_key(key)
-            before = Remembered() if cursor is None else self._remembered(topic, cursor, today)
-            told = Remembered() if one.state is None else Remembered(one.state, one.days)
-            state = self._dated(topic, before | told, today)
-            folded, refused = one.folded(unread), Counter(one.refused)
-            if cursor is not None:
-                was = parse_ends(cursor["folded"])
-                folded = {**was, **{ledger: max(end, was.get(ledger, -1)) for ledger, end in folded.items()}}
-                refused.update(self._refused_before(cursor))
-            compacted_at = utc(cursor["compacted_at"]) if cursor is not None and cursor["compacted_at"] is not None else None
-            if cursor is None or state.is_news(before, today, self._ttl_days(topic)):
-                self._uncompacted.add(key)
-            if key in self._uncompacted and _is_long_ago(compacted_at, now, timetable.COMPACT_S):
-                state = self._forgetting(topic, state, today)
-                due.append((topic, subscription, state))
-                compacted_at = now
-                self._uncompacted.discard(key)
-            sequence = cursor["sequence"] if cursor else 0
-            fresh.append(_cursor(topic, subscription, state, ends_as_text(folded), refused, compacted_at, sequence, now))
+            before = Cursor(*parse_key(one.key)) if row is None else Cursor.of_row(row.asDict())
+            ttl_days = self._ttl_days(before.topic)
+            cursor = before.taking(one, unread, today, ttl_days, anew=self._tail is None)
+            if row is None or cursor.remembered.is_news(before.remembered, today, ttl_days):
+                self._uncompacted.add(one.key)
+            if one.key in self._uncompacted and cursor.is_long_ago(at_us, timetable.COMPACT_S):
+                cursor = self._compacted(cursor, at_us, today)
+                due.append(cursor)
+            fresh.append(cursor)
         self._publish(due, today)
-        if fresh:
-            self._write(fresh)
-            self.done = replace(self.done, cursors=self.done.cursors + len(fresh))
+        self._write(fresh, at_us)
+        self.done = replace(self.done, cursors=self.done.cursors + len(fresh))
 
-    def _write(self, cursors: Sequence[dict[str, Any]]) -> None:
-        assert self._publisher is not None
-        self._publisher.append_to(self._tables.journal(CURSORS), cursors)
-        for row in cursors:
-            self._written[f"{row['topic']}/{row['subscription']}"] = row["sequence"], row["updated_at"]
-        self._follow_cursors()
+    def _write(self, cursors: Sequence[Cursor], at_us: int) -> None:
+        if cursors:
+            assert self._publisher is not None
+            self._publisher.append_to(self._tables.journal(CURSORS), [one.as_row(at_us) for one in cursors])
+            self._written |= {one.key: (one.sequence + 1, at_us) for one in cursors}
+            self._follow_cursors()
 
-    def _refuse_another(self, key: str, cursor: Row | None) -> None:
+    def _refuse_another(self, key: str, row: Row | None) -> None:
         """Raises _OtherThanTheyWereError where a cursor is not the one that this run wrote: what an owner before had in flight, an older copy."""
         written = self._written.get(key)
-        if written is not None and (cursor is None or (cursor["sequence"], utc(cursor["updated_at"])) != written):
+        if written is not None and (row is None or (row["sequence"], in_us(utc(row["updated_at"]))) != written):
             raise _OtherThanTheyWereError(f"the cursor of {key} is another one than was written")
 
     def _noted_unread(self, found: Gathered) -> Mapping[LedgerId, int]:
@@ -287,45 +272,35 @@ class NamespaceFold(QueryWork[OpenFold]):
             self._unread[found.key] = before
         return before
 
-    def _refused_before(self, cursor: Row) -> dict[str, int]:
-        """How many records were refused by then. Those of a newer program come again with each run, until one can read them. (Others behind them
-        in their ledger do too, and are counted each time.)"""
-        refused = dict(cursor["refused"] or {})
-        if self._tail is None:
-            refused.pop(Refusal.NEWER_ENCODING.value, None)
-        return refused
-
     def _refresh(self) -> None:
         """Publish anew what would expire, a state whose compact records have half of their time behind them, and what has changed
         since and was not touched again."""
         self._refreshed_at = time.monotonic()
-        now = utc_now()
-        old = [
-            row
-            for key, row in self._cursors().items()
-            if (self._ttl_s is not None and _is_long_ago(row["compacted_at"], now, self._ttl_s / 2))
-            or (key in self._uncompacted and _is_long_ago(row["compacted_at"], now, timetable.COMPACT_S))
-        ]
-        if not old:
-            return
-        today = self._today()
-        read = [(row, Topic.parse(row["topic"])) for row in old]
-        states = [(row, topic, self._forgetting(topic, self._remembered(topic, row, today), today)) for row, topic in read]
-        self._publish([(topic, row["subscription"], state) for row, topic, state in states], today)
-        cursors = [
-            _cursor(topic, row["subscription"], state, row["folded"], row["refused"], now, row["sequence"], now)
-            for row, topic, state in states
-        ]
-        self._write(cursors)
-        self._uncompacted -= {key_of(topic, row["subscription"]) for row, topic, _ in states}
+        at_us = now_us()
 
-    def _publish(self, states: Sequence[tuple[Topic, str, Remembered]], today: int) -> None:
-        if states:
+        def is_due(row: Row) -> bool:
+            since_s = math.inf if row["compacted_at"] is None else (at_us - in_us(utc(row["compacted_at"]))) / 1e6
+            has_changed = key_of(Topic.parse(row["topic"]), row["subscription"]) in self._uncompacted
+            return (self._ttl_s is not None and since_s >= self._ttl_s / 2) or (has_changed and since_s >= timetable.COMPACT_S)
+
+        if old := [Cursor.of_row(row.asDict()) for row in self._cursors().values() if is_due(row)]:
+            today = self._today()
+            due = [self._compacted(self._dated(one, today), at_us, today) for one in old]
+            self._publish(due, today)
+            self._write(due, at_us)
+
+    def _compacted(self, cursor: Cursor, at_us: int, today: int) -> Cursor:
+        """The cursor whose state is about to be told as a whole: without what has expired."""
+        self._uncompacted.discard(cursor.key)
+        return replace(cursor, remembered=self._forgetting(cursor.topic, cursor.remembered, today), compacted_us=at_us)
+
+    def _publish(self, cursors: Sequence[Cursor], today: int) -> None:
+        if cursors:
             assert self._publisher is not None
             self._publisher.publish_aged(
-                (topic, subscription, state.by_age(today, self._ttl_days(topic))) for topic, subscription, state in states
+                (one.topic, one.subscription, one.remembered.by_age(today, self._ttl_days(one.topic))) for one in cursors
             )
-            self.done = replace(self.done, compacted=self.done.compacted + len(states))
+            self.done = replace(self.done, compacted=self.done.compacted + len(cursors))
             reach(CrashPoint.FOLD_COMPACTED)
 
     # -- forgetting ------------------------------------------------------------------------------------------------------
@@ -338,14 +313,8 @@ class NamespaceFold(QueryWork[OpenFold]):
         ttl_s = self._config.policy(topic).message_ttl_s
         return None if ttl_s is None else days_of(ttl_s)
 
-    def _remembered(self, topic: Topic, cursor: Row, today: int) -> Remembered:
-        """What a cursor says."""
-        state, days = decode_all(bytes(cursor["state"]), limited=False), parse_ends(cursor["named_on"] or {})
-        return self._dated(topic, Remembered(state, days), today)
-
-    def _dated(self, topic: Topic, state: Remembered, today: int) -> Remembered:
-        """Where nothing expires, days are of no use."""
-        return Remembered(state.state) if self._ttl_days(topic) is None else state.dated(today)
+    def _dated(self, cursor: Cursor, today: int) -> Cursor:
+        return replace(cursor, remembered=dated(cursor.remembered, today, self._ttl_days(cursor.topic)))
 
     def _forgetting(self, topic: Topic, state: Remembered, today: int) -> Remembered:
         ttl_days = self._ttl_days(topic)
@@ -400,39 +369,3 @@ def _folded(cursors: Mapping[str, Row]) -> dict[str, Mapping[LedgerId, int]]:
 
 def _topics_of(keys: Iterable[str | None]) -> set[str]:
     return {key.rpartition("/")[0] for key in keys if key is not None}
-
-
-def _is_long_ago(compacted_at: datetime | None, now: datetime, most_s: float) -> bool:
-    return compacted_at is None or (now - utc(compacted_at)).total_seconds() >= most_s
-
-
-def _cursor(
-    topic: Topic,
-    subscription: str,
-    remembered: Remembered,
-    folded: Mapping[str, int],
-    refused: Mapping[str, int],
-    compacted_at: datetime | None,
-    sequence: int,
-    now: datetime,
-) -> dict[str, Any]:
-    known = remembered.state
-    state = known.here or AckState()
-    return {
-        "topic": str(topic),
-        "subscription": subscription,
-        "epoch": state.epoch.counter,
-        "epoch_cluster": state.epoch.cluster,
-        "deleted": state.deleted,
-        "acknowledged": state.acked.size,
-        "mark_delete": ends_as_text({ledger: state.acked.mark_delete(ledger) for ledger in state.acked.ledgers}),
-        "ranges": state.acked.range_count,
-        "state": encode_all(known, limited=False),
-        "folded": folded,
-        "refused": refused,
-        "compacted_at": compacted_at,
-        "sequence": sequence + 1,
-        "updated_at": now,
-        "replicated": not known.is_regional,
-        "named_on": ends_as_text(remembered.days),
-    }
