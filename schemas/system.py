@@ -190,6 +190,7 @@ CURSORS = TableSchema(
     version=_VERSION,
     least_version=_VERSION,
     subject=("topic", "subscription"),
+    order=("sequence", "updated_at"),
     properties=_JOURNAL,
     columns=(
         Column("topic", "STRING", "full topic name", nullable=False),

@@ -15,7 +15,7 @@ Measured: a link's streaming batch at 1,100 commits takes 1.9 times as long as a
 twice KEEP."""
 
 KEEP_OF_JOURNAL = 100
-"""Of a system table only the newest dozen commits are ever looked at; it has a checkpoint each hundred."""
+"""Of a system table only the newest commits are looked at, by who follows it closely; it has a checkpoint each hundred."""
 
 HOLDS_S = 30 * 3600.0
 """A link whose place is a day old finds it, and six hours more: a nightly run may begin later than yesterday's."""

@@ -98,9 +98,7 @@ def _unfolded(tables: ClusterTables, acks: Topic, table: Table, due: Sequence[da
     rows = table.read().where(F.col("publish_date").isin(list(due)) & is_message())
     ends = rows.groupBy("publish_date", "key", "origin", "ledger_id").agg(F.max("entry_id").alias("end")).collect()
     days = tuple(sorted({row["publish_date"] for row in ends if needed(row)}))
-    return (
-        Held("the folding query", days, f"run `geo subscriptions fold --cluster {tables.cluster.name}`", False) if days else None
-    )
+    return Held("the fold", days, f"run `geo subscriptions fold --cluster {tables.cluster.name}`", False) if days else None
 
 
 def _unread(table: Table, version: int, link: Link, due: Sequence[date]) -> tuple[date, ...]:

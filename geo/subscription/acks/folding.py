@@ -27,12 +27,12 @@ from geo.delta.files import remove_folder
 from geo.delta.predicate import to_sql
 from geo.delta.predicate_arrow import kept
 from geo.delta.scan import scan
-from geo.delta.tail import Tail, Turn, least_look_s
+from geo.delta.tail import TURN_COMMITS, Tail, Turn, least_look_s
 from geo.errors import RetryableError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
-from geo.log.conditions import IS_MESSAGE
+from geo.log.conditions import HAS_ID, IS_MESSAGE
 from geo.log.ledger_parts import ledger_parts
 from geo.names import Topic
 from geo.now import now_us
@@ -54,6 +54,11 @@ log = logging.getLogger(__name__)
 
 FOLD = "fold"
 """The producer of the compact records; owning it makes a process the only one that folds this namespace here."""
+
+LAGS_S = 10.0
+"""So long it goes on with turns, where many commits are there; then it is asked whether to stop."""
+
+_RECORD = IS_MESSAGE & HAS_ID
 
 SLICE, SLICE_BYTES = 100, 16 * 1024 * 1024
 """Subscriptions whose cursors are made anew at once. Their states have so many bytes at most, unless a single one has more."""
@@ -138,8 +143,8 @@ class NamespaceFold(QueryWork[OpenFold]):
         self._tail, self._cursors_tail, self._unread, self._written = None, None, {}, {}
 
     def _step(self) -> bool:
-        """Take in what has come, turn after turn until it is time for the next step. Whether there may be more now."""
-        until = time.monotonic() + (self._every_s or 0.0)
+        """Take in what has come: a turn, and more of them where it lags. Whether there may be more now."""
+        until = time.monotonic() + LAGS_S
         try:
             if time.monotonic() - self._refreshed_at >= timetable.COMPACT_S:
                 self._refresh()
@@ -151,7 +156,7 @@ class NamespaceFold(QueryWork[OpenFold]):
                     rows = self._tail.few(turn)
                     self._fold(self._tail.rows(turn) if rows is None else rows)
                 self._tail.take(turn)
-                if time.monotonic() >= until:
+                if len(turn.commits) < TURN_COMMITS // 2 or time.monotonic() >= until:
                     return True
         except _OtherThanTheyWereError as error:
             log.warning("%s: looks again at all that is in no cursor: %s", self, error)
@@ -168,49 +173,46 @@ class NamespaceFold(QueryWork[OpenFold]):
 
     def _next(self, tail: Tail) -> Turn | None:
         """Raises _OtherThanTheyWereError where log or cursors are not what they were."""
+        self._follow_cursors()
         try:
-            turn = tail.next()
+            return tail.next()
         except RetryableError as error:
             raise _OtherThanTheyWereError(first_line(error)) from error
-        if turn is not None and turn.brings:
-            self._follow_cursors()
-        return turn
 
-    def _follow_cursors(self) -> None:
+    def _follow_cursors(self, *, were_read: bool = False) -> None:
         """Raises _OtherThanTheyWereError where somebody took rows of the cursors away, or put an older copy of them back: they know less then
-        than was folded before."""
+        than was folded before. `were_read`: their rows just were, so it must be known now."""
         try:
             if self._cursors_tail is not None:
                 while (turn := self._cursors_tail.next()) is not None:
                     self._cursors_tail.take(turn)
-                self._cursors_tail.check()
+                if were_read:
+                    self._cursors_tail.check()
             elif (cursors := self._tables.journal(CURSORS)).exists():
                 self._cursors_tail = cursors.tail()
         except RetryableError as error:
             raise _OtherThanTheyWereError(first_line(error)) from error
 
     def _in_no_cursor(self, version: int) -> pa.Table | DataFrame:
-        """The log's records at a version, but for those in cursors if this process reads them."""
+        """The log's records at a version that are in no cursor."""
         folded = _folded(self._cursors())
-        found = scan(self._log, version, FOLD_COLUMNS, lambda rows: not_folded(rows, folded), where=IS_MESSAGE)
+        found = scan(self._log, version, FOLD_COLUMNS, lambda rows: not_folded(rows, folded), where=_RECORD)
         with suppress(pa.ArrowException):  # files of types that do not go together are left to Spark
             if found is not None:
                 return pa.concat_tables(found or [pa.table({one: [] for one in FOLD_COLUMNS})], promote_options="permissive")
-        return self._log.read(version)
+        return newer_rows(self._log.read(version), folded)
 
     def _fold(self, rows: pa.Table | DataFrame) -> None:
         """Take records of the log in, of which cursors may have some: by tasks where they are many."""
         if isinstance(rows, DataFrame):
-            rows = rows.where(to_sql(IS_MESSAGE)).select(*FOLD_COLUMNS)
-            found = few(rows)
-            if found is None:
-                newer = newer_rows(rows, _folded(self._cursors()))
-                if (found := few(newer)) is None:
-                    by_tasks = gathered_by_tasks(self._tables.cluster.name, newer.repartition("key"))
-                    self._fold_slices(by_tasks, lambda some: self._cursors(_topics_of(one.key for one in some)))
-                    return
+            rows = rows.where(to_sql(_RECORD)).select(*FOLD_COLUMNS)
+            if (found := few(rows)) is None:
+                newer = newer_rows(rows, _folded(self._cursors())).repartition("key")
+                by_tasks = gathered_by_tasks(self._tables.cluster.name, newer)
+                self._fold_slices(by_tasks, lambda some: self._cursors(_topics_of(one.key for one in some)))
+                return
             rows = found
-        rows = not_folded(kept(IS_MESSAGE, rows), {})
+        rows = not_folded(kept(_RECORD, rows), {})
         cursors = self._cursors(_topics_of(rows["key"].to_pylist()))
         self._fold_slices(self._gathered(not_folded(rows, _folded(cursors)), cursors), lambda _: cursors)
 
@@ -229,6 +231,8 @@ class NamespaceFold(QueryWork[OpenFold]):
         reach(CrashPoint.FOLD_CURSORS_WRITTEN)
 
     def _fold_slice(self, found: Sequence[Gathered], known: Mapping[str, Row]) -> None:
+        """`known`: the cursors that there are, read since the records were."""
+        self._follow_cursors(were_read=True)
         at_us, today = now_us(), self._today()
         fresh: list[Cursor] = []
         due: list[Cursor] = []
@@ -256,7 +260,7 @@ class NamespaceFold(QueryWork[OpenFold]):
             assert self._publisher is not None
             self._publisher.append_to(self._tables.journal(CURSORS), [one.as_row(at_us) for one in cursors])
             self._written |= {one.key: (one.sequence + 1, at_us) for one in cursors}
-            self._follow_cursors()
+            self._uncompacted -= {one.key for one in cursors if one.compacted_us == at_us}
 
     def _refuse_another(self, key: str, row: Row | None) -> None:
         """Raises _OtherThanTheyWereError where a cursor is not the one that this run wrote: what an owner before had in flight, an older copy."""
@@ -283,15 +287,18 @@ class NamespaceFold(QueryWork[OpenFold]):
             has_changed = key_of(Topic.parse(row["topic"]), row["subscription"]) in self._uncompacted
             return (self._ttl_s is not None and since_s >= self._ttl_s / 2) or (has_changed and since_s >= timetable.COMPACT_S)
 
-        if old := [Cursor.of_row(row.asDict()) for row in self._cursors().values() if is_due(row)]:
+        if old := [row for row in self._cursors().values() if is_due(row)]:
+            self._follow_cursors(were_read=True)
             today = self._today()
-            due = [self._compacted(self._dated(one, today), at_us, today) for one in old]
+            read = [Cursor.of_row(row.asDict()) for row in old]
+            for row, one in zip(old, read, strict=True):
+                self._refuse_another(one.key, row)
+            due = [self._compacted(self._dated(one, today), at_us, today) for one in read]
             self._publish(due, today)
             self._write(due, at_us)
 
     def _compacted(self, cursor: Cursor, at_us: int, today: int) -> Cursor:
         """The cursor whose state is about to be told as a whole: without what has expired."""
-        self._uncompacted.discard(cursor.key)
         return replace(cursor, remembered=self._forgetting(cursor.topic, cursor.remembered, today), compacted_us=at_us)
 
     def _publish(self, cursors: Sequence[Cursor], today: int) -> None:

@@ -39,11 +39,11 @@ def few(rows: DataFrame) -> pa.Table | None:
 
 def not_folded(rows: pa.Table, folded: Mapping[str, Mapping[LedgerId, int]]) -> pa.Table:
     """The records, of RECORD_COLUMNS or more, that are not in the cursors: by key, `folded` says up to which entries of their ledgers
-    they are. A key that is no text is NULL."""
-    rows = _with_texts(rows)
+    they are. A key that is no text is NULL; a row of which nobody can say where it lies is left out."""
+    rows = _with_texts(_with_texts(rows), "origin")
     ids = rows.select(["key", "origin", "ledger_id", "entry_id"]).to_pylist()  # without payloads, which may be large
     ends = (folded.get(row["key"], {}).get(LedgerId(row["origin"], row["ledger_id"]), -1) for row in ids)
-    wanted = [row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
+    wanted = [_has_place(row) and row["entry_id"] > end for row, end in zip(ids, ends, strict=True)]
     return rows.filter(pa.array(wanted, pa.bool_()))
 
 
@@ -106,15 +106,21 @@ def received(record: Mapping[str, object]) -> Received:
     return Received(str(record["origin"]), _text(record["key"]), body, time_us, event_us if isinstance(event_us, int) else None)
 
 
-def _with_texts(rows: pa.Table) -> pa.Table:
-    """The rows, with NULL for a key that is no UTF-8: no program of ours wrote it, and it is refused as a record without a key."""
-    keys = rows["key"]
+def _has_place(row: Mapping[str, Any]) -> bool:
+    origin, ledger, entry = row["origin"], row["ledger_id"], row["entry_id"]
+    return origin is not None and ":" not in origin and ledger is not None and entry is not None
+
+
+def _with_texts(rows: pa.Table, column: str = "key") -> pa.Table:
+    """The rows, with NULL for a key that is no UTF-8: no program of ours wrote it, and it is refused as a record without a key. The same of
+    another column."""
+    found = rows[column]
     try:
-        keys.validate(full=True)
+        found.validate(full=True)
         return rows
     except pa.ArrowInvalid:
-        texts = pa.array([_decoded(key) for key in keys.cast(pa.binary()).to_pylist()], pa.string())
-        return rows.set_column(rows.schema.get_field_index("key"), "key", texts)
+        texts = pa.array([_decoded(one) for one in found.cast(pa.binary()).to_pylist()], pa.string())
+        return rows.set_column(rows.schema.get_field_index(column), column, texts)
 
 
 def _decoded(key: bytes | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The folding query: cursors are what the records say, whatever happens to it, and nothing needs it."""
+"""Folding: cursors are what the records say, whatever happens to it, and nothing needs it."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_records_expire_only_once_they_are_in_younger_compact_records(consumed: 
     consumed.reload()
     consumed.replicate("us")
     (held, *_) = maintain(consumed.spark, consumed.config, "eu", ACKS)
-    assert [(one.link, len(one.days)) for one in held.held] == [("the folding query", 1)]
+    assert [(one.link, len(one.days)) for one in held.held] == [("the fold", 1)]
     assert not held.expired
     fold(consumed)
     (gone, *_) = maintain(consumed.spark, consumed.config, "eu", ACKS)
