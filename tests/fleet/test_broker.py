@@ -16,7 +16,6 @@ from geo.errors import AlreadyOwnedError, FencedError, SourceChangedError
 from geo.fleet import broker as broker_module
 from geo.fleet.broker import Broker, BrokerReport, Kind
 from geo.fleet.turns import LinkTurns
-from geo.log import publish_work
 from geo.log.publish import publish_json_lines
 from geo.log.topics import create_single, registered_topics
 from geo.names import Topic
@@ -261,7 +260,7 @@ def test_works_that_fail_stop_no_other(linked: World) -> None:
 def test_a_publisher_that_needs_a_person_can_be_had_and_goes_on_once_that_is_done(
     linked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish_work, "FAILED_AGAIN_S", 1.0)
+    monkeypatch.setattr(timetable, "FAILED_AGAIN_S", 1.0)
     file = _lines(linked, "clicks", 100, 105) / "000100.jsonl"
     _publishes(linked, _entry(OTHER, "clicks"))
     linked.reload()

@@ -55,15 +55,15 @@ NAME, LATE = "reports", ("monthly", "yearly")
 TRIGGER = "250 ms"
 AT_US = 1_764_000_000_000_000
 _LIMIT_S = 180.0
-SNAPSHOTS = "snapshots: {frequency: 1 seconds, timeout: 90 seconds}\n"
-"""As often as can be. On a busy machine an answer of three clusters takes more than the default: one snapshot after another is given up then,
-and clusters that never answer in time are asked ever more rarely."""
+SNAPSHOTS = "snapshots: {{frequency: 1 seconds, timeout: {timeout_s} seconds}}\n"
+"""As often as can be. On a busy machine the answers of three clusters take more than the default: one snapshot after another is given up then,
+and clusters that never answer in time are asked ever more rarely. Of two, a test waits until one is given up."""
 
 
 @pytest.fixture
 def synced(linked: World) -> World:
     """Two regions whose consumer in us has finished all that is there; snapshots as often as can be."""
-    linked.path.write_text(linked.path.read_text() + SNAPSHOTS)
+    linked.path.write_text(linked.path.read_text() + SNAPSHOTS.format(timeout_s=20))
     linked.reload()
     create(linked.tables("us"), TOPIC, NAME)
     return linked
@@ -126,7 +126,7 @@ def three(spark: SparkSession, folder: Path) -> World:
         for one, other in permutations(clusters, 2)
     ]
     world = World(spark, folder, clusters, links)
-    world.path.write_text(world.path.read_text() + SNAPSHOTS)
+    world.path.write_text(world.path.read_text() + SNAPSHOTS.format(timeout_s=90))
     world.reload()
     (folder / "storage").mkdir()
     (folder / "ap").symlink_to("storage")
