@@ -184,7 +184,7 @@ def set_what_is_needed(spark: SparkSession) -> None:
 def _lend_archive(spark: SparkSession) -> None:
     """Name the zip in which this package came (--py-files) to functions that Spark calls.
 
-    Executors fetch it. But the first batch of a stateful query in Python, as folding is, also calls its function beside the driver, in a
+    Executors fetch it. But the first batch of a stateful query in Python, as that of controllers is, also calls its function beside the driver, in a
     process to which Spark 4.2 does not tell what --py-files brought (transform_with_state_driver_worker.py): there is no
     `setup_spark_files` in it). A package that is installed is found there as elsewhere.
     """
