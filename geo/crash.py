@@ -48,6 +48,7 @@ class CrashPoint(str, Enum):
     LINK_FENCED = "link-fenced"
     LINK_BEFORE_RECONCILE_APPEND = "link-before-reconcile-append"
     LINK_AFTER_RECONCILE_APPEND = "link-after-reconcile-append"
+    LINK_COMPARED = "link-compared"
     LINK_START_RECORDED = "link-start-recorded"
     LINK_BEFORE_APPEND = "link-before-append"
     LINK_AFTER_APPEND = "link-after-append"

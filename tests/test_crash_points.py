@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geo import crash
+from geo.coordination.ownership import owned_now
 from geo.crash import CrashPoint, InjectedCrash
 from geo.delta.commits import Kind
 from tests.world import World
@@ -106,6 +107,7 @@ def test_a_link_that_stops_here_replicates_everything_once_after_a_restart(
     assert sorted(entry for origin, _, entry in world.messages("eu") if origin == "us") == list(range(60 if turns else 20))
     world.replicate("us")
     world.assert_clean()
+    assert owned_now(world.tables("eu")) == [], "nor does a comparison seem to be under way"
 
 
 def _stopped(world: World, point: CrashPoint) -> None:

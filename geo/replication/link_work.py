@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from geo.coordination.ownership import Ownership, claim, release
+from geo.coordination.ownership import Ownership, claim, owned_now, release
 from geo.crash import CrashPoint
 from geo.delta.history import CommitName
 from geo.delta.tail import REMOTE_LOOK_S
@@ -254,9 +254,11 @@ def own(target: ClusterTables, works: Sequence[LinkWork]) -> None:
     owned = claim(target, [work.link.runners for work in works], take_over=take_over, point=CrashPoint.LINK_CLAIMED)
     try:
         known = read_links(target)  # since it is owned nobody else's row comes after these
+        held = {row["runner"] for row in owned_now(target)}
     except BaseException:
         for ownership in owned:
             ownership.abandon()
         raise
     for work, ownership in zip(works, owned, strict=True):
+        work.link.is_filling_left = any(runner.name in held for runner in work.link.fillers)
         work.owned_by(ownership, known.get((work.link.link.source, str(work.link.topic))))

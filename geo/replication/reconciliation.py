@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from geo.config.model import Start
-from geo.coordination.ownership import Ownership, claim, filling_runners, release
+from geo.coordination.ownership import Ownership, Runner, claim, filling_runners, release
 from geo.crash import CrashPoint, reach
 from geo.delta.actions import Touched
 from geo.delta.history import CommitName
-from geo.errors import RetryableError, SourceChangedError, UnsafeError
+from geo.errors import AlreadyOwnedError, RetryableError, SourceChangedError, UnsafeError
 from geo.faults import FAULTS
 from geo.ids import LedgerId
 from geo.journal.cluster import ClusterTables
@@ -35,6 +36,13 @@ log = logging.getLogger(__name__)
 
 STEP_BYTES = 10 * 1024**3
 """A step of a comparison is taken for so large where it is asked whether it hangs: nobody has measured it."""
+
+
+def end_left(target: ClusterTables, fillers: Sequence[Runner]) -> None:
+    """End a comparison whose link was killed once it had recorded the cursor: nobody else would say that it is over, and as long as it is under
+    way no snapshot counts. Who lives, as a backfill, goes on."""
+    with suppress(AlreadyOwnedError):
+        release(claim(target, [fillers]))
 
 
 class Reconciliation:
@@ -81,6 +89,7 @@ class Reconciliation:
             filling.fence(self._into.log)
             with self._into.ownership.besides(filling):
                 self._compare(decision, stands, start_at, stopped)
+            reach(CrashPoint.LINK_COMPARED)
             release([filling])
         except FAULTS:
             if not self._into.in_doubt:  # so that whoever resolves it can have it

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from geo.config.model import Config, Link, Start
-from geo.coordination.ownership import Ownership, Runner, origin_runners
+from geo.coordination.ownership import Ownership, Runner, filling_runners, origin_runners
 from geo.coordination.storage_clock import checked_now_us
 from geo.crash import CrashPoint, reach
 from geo.delta.commits import Commit, Kind
@@ -42,7 +42,7 @@ from geo.replication.link_start import Reconcile, Standing, begins_at, new_at_en
 from geo.replication.link_state import LinkRecord, LinkState
 from geo.replication.link_stream import LinkStream
 from geo.replication.link_target import LinkTarget
-from geo.replication.reconciliation import Preview, Reconciliation, preview
+from geo.replication.reconciliation import Preview, Reconciliation, end_left, preview
 from geo.replication.routing import crossing, verdict_column
 from geo.replication.rule import AHEAD_US, LeftOut, Rule, Verdict
 from geo.replication.source_history import Compare, Fault, brings, published_after
@@ -104,6 +104,8 @@ class TopicLink:
         self.cursor: CommitName | None = None
         self._reconciliation: Reconciliation | None = None
         """Under way now, in step 4."""
+        self.is_filling_left = False
+        """By the table of owners a comparison is under way, or a backfill, though this link has not begun one."""
 
     def __str__(self) -> str:
         return f"{self.link.name} {self.topic}"
@@ -112,6 +114,11 @@ class TopicLink:
     def runners(self) -> list[Runner]:
         """What it owns, in the target: the way of each of its origins into the topic."""
         return origin_runners(self.rule.origins, self.topic, self.link.target)
+
+    @property
+    def fillers(self) -> list[Runner]:
+        """What a comparison owns beside these."""
+        return filling_runners(self.rule.origins, self.topic, self.link.target)
 
     @property
     def replicated(self) -> int:
@@ -178,6 +185,8 @@ class TopicLink:
             self._compare(decision, stands, begin, stopped, take_over=take_over)
         else:
             assert looked is not None, "there is no cursor without a row that names a commit of the target"
+            if self.is_filling_left:
+                end_left(self.target, self.fillers)
             self.cursor, self.into.seen = decision.cursor, looked.newest
             self.into.watch_from(looked.newest)
             counted_now = self.row.is_uncounted and self._count_impossible(decision.cursor)
