@@ -9,7 +9,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from geo.asking import ask_all
-from geo.config.model import Config
+from geo.config.model import Cluster, Config
 from geo.errors import RetryableError
 from geo.faults import FAULTS, session_is_gone
 from geo.journal.cluster import ClusterTables, connect
@@ -24,27 +24,32 @@ _WAIT_S = 10.0
 def refuse_gone(tables: ClusterTables, others: Iterable[ClusterTables]) -> None:
     """Raises RetryableError if a cluster has no topic registered and the links of another one have read it; OSError if its place is
     no folder. A cluster that nobody mentions is taken for a new one, and so is one of which nobody tells in time."""
-    _refuse_gone(tables, {other.cluster.name: partial(lambda one: one, other) for other in others})
+    name = tables.cluster.name
+    _refuse_gone(tables, {other.cluster.name: partial(_has_read, other, name) for other in others if other.cluster.name != name})
 
 
-def _refuse_gone(tables: ClusterTables, others: Mapping[str, Callable[[], ClusterTables]]) -> None:
+def _refuse_gone(tables: ClusterTables, have_read: Mapping[str, Callable[[], bool]]) -> None:
+    """`have_read`: of each other cluster the question whether its links have read this one."""
     tables.refuse_no_folder()
     if known_topics(tables):
         return
-    name = tables.cluster.name
-    asked = {other: partial(_has_read, found, name) for other, found in others.items() if other != name}
-    if mentioned := [other for other, answer in ask_all(asked, _WAIT_S).items() if _is_so(answer)]:
-        raise RetryableError(gone_region(name, tables.place, mentioned))
+    if mentioned := [other for other, answer in ask_all(have_read, _WAIT_S).items() if _is_so(answer)]:
+        raise RetryableError(gone_region(tables.cluster.name, tables.place, mentioned))
 
 
 def refuse_to_begin_anew(spark: SparkSession, config: Config, tables: ClusterTables) -> None:
     """As `refuse_gone`, for who is about to make topics in a cluster. What a person had set of them is lost with it, so each made anew
     would go wherever the configuration lets it: `geo rebuild` comes first, and knows where they were."""
-    _refuse_gone(tables, {name: partial(connect, spark, cluster) for name, cluster in config.clusters.items()})
+    name = tables.cluster.name
+
+    def has_read(other: Cluster) -> bool:
+        return _has_read(connect(spark, other), name)
+
+    _refuse_gone(tables, {other: partial(has_read, cluster) for other, cluster in config.clusters.items() if other != name})
 
 
-def _has_read(other: Callable[[], ClusterTables], name: str) -> bool:
-    return any(source == name and state.cursor is not None for (source, _), state in read_links(other()).items())
+def _has_read(other: ClusterTables, name: str) -> bool:
+    return any(source == name and state.cursor is not None for (source, _), state in read_links(other).items())
 
 
 def _is_so(answer: Future[bool]) -> bool:

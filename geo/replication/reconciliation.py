@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from geo.config.model import Start
-from geo.coordination.ownership import Ownership, Runner, claim, filling_runners, release
+from geo.coordination.ownership import Ownership, Runner, claim, release
 from geo.crash import CrashPoint, reach
 from geo.delta.actions import Touched
 from geo.delta.history import CommitName
@@ -56,10 +56,11 @@ class Reconciliation:
         row: LinkRow,
         into: LinkTarget,
         turns: TopicTurns,
+        fillers: Sequence[Runner],
     ) -> None:
-        """`promises` reads the ends that the source's producers recorded."""
+        """`promises` reads the ends that the source's producers recorded. `fillers`: what it owns beside the link."""
         self._promises = promises
-        self._target, self._logs, self._row, self._into, self._turns = target, logs, row, into, turns
+        self._target, self._logs, self._row, self._into, self._turns, self._fillers = target, logs, row, into, turns, fillers
         self._filling: Ownership | None = None
         """What it owns beside the link, so that nobody else fills what is missing meanwhile."""
         self.reached: CommitName | None = None
@@ -82,8 +83,7 @@ class Reconciliation:
         has and the source not yet."""
         if self._row.recorded is not None and decision.why is not None:
             log.warning("%s: %s; comparing both logs", self._into, decision.why)
-        fillers = filling_runners(self._logs.rule.origins, self._into.topic, self._logs.rule.target)
-        (filling,) = claim(self._target, [fillers], take_over=take_over)
+        (filling,) = claim(self._target, [self._fillers], take_over=take_over)
         self._filling = filling
         try:
             filling.fence(self._into.log)

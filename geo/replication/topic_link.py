@@ -205,7 +205,7 @@ class TopicLink:
     ) -> None:
         """Step 4: compare both logs. The cursor is the source's newest commit then, or None if it is `stopped` before the end."""
         self._reconciliation = reconciliation = Reconciliation(
-            self.target, self._logs, self._promises, self.row, self.into, self.turns
+            self.target, self._logs, self._promises, self.row, self.into, self.turns, self.fillers
         )
         try:
             reconciliation.run(decision, stands, start_at, stopped, take_over=take_over)

@@ -128,10 +128,10 @@ def _with_newer(
     if scan(log_table, version, RECORD_COLUMNS, take, where=wanted, from_stats=from_stats) is not None:
         return by_itself
     rows = log_table.read(version).where(to_sql(wanted))
-    newer = newer_rows(rows, folded) if key is None else rows.where(after(folded.get(key, {})))
+    newer = (newer_rows(rows, folded) if key is None else rows.where(after(folded.get(key, {})))).select(*FOLD_COLUMNS)
     if (found := few(newer)) is not None:
         fold.add(map(received, as_ack_columns(found)))
         return fold
-    for one in gathered_by_tasks(fold.cluster, newer.select(*FOLD_COLUMNS)):
+    for one in gathered_by_tasks(fold.cluster, newer):
         fold.join(one.key, one.state, {Refusal(reason): count for reason, count in one.refused.items()})
     return fold

@@ -44,7 +44,15 @@ from geo.subscription.acks.ack_publisher import AckPublisher
 from geo.subscription.acks.cursor import Cursor, dated, parse_ends
 from geo.subscription.acks.forgetting import DAY_US, Remembered, beginning_of, days_of
 from geo.subscription.acks.gathered import Gathered, Record, gather
-from geo.subscription.acks.gathered_frames import FOLD_COLUMNS, few, gathered_by_tasks, newer_rows, not_folded, records_of
+from geo.subscription.acks.gathered_frames import (
+    FOLD_COLUMNS,
+    few,
+    gathered_by_tasks,
+    keys_of,
+    newer_rows,
+    not_folded,
+    records_of,
+)
 from geo.subscription.acks.record import decode_all, key_of, parse_key
 from geo.text import first_line
 from geo.times import in_us, utc
@@ -154,7 +162,7 @@ class NamespaceFold(QueryWork[OpenFold]):
             while (turn := self._next(self._tail)) is not None:
                 if turn.brings:
                     rows = self._tail.few(turn)
-                    self._fold(self._tail.rows(turn) if rows is None else rows)
+                    self._fold(self._tail.rows(turn) if rows is None else kept(_RECORD, rows))
                 self._tail.take(turn)
                 if len(turn.commits) < TURN_COMMITS // 2 or time.monotonic() >= until:
                     return True
@@ -203,17 +211,15 @@ class NamespaceFold(QueryWork[OpenFold]):
         return newer_rows(self._log.read(version), folded)
 
     def _fold(self, rows: pa.Table | DataFrame) -> None:
-        """Take records of the log in, of which cursors may have some: by tasks where they are many."""
+        """Take records in that are in no cursor: by tasks where they are many."""
         if isinstance(rows, DataFrame):
             rows = rows.where(to_sql(_RECORD)).select(*FOLD_COLUMNS)
             if (found := few(rows)) is None:
-                newer = newer_rows(rows, _folded(self._cursors())).repartition("key")
-                by_tasks = gathered_by_tasks(self._tables.cluster.name, newer)
-                self._fold_slices(by_tasks, lambda some: self._cursors(_topics_of(one.key for one in some)))
+                by_tasks = gathered_by_tasks(self._tables.cluster.name, rows.repartition("key"))
+                self._fold_slices(by_tasks, lambda some: self._cursors_of(one.key for one in some))
                 return
             rows = found
-        rows = not_folded(kept(_RECORD, rows), {})
-        cursors = self._cursors(_topics_of(rows["key"].to_pylist()))
+        cursors = self._cursors_of(keys_of(rows))
         self._fold_slices(self._gathered(not_folded(rows, _folded(cursors)), cursors), lambda _: cursors)
 
     def _gathered(self, rows: pa.Table, cursors: Mapping[str, Row]) -> Iterator[Gathered]:
@@ -282,18 +288,17 @@ class NamespaceFold(QueryWork[OpenFold]):
         self._refreshed_at = time.monotonic()
         at_us = now_us()
 
-        def is_due(row: Row) -> bool:
+        def is_due(key: str, row: Row) -> bool:
             since_s = math.inf if row["compacted_at"] is None else (at_us - in_us(utc(row["compacted_at"]))) / 1e6
-            has_changed = key_of(Topic.parse(row["topic"]), row["subscription"]) in self._uncompacted
+            has_changed = key in self._uncompacted
             return (self._ttl_s is not None and since_s >= self._ttl_s / 2) or (has_changed and since_s >= timetable.COMPACT_S)
 
-        if old := [row for row in self._cursors().values() if is_due(row)]:
+        if old := {key: row for key, row in self._cursors().items() if is_due(key, row)}:
             self._follow_cursors(were_read=True)
             today = self._today()
-            read = [Cursor.of_row(row.asDict()) for row in old]
-            for row, one in zip(old, read, strict=True):
-                self._refuse_another(one.key, row)
-            due = [self._compacted(self._dated(one, today), at_us, today) for one in read]
+            for key, row in old.items():
+                self._refuse_another(key, row)
+            due = [self._compacted(self._dated(Cursor.of_row(row.asDict()), today), at_us, today) for row in old.values()]
             self._publish(due, today)
             self._write(due, at_us)
 
@@ -350,6 +355,10 @@ class NamespaceFold(QueryWork[OpenFold]):
         rows = self._tables.journal(CURSORS).newest(mine, **({} if topics is None else {"topic": topics}))
         return {key_of(Topic.parse(row["topic"]), row["subscription"]): row for row in rows}
 
+    def _cursors_of(self, keys: Iterable[str]) -> dict[str, Row]:
+        """Those of the topics of these subscriptions."""
+        return self._cursors({key.rpartition("/")[0] for key in keys})
+
 
 class _OtherThanTheyWereError(RetryableError):
     """Log or cursors are not what they were."""
@@ -372,7 +381,3 @@ def slices(found: Iterable[Gathered]) -> Iterator[list[Gathered]]:
 def _folded(cursors: Mapping[str, Row]) -> dict[str, Mapping[LedgerId, int]]:
     """By key, up to which entries of their ledgers records are in the cursors."""
     return {key: parse_ends(row["folded"]) for key, row in cursors.items()}
-
-
-def _topics_of(keys: Iterable[str | None]) -> set[str]:
-    return {key.rpartition("/")[0] for key in keys if key is not None}

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from geo.ids import LedgerId
 from geo.log.topic_log import END, after_listed
+from geo.subscription.acks.cursor import ends_as_text, parse_ends
 from geo.subscription.acks.fold import Received
 from geo.subscription.acks.gathered import Gathered, Record, gather
 from geo.subscription.acks.record import decode_all, encode_all
@@ -47,6 +48,11 @@ def not_folded(rows: pa.Table, folded: Mapping[str, Mapping[LedgerId, int]]) -> 
     return rows.filter(pa.array(wanted, pa.bool_()))
 
 
+def keys_of(rows: pa.Table) -> set[str]:
+    """The keys of records, those that are texts."""
+    return {key for key in _with_texts(rows)["key"].unique().to_pylist() if key is not None}
+
+
 def newer_rows(rows: DataFrame, folded: Mapping[str, Mapping[LedgerId, int]]) -> DataFrame:
     """As `not_folded`. Columns as `rows`."""
     listed = [
@@ -62,9 +68,7 @@ def gathered_by_tasks(cluster: str, rows: DataFrame) -> Iterator[Gathered]:
     found = rows.sortWithinPartitions("key").mapInArrow(partial(_by_task, cluster), _GATHERED)
     for row in found.toLocalIterator(prefetchPartitions=True):
         state = None if row["state"] is None else decode_all(bytes(row["state"]), limited=False)
-        days, ends, unread = (
-            {LedgerId.parse(name): end for name, end in json.loads(row[column]).items()} for column in ("days", "ends", "unread")
-        )
+        days, ends, unread = (parse_ends(json.loads(row[column])) for column in ("days", "ends", "unread"))
         yield Gathered(row["key"], state, days, ends, unread, json.loads(row["refused"]), len(row["state"] or b""))
 
 
@@ -75,7 +79,7 @@ def _by_task(cluster: str, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
         found = gather(cluster, key, some)
         state = None if found.state is None else encode_all(found.state, limited=False)
         ends = {"days": found.days, "ends": found.ends, "unread": found.unread}
-        texts = {name: [json.dumps({str(ledger): end for ledger, end in each.items()})] for name, each in ends.items()}
+        texts = {name: [json.dumps(ends_as_text(each))] for name, each in ends.items()}
         refused = json.dumps(dict(found.refused))
         yield pa.RecordBatch.from_pydict({"key": [key], "state": pa.array([state], pa.binary()), **texts, "refused": [refused]})
 
